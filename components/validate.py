@@ -1,0 +1,64 @@
+"""Step 5: Monte Carlo against generated showers; a verdict and a report."""
+
+from kfp import dsl
+
+from components.image import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def validate(
+    files: list,
+    split_files: list,
+    geometry: str,
+    generated: str,
+    fingerprint: str,
+    output: str,
+    grade: str,
+    seed: int,
+    report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+    metrics: dsl.Output[dsl.Metrics],
+) -> str:
+    """Compare the test split with the generated showers, or leave a verdict that stands.
+
+    Args:
+        files: HDF5 files of Monte Carlo showers.
+        split_files: Whole files given to a split, SPLIT=PATTERN each.
+        geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+        generated: HDF5 file of generated showers.
+        fingerprint: SHA-256 of that file.
+        output: Folder for verdict.json and report.html.
+        grade: Name of the acceptance criteria, or a TOML file of them.
+        seed: Of the resampling.
+
+    Returns:
+        accepted, rejected or inconclusive.
+    """
+    from preprocessing.errors import one_line_errors
+
+    with one_line_errors():
+        import shutil
+        from pathlib import Path
+
+        from preprocessing.splits import SplitRule
+        from preprocessing.storage import require_file
+        from validation.compare import validate
+        from validation.report import markdown_summary
+
+        require_file(Path(generated), fingerprint)
+        verdict = validate(
+            [Path(file) for file in files],
+            [Path(generated)],
+            Path(output),
+            split="test",
+            rule=SplitRule.parse(split_files),
+            grade=grade,
+            geometry=geometry,
+            seed=seed,
+        )
+        shutil.copyfile(Path(output) / "report.html", report.path)
+        Path(summary.path).write_text(markdown_summary(verdict))
+        for name, value in verdict["scalars"].items():
+            if value is not None:
+                metrics.log_metric(name, value)
+        return verdict["verdict"]

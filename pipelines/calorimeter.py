@@ -1,0 +1,117 @@
+"""The pipeline: a straight line of idempotent steps, each arrow a file in the run's folder.
+
+    discover -> preprocess -> train -> generate -> validate -> promote
+
+There are no conditionals: `promote` reads the verdict and refuses, and a step whose output stands does nothing. The
+fingerprints that the steps hand on are what Kubeflow's cache goes by: new data in an old folder is seen, old data is
+not done again.
+"""
+
+from kfp import dsl
+from kfp.kubernetes import mount_pvc
+
+from components.discover import discover
+from components.generate import generate
+from components.preprocess import preprocess
+from components.promote import promote
+from components.train import train
+from components.validate import validate
+
+NAME = "calorimeter"
+
+
+def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
+    """The pipeline. `claim` = "NAME:PATH" mounts a volume claim at PATH in every step, which only a cluster needs."""
+
+    @dsl.pipeline(name=NAME, description="Calorimeter showers to a validated generative model.")
+    def calorimeter(
+        input: list,  # noqa: A002  the name that a person sees in the UI
+        output: str,
+        config: str = "quick",
+        epochs: int = 0,
+        steps: int = 0,
+        strategy: str = "one-device",
+        per_event: int = 1,
+        grade: str = "precision",
+        split_files: list = [],  # noqa: B006  kfp takes defaults as literals
+        geometry: str = "",
+        threshold_gev: float = 0.0,
+        cut_gev: float = 0.2,
+        beam_options: list = [],  # noqa: B006
+        seed: int = 1,
+    ) -> None:
+        """Calorimeter showers to a validated generative model.
+
+        Args:
+            input: Paths or globs of HDF5 files, as the steps see them.
+            output: Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json.
+            config: Training config: quick, 3dgan or small.
+            epochs: Passes over the train split; 0 for the config's.
+            steps: End the training after so many steps; 0 for no such end.
+            strategy: Distribution strategy: one-device, mirrored or multi-worker.
+            per_event: Generated showers for each event of the test split.
+            grade: Acceptance criteria: precision, gan, or a TOML file of them.
+            split_files: Whole files given to a split, SPLIT=PATTERN each.
+            geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+            threshold_gev: Cells below it are set to zero.
+            cut_gev: Showers that deposit no more are dropped.
+            beam_options: Options for Apache Beam, --NAME=VALUE each.
+            seed: Of weights, order, noise and resampling.
+        """
+        found = discover(patterns=input, geometry=geometry)
+        dataset = preprocess(
+            files=found.outputs["files"],
+            fingerprint=found.outputs["fingerprint"],
+            dataset=f"{output}/dataset",
+            threshold_gev=threshold_gev,
+            cut_gev=cut_gev,
+            split_files=split_files,
+            geometry=geometry,
+            beam_options=beam_options,
+        )
+        model = train(
+            dataset=f"{output}/dataset",
+            fingerprint=dataset.outputs["Output"],
+            model=f"{output}/model",
+            config=config,
+            epochs=epochs,
+            steps=steps,
+            strategy=strategy,
+            seed=seed,
+        )
+        showers = generate(
+            model=f"{output}/model",
+            fingerprint=model.outputs["Output"],
+            files=found.outputs["files"],
+            split_files=split_files,
+            geometry=geometry,
+            per_event=per_event,
+            seed=seed,
+            generated=f"{output}/generated.h5",
+        )
+        verdict = validate(
+            files=found.outputs["files"],
+            split_files=split_files,
+            geometry=geometry,
+            generated=f"{output}/generated.h5",
+            fingerprint=showers.output,
+            output=output,
+            grade=grade,
+            seed=seed,
+        )
+        promotion = promote(
+            verdict=verdict.outputs["Output"],
+            model=f"{output}/model",
+            generated=f"{output}/generated.h5",
+            output=output,
+            registry=f"{output}/registry",
+        )
+        for task in (found, promotion):  # what is new is looked for, and what is accepted promoted, at every run
+            task.set_caching_options(False)
+        for task in (found, dataset, model, showers, verdict, promotion):
+            task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
+            if claim is not None:
+                name, _, path = claim.partition(":")
+                mount_pvc(task, pvc_name=name, mount_path=path)
+
+    return calorimeter

@@ -1,0 +1,244 @@
+"""Run, compile, submit and schedule the pipeline: `python pipelines/submit.py --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from preprocessing import storage
+from preprocessing.errors import InputError, run_command
+from training.configs import CONFIGS, STRATEGIES
+
+SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
+_EXAMPLES = """
+examples:
+  python pipelines/submit.py
+      the whole pipeline here, on the Geant4 sample of this repository, into runs/demo
+  python pipelines/submit.py run --input '/data/showers/*.h5' --output runs/mine --epochs 20
+      the same on your files
+  python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
+      a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
+  python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
+      --input '/data/showers/*.h5' --output /data/runs/first
+  python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
+      --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(
+        prog="submit.py",
+        description="Run the pipeline here, or compile, submit or schedule it for Kubeflow Pipelines.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tasks = command.add_subparsers(dest="task")
+
+    run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
+    run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
+    run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
+    _add_parameters(run)
+
+    compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
+    compile_.add_argument("--output", type=Path, default=Path("calorimeter.yaml"), metavar="FILE.yaml")
+    _add_cluster(compile_)
+
+    for name, text in (("submit", "start one run on a cluster"), ("schedule", "start runs on a cluster regularly")):
+        task = tasks.add_parser(name, help=text)
+        task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
+        task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
+        task.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
+        task.add_argument("--token-file", type=Path, metavar="FILE", help="holds a bearer token for the endpoint")
+        task.add_argument("--namespace", metavar="NAME", help="of the run, where the cluster has several users")
+        task.add_argument("--experiment", default="calopipe", metavar="NAME", help="(default %(default)s)")
+        task.add_argument("--name", default="calorimeter", metavar="NAME", help="of the run (default %(default)s)")
+        _add_cluster(task)
+        _add_parameters(task)
+        if name == "schedule":
+            when = task.add_mutually_exclusive_group(required=True)
+            when.add_argument("--cron", metavar="EXPR", help="six fields, seconds first, in the server's time zone")
+            when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
+    return command
+
+
+def _add_cluster(task: argparse.ArgumentParser) -> None:
+    task.add_argument("--image", metavar="NAME", help="container image of the steps (default: components/image.py)")
+    task.add_argument("--claim", metavar="NAME:PATH", help="volume claim that every step mounts at PATH")
+
+
+def _add_parameters(task: argparse.ArgumentParser) -> None:
+    """The pipeline's parameters; one that is not given keeps the pipeline's default."""
+    task.add_argument("--config", choices=list(CONFIGS), help="training config (default quick)")
+    task.add_argument("--epochs", type=int, metavar="N", help="passes over the train split (default: the config's)")
+    task.add_argument("--steps", type=int, metavar="N", help="end the training after N steps")
+    task.add_argument("--strategy", choices=STRATEGIES, help="distribution strategy (default one-device)")
+    task.add_argument("--per-event", type=int, metavar="N", help="generated showers for each test event (default 1)")
+    task.add_argument("--grade", metavar="NAME|FILE", help="acceptance criteria: precision (default), gan, or a file")
+    task.add_argument("--split-file", action="append", dest="split_files", metavar="SPLIT=PATTERN",
+                      help="give whole files to a split by name")  # fmt: skip
+    task.add_argument("--geometry", metavar="NAME=VALUE,...", help="in place of the files' attributes")
+    task.add_argument("--threshold-gev", type=float, metavar="E", help="cells below E are set to zero (default 0)")
+    task.add_argument("--cut-gev", type=float, metavar="E", help="showers of E or less are dropped (default 0.2)")
+    task.add_argument("--seed", type=int, metavar="N", help="of weights, order, noise and resampling (default 1)")
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, Any]:
+    names = (
+        "input", "output", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files", "geometry",
+        "threshold_gev", "cut_gev", "seed",
+    )  # fmt: skip
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the pipeline through kfp's local runner, each step a process of this environment."""
+    parameters = _parameters(options)
+    parameters.setdefault("input", [str(SAMPLE / "*.h5")])
+    output = Path(options.output).absolute()
+    parameters["output"] = str(output)
+    check(parameters)
+    output.mkdir(parents=True, exist_ok=True)
+
+    from kfp import local  # noqa: PLC0415  a second that bad input need not wait
+
+    from pipelines.calorimeter import define  # noqa: PLC0415
+
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress, also into a pipe
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
+        os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
+        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / "kfp"))
+        try:
+            define()(**parameters)
+        except RuntimeError as error:  # what kfp raises when a step fails
+            if line := reason.read():
+                raise InputError(line) from None
+            raise SystemExit(f"error: {error}; the step's own messages are above") from None
+    verdict = json.loads((output / "verdict.json").read_text())["verdict"]
+    print(f"verdict: {verdict}")
+    print(f"report:  {output / 'report.html'}")
+
+
+def check(parameters: dict[str, Any]) -> None:
+    """Find what can be found before any step starts: input, options, output. Raises InputError."""
+    from preprocessing.dataset import Settings  # noqa: PLC0415
+    from preprocessing.pipeline import discover  # noqa: PLC0415
+    from preprocessing.splits import SplitRule  # noqa: PLC0415
+    from training.configs import named_config  # noqa: PLC0415
+    from validation.criteria import read_grade  # noqa: PLC0415
+
+    Settings(
+        parameters.get("threshold_gev", 0.0),
+        parameters.get("cut_gev", 0.2),
+        split_rule=SplitRule.parse(parameters.get("split_files", [])),
+    )
+    config = named_config(
+        parameters.get("config", "quick"),
+        epochs=parameters.get("epochs") or None,
+        steps=parameters.get("steps"),
+        seed=parameters.get("seed"),
+    )
+    read_grade(parameters.get("grade", "precision"))
+    files = discover(parameters["input"], parameters.get("geometry", ""))
+    config.check_shape(files[0].geometry)
+    storage.require_writable(Path(parameters["output"]))
+
+
+def write_package(path: Path, image: str | None, claim: str | None) -> None:
+    """Compile the pipeline to `path`; `image` in place of the default in every step."""
+    if claim is not None and not all(claim.partition(":")):
+        raise InputError(f"--claim {claim}: expected NAME:PATH, for example calopipe-data:/data")
+    if path.suffix not in {".yaml", ".yml"}:
+        raise InputError(f"{path}: expected a name that ends in .yaml")
+
+    import yaml  # noqa: PLC0415
+    from kfp import compiler  # noqa: PLC0415
+
+    from pipelines.calorimeter import define  # noqa: PLC0415
+
+    with storage.replacing(path) as temporary:
+        whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name
+        compiler.Compiler().compile(define(claim), str(whole))
+        if image is not None:
+            documents = list(yaml.safe_load_all(whole.read_text()))
+            for executor in documents[0]["deploymentSpec"]["executors"].values():
+                executor["container"]["image"] = image
+            whole.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        whole.replace(temporary)
+
+
+def _client(options: argparse.Namespace) -> Any:
+    import kfp  # noqa: PLC0415
+
+    endpoint = options.endpoint or os.environ.get("KF_PIPELINES_ENDPOINT")
+    if not endpoint:
+        raise InputError("no --endpoint and no KF_PIPELINES_ENDPOINT; give the address of Kubeflow Pipelines")
+    token = options.token_file.read_text().strip() if options.token_file else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
+        return kfp.Client(host=endpoint, existing_token=token, namespace=options.namespace or "kubeflow")
+
+
+def submit(options: argparse.Namespace) -> None:
+    """Start one run, and print its address."""
+    with tempfile.TemporaryDirectory() as scratch:
+        package = Path(scratch) / "calorimeter.yaml"
+        write_package(package, options.image, options.claim)
+        started = _client(options).create_run_from_pipeline_package(
+            str(package),
+            arguments=_parameters(options),
+            run_name=options.name,
+            experiment_name=options.experiment,
+            namespace=options.namespace,
+        )
+    print(f"run: {started.run_id}")
+
+
+def schedule(options: argparse.Namespace) -> None:
+    """Start runs regularly, one at a time, without catching up on missed ones."""
+    if options.interval is not None and options.interval < 1:
+        raise InputError(f"--interval is {options.interval}, expected a number of seconds, at least 1")
+    if options.cron is not None and len(options.cron.split()) != 6:
+        raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
+    client = _client(options)
+    experiment = client.create_experiment(options.experiment, namespace=options.namespace)
+    with tempfile.TemporaryDirectory() as scratch:
+        package = Path(scratch) / "calorimeter.yaml"
+        write_package(package, options.image, options.claim)
+        recurring = client.create_recurring_run(
+            experiment_id=experiment.experiment_id,
+            job_name=options.name,
+            pipeline_package_path=str(package),
+            params=_parameters(options),
+            cron_expression=options.cron,
+            interval_second=options.interval,
+            max_concurrency=1,
+            no_catchup=True,
+        )
+    print(f"recurring run: {recurring.recurring_run_id}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(given or ["run"])
+    if options.task is None:
+        parser().error("give one of run, compile, submit, schedule")
+    if options.task == "compile":
+        write_package(options.output, options.image, options.claim)
+        print(f"pipeline: {options.output}")
+    else:
+        {"run": run, "submit": submit, "schedule": schedule}[options.task](options)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    run_command(main)

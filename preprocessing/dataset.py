@@ -1,0 +1,137 @@
+"""The dataset: a manifest that composes shards. What is written last, and all that a reader trusts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from preprocessing import storage
+from preprocessing.errors import InputError
+from preprocessing.showers import Geometry
+from preprocessing.splits import ALL, SPLITS, SplitRule
+
+KIND = "calopipe.dataset"
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+SHARDS = "shards"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input file, by its content."""
+
+    name: str
+    sha256: str
+    events: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What preprocessing does to the showers. Part of the name of every shard: another setting is other shards.
+
+    Cells below `threshold_gev` are set to zero (the published training used 0; the reference's converter 2e-6, which
+    is 1e-4 in its files' unit). Showers whose cells sum to `cut_gev` or less are dropped (0.2 GeV is the reference's
+    10 in its unit). `shard_events` bounds the showers of one shard's range, which is what one worker holds.
+    """
+
+    threshold_gev: float = 0.0
+    cut_gev: float = 0.2
+    shard_events: int = 1000
+    split_rule: SplitRule = SplitRule()
+    geometry: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("threshold_gev", "cut_gev"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}, expected a number of GeV, zero or more")
+        if self.shard_events < 1:
+            raise InputError(f"shard_events is {self.shard_events}, expected at least 1")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def identity(self, source: Source) -> list[str]:
+        """What of an input file decides its shards: its content, and its name once splits are assigned by name."""
+        return [source.sha256, source.name if self.split_rule.by_file else ""]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder."""
+
+    name: str
+    split: str
+    events: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
+
+    `events` counts {"read", "written", "dropped": {reason: count}}: read = written + dropped. `energy_gev` and
+    `theta_rad` are the lowest and highest label of the events written, which bounds what a model can learn.
+    """
+
+    fingerprint: str
+    settings: dict[str, Any]
+    geometry: Geometry
+    index_type: str
+    events: dict[str, Any]
+    energy_gev: tuple[float, float]
+    theta_rad: tuple[float, float]
+    inputs: tuple[Source, ...]
+    shards: tuple[Shard, ...]
+
+    def count(self, split: str) -> int:
+        """Number of showers in `split` ("all" for every one)."""
+        return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
+
+    def to_json(self) -> dict[str, Any]:
+        splits = {split: self.count(split) for split in SPLITS}
+        return {"kind": KIND, "schema_version": SCHEMA_VERSION} | asdict(self) | {"splits": splits}
+
+
+def request_fingerprint(inputs: list[Source], settings: Settings) -> str:
+    """Names a dataset before it is made: by the content of its input files, the settings and the schema."""
+    identities = sorted(settings.identity(source) for source in inputs)
+    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    storage.write_json(folder / MANIFEST, manifest.to_json())
+
+
+def require_dataset(folder: Path, fingerprint: str) -> None:
+    """Raise InputError unless the dataset in `folder` is whole and the one that `fingerprint` names."""
+    if read_manifest(folder).fingerprint != fingerprint:
+        raise InputError(f"{folder}: holds another dataset than the one just made; does another run write there?")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the dataset in `folder`, once every shard is there with its size."""
+    path = folder / MANIFEST
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    try:
+        manifest = Manifest(
+            fingerprint=document["fingerprint"],
+            settings=document["settings"],
+            geometry=Geometry.from_json(document["geometry"]),
+            index_type=document["index_type"],
+            events=document["events"],
+            energy_gev=tuple(document["energy_gev"]),
+            theta_rad=tuple(document["theta_rad"]),
+            inputs=tuple(Source(**source) for source in document["inputs"]),
+            shards=tuple(Shard(**shard) for shard in document["shards"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a whole manifest ({error!r}); preprocess again") from None
+    for shard in manifest.shards:
+        shard_path = folder / shard.name
+        found = shard_path.stat().st_size if shard_path.is_file() else None
+        if found != shard.bytes:
+            state = "missing" if found is None else f"{found} bytes long"
+            raise InputError(f"{shard_path}: {state}, the manifest expects {shard.bytes} bytes; preprocess again")
+    return manifest

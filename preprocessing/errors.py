@@ -1,0 +1,69 @@
+"""How every command of calopipe reports what the user can mend: one line, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BAD_INPUT_EXIT_CODE = 2
+
+# What the operating system may refuse through no fault of the program, and what to do about it.
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full; free some space and run again, finished work is kept",
+    errno.EDQUOT: "the disk quota is used up; free some space and run again, finished work is kept",
+    errno.EROFS: "the file system is read-only; give an --output that can be written",
+    errno.EACCES: "permission denied; give a path that this user may use",
+    errno.EPERM: "operation not permitted; give a path that this user may use",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; give another path",
+    errno.EISDIR: "this is a folder where a file was expected; give another path",
+    errno.ENOENT: "no such file or folder; check the path",
+    errno.EEXIST: "a file stands where a folder is needed; give another path",
+    errno.ENAMETOOLONG: "the name is too long for this file system; give a shorter one",
+}
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used. The message is one line: what, which value, where, what to do."""
+
+
+def describe(error: BaseException) -> str | None:
+    """The one line that tells a user of `error`, or None where the error is a defect of the program."""
+    if isinstance(error, InputError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{_REFUSALS[error.errno]}"
+    return None
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn an error the user can mend into one line on standard error and exit code 2.
+
+    The line is also left as the container's termination message, which is where Kubernetes looks for the reason
+    that a pod failed (`/dev/termination-log` unless TERMINATION_LOG names another file).
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted; finished work is kept", file=sys.stderr)
+        raise SystemExit(130) from None
+    except (InputError, OSError) as error:
+        line = describe(error)
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr, flush=True)
+        termination_log = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
+        if termination_log.is_file():
+            termination_log.write_text(line)
+        raise SystemExit(BAD_INPUT_EXIT_CODE) from None
+
+
+def run_command(command: Callable[[], None]) -> None:
+    """Run the body of a command line, with errors as in `one_line_errors`."""
+    with one_line_errors():
+        command()

@@ -1,0 +1,258 @@
+"""HDF5 files of showers: the layouts that can be read, and the one that is written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing import storage
+from preprocessing.angle import measured_angle
+from preprocessing.errors import InputError
+from preprocessing.showers import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
+from preprocessing.splits import ALL, SplitRule
+
+logger = logging.getLogger(__name__)
+
+Labels = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any] | None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to store showers: the datasets it needs, and where its labels are (energy_gev, theta_rad, mtheta_rad).
+
+    Every layout holds the cells in `ECAL`, (N, x, y, layer), in file units.
+    """
+
+    name: str
+    needs: tuple[frozenset[str], ...]  # alternatives, each a set of datasets
+    labels: Callable[[h5py.File], Labels]
+
+    def matches(self, names: set[str]) -> bool:
+        return any(needed <= names for needed in self.needs)
+
+
+def _variable_angle_labels(file: h5py.File) -> Labels:
+    mtheta = file["mtheta"][:] if "mtheta" in file else None
+    theta = file["theta"][:] if "theta" in file else mtheta  # the measured angle stands in where it is the only one
+    return file["energy"][:], theta, mtheta
+
+
+def _fixed_angle_labels(file: h5py.File) -> Labels:
+    target = file["target"][:]
+    if target.ndim != 3 or target.shape[1:] != (1, 5):
+        raise InputError(f"{file.filename}: 'target' has shape {target.shape}, expected (N, 1, 5)")
+    return target[:, 0, 1], np.full(len(target), np.pi / 2), None
+
+
+LAYOUTS = (
+    Layout(
+        "variable-angle",
+        (frozenset({"ECAL", "energy", "theta"}), frozenset({"ECAL", "energy", "mtheta"})),
+        _variable_angle_labels,
+    ),
+    Layout("fixed-angle", (frozenset({"ECAL", "target"}),), _fixed_angle_labels),
+)
+
+_FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece: 26 MB of the reference's showers at a time
+
+
+@dataclass(frozen=True)
+class ShowerFile:
+    """A file whose header and labels have been checked; its cells are read and checked on demand.
+
+    `chunk_events` is the number of showers that are stored, and so best read, together. `measured_angles` says
+    whether the file carries `mtheta`.
+    """
+
+    path: Path
+    layout: str
+    events: int
+    geometry: Geometry
+    chunk_events: int
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    mtheta_rad: FloatArray | None
+
+    @cached_property
+    def sha256(self) -> str:
+        return storage.sha256_of_file(self.path)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Showers:
+        """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
+        events = range(self.events)[start:stop]
+        with _opened(self.path) as file:
+            cells = file["ECAL"][events.start : events.stop].astype(np.float32)
+        self._check_cells(cells, events.start)
+        labels = slice(events.start, events.stop)
+        mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
+        return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
+
+    def batches(self, split: str = ALL, rule: SplitRule | None = None, batch: int = 100) -> Iterator[Showers]:
+        """The showers of `split`, in order, in pieces of at most `batch`."""
+        mask = self.mask(split, rule or SplitRule())
+        for start in range(0, self.events, batch):
+            chosen = mask[start : start + batch]
+            if chosen.any():
+                yield self.read(start, start + batch)[chosen]
+
+    def mask(self, split: str, rule: SplitRule) -> npt.NDArray[np.bool_]:
+        """Which of the file's events are in `split`."""
+        if split == ALL:
+            return np.ones(self.events, dtype=np.bool_)
+        return rule.mask(split, self.path.name, self.sha256, range(self.events))
+
+    def _check_cells(self, cells: FloatArray, start: int) -> None:
+        flat = cells.reshape(len(cells), -1)
+        lowest, total = flat.min(axis=1), flat.sum(axis=1)  # both NaN where any cell is
+        bad = ~(np.isfinite(total) & (lowest >= 0))
+        if bad.any():
+            event = int(np.argmax(bad))
+            values = flat[event]
+            found = values[~(np.isfinite(values) & (values >= 0))]
+            value = f"{found[0]}" if len(found) else "a sum that overflows"
+            raise InputError(
+                f"{self.path}: event {start + event}: ECAL holds {value} in {max(len(found), 1)} cell(s), expected "
+                "finite deposits of zero or more; mend or remove the event"
+            )
+
+
+def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
+    """Check the header and labels of `path`.
+
+    `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
+    is taken to have the reference's geometry, with a warning.
+    """
+    with _opened(path) as file:
+        names = {name for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        layout = next((layout for layout in LAYOUTS if layout.matches(names)), None)
+        if layout is None:
+            expected = " or ".join(" + ".join(sorted(needed)) for each in LAYOUTS for needed in each.needs)
+            raise InputError(f"{path}: found datasets {sorted(names) or 'none'}, expected {expected}")
+        ecal = file["ECAL"]
+        if ecal.ndim != 4 or ecal.dtype.kind not in "fiu":
+            raise InputError(f"{path}: ECAL has shape {ecal.shape} of {ecal.dtype}, expected numbers (N, x, y, layer)")
+        if len(ecal) == 0:
+            raise InputError(f"{path}: holds no showers; remove it from the input")
+        energy, theta, mtheta = layout.labels(file)
+        labels = {"energy": energy, "theta": theta} | ({} if mtheta is None else {"mtheta": mtheta})
+        arrays = {name: _check_label(path, name, values, len(ecal)) for name, values in labels.items()}
+        geometry = _geometry(path, file.attrs, ecal.shape[1:], geometry_values)
+        chunk = ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS
+        return ShowerFile(
+            path, layout.name, len(ecal), geometry, chunk, arrays["energy"], arrays["theta"], arrays.get("mtheta")
+        )
+
+
+def open_all(paths: Sequence[Path], geometry_values: str = "") -> list[ShowerFile]:
+    """Check every file, and that all have the same geometry."""
+    files = [open_showers(path, geometry_values) for path in paths]
+    first = files[0]
+    for file in files:
+        if file.geometry != first.geometry:
+            raise InputError(
+                f"{file.path}: geometry {file.geometry.to_json()} differs from that of {first.path}, "
+                f"{first.geometry.to_json()}; use files of one detector, or give --geometry"
+            )
+    return files
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except PermissionError:
+        raise InputError(f"{path}: permission denied; make the file readable for this user") from None
+    except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
+        reason = str(error).partition("(")[2].rstrip(")") or str(error)
+        raise InputError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again") from None
+
+
+def _check_label(path: Path, name: str, values: npt.NDArray[Any], events: int) -> FloatArray:
+    """Labels come as (N,) or (N, 1), in either precision; all must be finite, and energies positive."""
+    if values.size != events or values.dtype.kind not in "fiu":
+        raise InputError(
+            f"{path}: '{name}' has shape {values.shape} of {values.dtype}, expected ({events},) numbers, one a shower"
+        )
+    flat = values.reshape(events).astype(np.float32)
+    good = np.isfinite(flat) & (flat > 0)
+    if not good.all():
+        event = int(np.argmin(good))
+        unit = "GeV" if name == "energy" else "rad"
+        raise InputError(
+            f"{path}: event {event}: {name} is {flat[event]}, expected a positive number of {unit}; "
+            "mend or remove the event"
+        )
+    return flat
+
+
+def _geometry(path: Path, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
+    names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
+    stated = {name: float(attributes[name]) for name in names if name in attributes}
+    geometry = replace(REFERENCE_GEOMETRY, shape=tuple(int(n) for n in shape), **stated).with_values(values)
+    given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}
+    if missing := [name for name in names if name not in given]:
+        logger.warning("%s does not state %s: the reference's is assumed (--geometry)", path, ", ".join(missing))
+    return geometry
+
+
+class ShowerWriter:
+    """Write showers, batch by batch, in the variable-angle layout; the file appears when it is whole.
+
+    Use as a context manager. `attributes` are added to those of the geometry.
+    """
+
+    def __init__(self, path: Path, geometry: Geometry, attributes: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.events = 0
+        self._geometry = geometry
+        self._attributes = dict(attributes or {})
+
+    def __enter__(self) -> Self:
+        self._replacing = storage.replacing(self.path)
+        self._file = h5py.File(self._replacing.__enter__(), "w")
+        stated = {name: value for name, value in self._geometry.to_json().items() if name != "shape"}
+        self._file.attrs.update(stated | self._attributes)
+        self._file.create_dataset(
+            "ECAL", (0, *self._geometry.shape), "f4", maxshape=(None, *self._geometry.shape),
+            chunks=(10, *self._geometry.shape), compression="gzip", compression_opts=1, shuffle=True,
+        )  # fmt: skip
+        for name in ("energy", "theta", "mtheta", "eta", "sum"):
+            self._file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
+        return self
+
+    def write(self, showers: Showers) -> None:
+        """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`."""
+        columns = {
+            "ECAL": showers.cells,
+            "energy": showers.energy_gev,
+            "theta": showers.theta_rad,
+            "mtheta": showers.mtheta_rad,
+            "eta": -np.log(np.tan(showers.theta_rad / 2)),
+            "sum": showers.cells.sum(axis=(1, 2, 3)),
+        }
+        stop = self.events + len(showers)
+        for name, values in columns.items():
+            self._file[name].resize(stop, axis=0)
+            self._file[name][self.events : stop] = values
+        self.events = stop
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._file.close()
+        finally:
+            self._replacing.__exit__(kind, error, traceback)

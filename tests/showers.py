@@ -1,0 +1,54 @@
+"""The one factory of test showers: deterministic, small, of a known form; and files of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from preprocessing.angle import measured_angle
+from preprocessing.showers import Geometry, Showers
+
+# A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
+SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)
+SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
+
+
+def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Showers:
+    """Showers of 100-200 GeV at 60-120 degrees: a gamma profile in depth, an exponential one across, sparse."""
+    rng = np.random.default_rng(seed)
+    nx, ny, nz = geometry.shape
+    energy = rng.uniform(100, 200, events).astype(np.float32)
+    theta = np.radians(rng.uniform(60, 120, events)).astype(np.float32)
+    x, y, z = np.arange(nx) + 0.5 - nx / 2, np.arange(ny) + 0.5 - ny / 2, np.arange(nz) + 0.5
+    peak = 0.35 * nz
+    depth = z**2 * np.exp(-2 * z / peak)
+    shift = np.tan(np.pi / 2 - theta)[:, None] * (z - peak) * geometry.layer_pitch_mm / geometry.cell_mm
+    distance = np.hypot(x[None, :, None, None], y[None, None, :, None] - shift[:, None, None, :])
+    density = np.exp(-1.5 * distance) * depth
+    density /= density.sum(axis=(1, 2, 3), keepdims=True)
+    quanta = rng.poisson(density * 20 * energy[:, None, None, None])  # 50 MeV each, in the files' unit
+    cells = (quanta * 0.05).astype(np.float32)
+    return Showers(cells, energy, theta, measured_angle(cells))
+
+
+def write_file(
+    path: Path, showers: Showers, *, geometry: Geometry | None = SMALL_GEOMETRY, chunks: bool = True, **replaced: Any
+) -> Path:
+    """A file in the reference's layout. `replaced` puts other arrays under its datasets' names; None leaves one out."""
+    datasets = {"ECAL": showers.cells, "energy": showers.energy_gev, "theta": showers.theta_rad} | replaced
+    with h5py.File(path, "w") as file:
+        for name, values in datasets.items():
+            if values is not None:
+                stored = {"chunks": (min(10, len(values)), *values.shape[1:]), "compression": "gzip"} if chunks and name == "ECAL" else {}
+                file.create_dataset(name, data=values, **stored)
+        if geometry is not None:
+            file.attrs.update({name: value for name, value in geometry.to_json().items() if name != "shape"})
+    return path
+
+
+def make_file(path: Path, *, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Path:
+    """A file of `make_showers`."""
+    return write_file(path, make_showers(events=events, seed=seed, geometry=geometry), geometry=geometry)

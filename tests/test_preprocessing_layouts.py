@@ -1,0 +1,204 @@
+"""Reading and writing HDF5 showers: every layout, and every way in which a file can be wrong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+
+from preprocessing.errors import InputError
+from preprocessing.layouts import ShowerWriter, open_all, open_showers
+from preprocessing.showers import REFERENCE_GEOMETRY, concatenate
+from preprocessing.splits import SplitRule
+
+
+def test_reads_what_the_file_holds(tmp_path: Path) -> None:
+    showers = make_showers(events=30)
+    file = open_showers(write_file(tmp_path / "a.h5", showers))
+    found = file.read(10, 20)
+    assert file.geometry == SMALL_GEOMETRY
+    for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(showers[10:20], name))
+
+
+def test_labels_in_columns_and_double_precision_and_extra_keys(tmp_path: Path) -> None:
+    showers = make_showers(events=5)
+    path = write_file(
+        tmp_path / "a.h5", showers, chunks=False, bins=np.zeros((5, 8)),
+        energy=showers.energy_gev.astype(np.float64)[:, None], theta=showers.theta_rad.astype(np.float64)[:, None],
+    )  # fmt: skip
+    found = open_showers(path).read()
+    np.testing.assert_array_equal(found.energy_gev, showers.energy_gev)
+    np.testing.assert_array_equal(found.theta_rad, showers.theta_rad)
+    assert found.energy_gev.dtype == np.float32
+
+
+def test_measured_angle_of_the_file_wins_and_stands_for_theta_where_it_is_alone(tmp_path: Path) -> None:
+    showers = make_showers(events=5)
+    mtheta = np.linspace(1.2, 1.9, 5).astype(np.float32)
+    both = open_showers(write_file(tmp_path / "a.h5", showers, mtheta=mtheta)).read()
+    np.testing.assert_array_equal(both.mtheta_rad, mtheta)
+    np.testing.assert_array_equal(both.theta_rad, showers.theta_rad)
+    alone = open_showers(write_file(tmp_path / "b.h5", showers, mtheta=mtheta, theta=None)).read()
+    np.testing.assert_array_equal(alone.theta_rad, mtheta)
+
+
+def test_fixed_angle_layout(tmp_path: Path) -> None:
+    showers = make_showers(events=5)
+    target = np.zeros((5, 1, 5), np.float32)
+    target[:, 0, 1] = showers.energy_gev
+    found = open_showers(write_file(tmp_path / "a.h5", showers, energy=None, theta=None, target=target)).read()
+    np.testing.assert_array_equal(found.energy_gev, showers.energy_gev)
+    np.testing.assert_allclose(np.degrees(found.theta_rad), 90)
+
+
+def test_geometry_is_assumed_with_a_warning_or_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_file(tmp_path / "a.h5", make_showers(events=2), geometry=None)
+    with caplog.at_level(logging.WARNING):
+        assumed = open_showers(path).geometry
+    assert "cell_mm" in caplog.text
+    assert (assumed.cell_mm, assumed.shape) == (REFERENCE_GEOMETRY.cell_mm, (17, 17, 5))
+    assert open_showers(path, "cell_mm=7.5, file_unit_gev=1").geometry.cell_mm == 7.5
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [("cell_mm=x", "NAME=NUMBER"), ("cells=3", "unknown cells"), ("cell_mm=-1", "cell_mm must be"), ("5", "NAME=NUM")],
+)
+def test_bad_geometry(tmp_path: Path, values: str, told: str) -> None:
+    path = make_file(tmp_path / "a.h5", events=2)
+    with pytest.raises(InputError, match=told):
+        open_showers(path, values)
+
+
+def _break(path: Path, kind: str) -> None:  # noqa: C901, PLR0912  one line a case
+    showers = make_showers(events=20)
+    cells = showers.cells.copy()
+    match kind:
+        case "missing":
+            pass
+        case "text":
+            path.write_text("not an HDF5 file at all")
+        case "empty file":
+            path.touch()
+        case "truncated":
+            whole = write_file(path, showers).read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+        case "missing key":
+            write_file(path, showers, energy=None)
+        case "wrong shape":
+            write_file(path, showers, ECAL=cells[..., 0])
+        case "labels too few":
+            write_file(path, showers, energy=showers.energy_gev[:7])
+        case "text labels":
+            write_file(path, showers, energy=np.array([b"x"] * 20))
+        case "zero energy":
+            write_file(path, showers, energy=np.where(np.arange(20) == 3, 0, showers.energy_gev))
+        case "nan theta":
+            write_file(path, showers, theta=np.where(np.arange(20) == 3, np.nan, showers.theta_rad))
+        case "no showers":
+            write_file(path, showers[:0], chunks=False)
+        case "nan cell":
+            cells[13, 2, 2, 2] = np.nan
+            write_file(path, showers, ECAL=cells)
+        case "infinite cell":
+            cells[13, 2, 2, 2] = np.inf
+            write_file(path, showers, ECAL=cells)
+        case "negative cell":
+            cells[13, 2, 2, 2] = -0.25
+            write_file(path, showers, ECAL=cells)
+
+
+CORRUPT_HEADERS = {
+    "missing": "no such file",
+    "text": "not a whole HDF5 file",
+    "empty file": "not a whole HDF5 file",
+    "truncated": "not a whole HDF5 file",
+    "missing key": r"found datasets \['ECAL', 'theta'\], expected",
+    "wrong shape": r"ECAL has shape \(20, 17, 17\)",
+    "labels too few": r"'energy' has shape \(7,\)",
+    "text labels": "'energy' has shape",
+    "zero energy": "event 3: energy is 0.0, expected a positive number of GeV",
+    "nan theta": "event 3: theta is nan",
+    "no showers": "holds no showers",
+}
+CORRUPT_CELLS = {
+    "nan cell": "event 13: ECAL holds nan in 1 cell",
+    "infinite cell": "event 13: ECAL holds inf in 1 cell",
+    "negative cell": "event 13: ECAL holds -0.25 in 1 cell",
+}
+
+
+@pytest.mark.parametrize(("kind", "told"), CORRUPT_HEADERS.items())
+def test_a_bad_header_or_label_is_found_on_opening(tmp_path: Path, kind: str, told: str) -> None:
+    path = tmp_path / "bad.h5"
+    _break(path, kind)
+    with pytest.raises(InputError, match=told) as caught:
+        open_showers(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "told"), CORRUPT_CELLS.items())
+def test_a_bad_cell_is_found_on_reading_with_its_event(tmp_path: Path, kind: str, told: str) -> None:
+    path = tmp_path / "bad.h5"
+    _break(path, kind)
+    file = open_showers(path)
+    assert len(file.read(0, 10)) == 10
+    with pytest.raises(InputError, match=told):
+        file.read(10, 20)
+
+
+def test_bytes_damaged_in_the_middle_of_the_cells(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=20)
+    with h5py.File(path) as file:
+        place = file["ECAL"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[place.byte_offset : place.byte_offset + 50] = b"\xff" * 50
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="not a whole HDF5 file"):
+        open_showers(path).read()
+
+
+def test_files_of_two_detectors(tmp_path: Path) -> None:
+    other = SMALL_GEOMETRY.with_values("cell_mm=3")
+    paths = [make_file(tmp_path / "a.h5", events=2), make_file(tmp_path / "b.h5", events=2, geometry=other)]
+    with pytest.raises(InputError, match="use files of one detector"):
+        open_all(paths)
+
+
+def test_batches_of_a_split_are_its_events_in_order(tmp_path: Path) -> None:
+    file = open_showers(make_file(tmp_path / "a.h5", events=50))
+    mask = SplitRule().mask("train", "a.h5", file.sha256, range(50))
+    found = concatenate(list(file.batches("train", SplitRule(), batch=7)))
+    np.testing.assert_array_equal(found.cells, file.read().cells[mask])
+    assert len(concatenate(list(file.batches(batch=7)))) == 50
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    showers = make_showers(events=25)
+    with ShowerWriter(tmp_path / "a.h5", SMALL_GEOMETRY, {"generator": "test"}) as writer:
+        writer.write(showers[:10])
+        writer.write(showers[10:])
+    found = open_showers(tmp_path / "a.h5")
+    assert found.geometry == SMALL_GEOMETRY
+    for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad"):
+        np.testing.assert_array_equal(getattr(found.read(), name), getattr(showers, name))
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file.attrs["generator"] == "test"
+        np.testing.assert_allclose(file["sum"][:], showers.cells.sum(axis=(1, 2, 3)), rtol=1e-6)
+        np.testing.assert_allclose(np.tanh(file["eta"][:]), np.cos(showers.theta_rad), atol=1e-6)
+
+
+def test_a_writer_that_fails_leaves_what_stood(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=3)
+    before = path.read_bytes()
+    with pytest.raises(RuntimeError), ShowerWriter(path, SMALL_GEOMETRY) as writer:  # noqa: PT012
+        writer.write(make_showers(events=2))
+        raise RuntimeError
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]

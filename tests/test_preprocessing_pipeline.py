@@ -1,0 +1,203 @@
+"""Preprocessing through its command: counting, repeating, going on, and refusing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from showers import make_file, make_showers, write_file
+
+from preprocessing import __main__ as command
+from preprocessing.dataset import read_manifest
+from preprocessing.errors import InputError, run_command
+from preprocessing.splits import SPLITS
+
+
+def _run(*arguments: object) -> None:
+    command.main([str(argument) for argument in arguments])
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
+    showers = make_showers(events=60)
+    cells = showers.cells.copy()
+    sums = cells.sum(axis=(1, 2, 3), dtype=np.float64)
+    cut = float(np.sort(sums)[9]) * 0.02  # ten showers at or below it
+    cells[5] = 0
+    expected = int((cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut / 0.02).sum())
+    _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds", "--cut-gev", cut)
+    document = json.loads((tmp_path / "ds/manifest.json").read_text())
+    assert document["events"] == {"read": 60, "written": expected, "dropped": {"below_cut": 60 - expected}}
+    assert sum(document["splits"].values()) == expected
+    assert expected in range(49, 52)
+
+
+def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    showers = make_showers(events=10)
+    _run("--input", write_file(tmp_path / "a.h5", showers), "--output", tmp_path / "ds", "--threshold-gev", 0.003)
+    manifest = read_manifest(tmp_path / "ds")
+    for shard in manifest.shards:
+        for record in tf.data.TFRecordDataset(str(tmp_path / "ds" / shard.name)):
+            feature = tf.train.Example.FromString(record.numpy()).features.feature
+            cells = showers.cells[feature["event"].int64_list.value[0]].ravel()
+            kept = np.flatnonzero(cells >= 0.15)
+            assert np.frombuffer(feature["index"].bytes_list.value[0], "<u2").tolist() == kept.tolist()
+
+
+def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=30)
+    _run("--input", path, "--output", tmp_path / "ds")
+    before = _content(tmp_path / "ds")
+    program = (
+        "import sys; from preprocessing.__main__ import main;"
+        f"main(['--input', {str(path)!r}, '--output', {str(tmp_path / 'ds')!r}]);"
+        "assert not {'apache_beam', 'tensorflow'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "dataset stands" in done.stdout
+    assert _content(tmp_path / "ds") == before
+
+
+def test_a_new_file_costs_one_files_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (make_file(tmp_path / f"{seed}.h5", events=30, seed=seed) for seed in range(2))
+    _run("--input", first, "--output", tmp_path / "ds")
+    stood = {path: path.stat().st_mtime_ns for path in (tmp_path / "ds/shards").iterdir()}
+    _run("--input", first, second, "--output", tmp_path / "ds")
+    assert "1 of 2 pieces to do" in capsys.readouterr().out
+    assert all(path.stat().st_mtime_ns == time for path, time in stood.items())
+    _run("--input", first, second, "--output", tmp_path / "afresh")
+    assert _content(tmp_path / "ds") == _content(tmp_path / "afresh")
+
+
+def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = make_file(tmp_path / "a.h5", events=30)
+    (tmp_path / "copy.h5").write_bytes(path.read_bytes())
+    _run("--input", tmp_path / "*.h5", path, "--output", tmp_path / "ds")
+    assert read_manifest(tmp_path / "ds").events["read"] == 30
+    assert "used once" in caplog.text
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=60)
+    common = [sys.executable, "-m", "preprocessing", "--input", path, "--shard-events", "20"]
+    subprocess.run([*common, "--output", tmp_path / "one"], check=True, capture_output=True)
+    subprocess.run([*common, "--output", tmp_path / "two", "--workers", "2"], check=True, capture_output=True)
+    assert _content(tmp_path / "one") == _content(tmp_path / "two")
+    assert len(read_manifest(tmp_path / "one").inputs) == 1
+
+
+def test_whole_files_to_a_split(tmp_path: Path) -> None:
+    paths = [make_file(tmp_path / f"run_{seed}.h5", events=40, seed=seed) for seed in range(2)]
+    _run("--input", *paths, "--output", tmp_path / "ds", "--split-file", "test=*_1.h5")
+    manifest = read_manifest(tmp_path / "ds")
+    assert manifest.count("test") == 40
+    assert manifest.count("all") == 80
+
+
+def _exit(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that the command says as it exits with code 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: _run(*arguments))
+    assert caught.value.code == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = make_file(tmp_path / "good.h5", events=20), make_file(tmp_path / "bad.h5", events=20, seed=1)
+    with h5py.File(bad, "r+") as file:
+        file["ECAL"][7, 0, 0, 0] = -1
+    told = _exit(capsys, "--input", good, bad, "--output", tmp_path / "ds")
+    assert f"{bad}: event 7" in told
+    assert not (tmp_path / "ds/manifest.json").exists()
+    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
+        read_manifest(tmp_path / "ds")
+    with h5py.File(bad, "r+") as file:
+        file["ECAL"][7, 0, 0, 0] = 0
+    _run("--input", good, bad, "--output", tmp_path / "ds")
+    assert "1 of 2 pieces to do" in capsys.readouterr().out
+    assert read_manifest(tmp_path / "ds").events["written"] == 40
+
+
+def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    out = ("--output", tmp_path / "ds")
+    assert "no such file" in _exit(capsys, "--input", tmp_path / "none.h5", *out)
+    assert "matches no file" in _exit(capsys, "--input", tmp_path / "*.hdf5", *out)
+    assert "a folder, not a file" in _exit(capsys, "--input", tmp_path, *out)
+    assert "cut_gev is -1.0" in _exit(capsys, "--input", path, *out, "--cut-gev", -1)
+    assert "no shower is above the cut" in _exit(capsys, "--input", path, *out, "--cut-gev", 1e6)
+    assert not (tmp_path / "ds/manifest.json").exists()
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    (tmp_path / "file").write_text("in the way")
+    assert "file, not a folder" in _exit(capsys, "--input", path, "--output", tmp_path / "file" / "ds")
+    assert "error: /proc/ds" in _exit(capsys, "--input", path, "--output", "/proc/ds")
+
+
+def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=400)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mount.stderr.strip()}")
+    try:
+        assert "the disk is full" in _exit(capsys, "--input", path, "--output", disk / "ds")
+        assert not (disk / "ds/manifest.json").exists()
+        assert not list((disk / "ds/shards").glob(".*"))
+        subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
+        _run("--input", path, "--output", disk / "ds")
+        assert read_manifest(disk / "ds").events["written"] == 400
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "version", "kind", "garbage", "field"])
+def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, damage: str) -> None:
+    path = make_file(tmp_path / "a.h5", events=30)
+    _run("--input", path, "--output", tmp_path / "ds")
+    whole = _content(tmp_path / "ds")
+    manifest = tmp_path / "ds/manifest.json"
+    shard = tmp_path / "ds" / read_manifest(tmp_path / "ds").shards[0].name
+    document = json.loads(manifest.read_text())
+    match damage:
+        case "missing":
+            shard.unlink()
+        case "truncated":
+            shard.write_bytes(shard.read_bytes()[:-1])
+        case "version":
+            manifest.write_text(json.dumps(document | {"schema_version": 99}))
+        case "kind":
+            manifest.write_text(json.dumps(document | {"kind": "other"}))
+        case "garbage":
+            manifest.write_text("{")
+        case "field":
+            document.pop("geometry")
+            manifest.write_text(json.dumps(document))
+    named = shard if damage in {"missing", "truncated"} else manifest
+    with pytest.raises(InputError, match=str(named)):
+        read_manifest(tmp_path / "ds")
+    _run("--input", path, "--output", tmp_path / "ds")
+    assert _content(tmp_path / "ds") == whole
+
+
+def test_splits_of_the_dataset_are_those_of_the_rule(tmp_path: Path) -> None:
+    _run("--input", make_file(tmp_path / "a.h5", events=100), "--output", tmp_path / "ds")
+    manifest = read_manifest(tmp_path / "ds")
+    assert {shard.split for shard in manifest.shards} == set(SPLITS)

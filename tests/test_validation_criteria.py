@@ -1,0 +1,180 @@
+"""The three answers, the verdict, the grades, and the hard failures."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import SMALL_GEOMETRY, make_showers
+
+from preprocessing.errors import InputError
+from validation import faults
+from validation.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
+from validation.observables import Observables, observe
+from validation.statistics import Estimate
+from validation.verdict import overall, read_verdict, summary
+
+
+def measurement(*estimates: Estimate, target: float = 1.0, one_sided: bool = False) -> Measurement:
+    return Measurement("m", "response", "", "", target, 0.1, estimates, {"value": None}, one_sided=one_sided)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "answer"),
+    [
+        (1.0, 0.01, "pass"),
+        (1.08, 0.009, "pass"),
+        (1.08, 0.02, "inconclusive"),  # the interval crosses the tolerance
+        (1.15, 0.02, "inconclusive"),  # outside at 95 %, not at the level shared among fifty
+        (1.20, 0.02, "fail"),
+        (0.80, 0.02, "fail"),
+        (1.0, math.nan, "inconclusive"),
+    ],
+)
+def test_the_three_answers(value: float, error: float, answer: str) -> None:
+    assert judge(measurement(Estimate(value, error, 1_000)), 50).verdict == answer
+
+
+def test_one_sided_criteria_care_for_excess_only() -> None:
+    assert judge(measurement(Estimate(-5.0, 0.01, 1_000), target=0.0, one_sided=True), 50).verdict == "pass"
+    assert judge(measurement(Estimate(0.3, 0.01, 1_000), target=0.0, one_sided=True), 50).verdict == "fail"
+
+
+def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
+    good, bad, vague = Estimate(1.0, 0.01, 1_000), Estimate(0.7, 0.01, 1_000), Estimate(1.05, 0.05, 1_000)
+    assert judge(measurement(good, good), 1).verdict == "pass"
+    failed = judge(replace(measurement(good, bad), labels=("a", "b")), 1)
+    assert (failed.verdict, failed.value, failed.worst) == ("fail", 0.7, "b")
+    undecided = judge(measurement(good, vague), 1)
+    assert undecided.verdict == "inconclusive"
+    assert undecided.interval == pytest.approx((1.05 - 1.962 * 0.05, 1.05 + 1.962 * 0.05), abs=1e-3)
+
+
+def test_the_number_of_events_that_would_decide_does() -> None:
+    undecided = judge(measurement(Estimate(1.05, 0.05, 1_000)), 20)
+    needed = undecided.events_needed or 0
+    assert needed == pytest.approx(1_000 * (1.96 * 0.05 / 0.05) ** 2, rel=0.01)
+    error = 0.05 * math.sqrt(1_000 / (1.02 * needed))
+    assert judge(measurement(Estimate(1.05, error, needed)), 20).verdict == "pass"
+    outside = judge(measurement(Estimate(1.15, 0.05, 1_000)), 20)
+    error = 0.05 * math.sqrt(1_000 / (1.02 * (outside.events_needed or 0)))
+    assert judge(measurement(Estimate(1.15, error, outside.events_needed or 0)), 20).verdict == "fail"
+
+
+def test_the_worst_come_first() -> None:
+    values = (1.0, 1.3, 1.05, 1.5)
+    order = judge_all([measurement(Estimate(value, 0.03, 1_000)) for value in values])
+    assert [each.value for each in order] == [1.5, 1.3, 1.05, 1.0]
+    assert [each.verdict for each in order] == ["fail", "fail", "inconclusive", "pass"]
+
+
+def test_the_verdict_adds_up() -> None:
+    assert overall(["pass", "pass"], []) == "accepted"
+    assert overall(["pass", "inconclusive"], []) == "inconclusive"
+    assert overall(["pass", "inconclusive", "fail"], []) == "rejected"
+    assert overall(["pass"], [{"name": "x"}]) == "rejected"
+    assert overall([], []) == "inconclusive"
+
+
+def test_built_in_grades() -> None:
+    assert built_in_grades() == ["gan", "precision"]
+    strict, loose = load_grade("precision"), load_grade("gan")
+    assert strict.tolerance["response"] == 0.01
+    assert all(strict.tolerance[key] < loose.tolerance[key] for key in TOLERANCES)
+
+
+def grade_text(**changed: object) -> str:
+    values = dict.fromkeys(TOLERANCES, 0.1) | changed
+    return "[tolerance]\n" + "\n".join(f"{key} = {json.dumps(v)}" for key, v in values.items() if v is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (grade_text(colour=1), "unknown key tolerance.colour"),
+        (grade_text(hits=-1), r"tolerance.hits must be a positive number, found -1"),
+        (grade_text(hits="a lot"), "tolerance.hits must be a positive number"),
+        (grade_text(hits=True), "tolerance.hits must be a positive number"),
+        (grade_text(hits=None), "tolerance.hits must be a positive number, it is missing"),
+        ("level = 1\n" + grade_text(), "unknown key 'level'"),
+        ("", r"the table \[tolerance\] is missing"),
+        ("[tolerance", "not valid TOML"),
+    ],
+)
+def test_a_bad_grade_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"mine.toml: .*{message}"):
+        load_grade(str(path))
+
+
+def test_a_grade_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "precision.toml"
+    path.write_text(grade_text(hits=0.5))
+    assert load_grade(str(path)).tolerance["hits"] == 0.5
+    assert load_grade(str(path)).name == "precision.toml"  # not to be taken for the built-in one
+    with pytest.raises(InputError, match="--grade nonsense: neither a grade"):
+        load_grade("nonsense")
+
+
+def table(events: int = 200, seed: int = 0) -> Observables:
+    showers = make_showers(events=events, seed=seed)
+    return observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+
+
+def test_showers_that_do_not_follow_the_energy() -> None:
+    mine = table(500)
+    assert faults.no_rise_with_energy(mine, mine) is None
+    shuffled = np.random.default_rng(0).permutation(500)
+    failure = faults.no_rise_with_energy(mine, replace(mine, scalars=mine.scalars[shuffled]))
+    assert failure is None or failure["name"]  # a flat line, within the errors of 500 showers
+    falling = replace(mine, energy_gev=300 - mine.energy_gev)
+    assert (faults.no_rise_with_energy(mine, falling) or {})["name"] == "Visible energy does not rise with E"
+    one_energy = replace(mine, energy_gev=np.full(500, 100.0))
+    assert faults.no_rise_with_energy(one_energy, one_energy) is None
+
+
+def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> None:
+    mine = table()
+    some, many = (replace(mine, scalars=mine.scalars.copy()) for _ in range(2))
+    some.column("hits")[:3] = 0
+    many.column("hits")[:20] = 0
+    assert faults.too_many_empty(mine, some) is None
+    assert (faults.too_many_empty(mine, many) or {})["count"] == 20
+
+
+def test_the_same_shower_twice() -> None:
+    cells = make_showers(events=20).cells
+    other = faults.digests(make_showers(events=20, seed=1).cells)
+    assert faults.copies(other, faults.digests(cells)) == []
+    (twice,) = faults.copies(other, faults.digests(np.concatenate([cells, cells[:3]])))
+    assert (twice["name"], twice["count"]) == ("The same shower twice", 3)
+    (taken,) = faults.copies(faults.digests(cells[5:7]), faults.digests(cells))
+    assert (taken["name"], taken["count"]) == ("Showers of the reference", 2)
+
+
+def test_a_verdict_that_contradicts_itself_is_not_read(tmp_path: Path) -> None:
+    document = {
+        "kind": "calopipe.verdict", "schema_version": 1, "verdict": "accepted", "grade": {"name": "a|b"},
+        "paired": True, "events": {"reference": 1, "candidate": 1}, "hard_failures": [], "inputs": {}, "request": "",
+        "criteria": [
+            {"name": "<x>", "bin": "", "verdict": "pass", "value": 1.0, "interval": None, "tolerance": [None, 2.0]}
+        ],
+    }  # fmt: skip
+    path = tmp_path / "verdict.json"
+    path.write_text(json.dumps(document))
+    assert read_verdict(path) == document
+    text = summary(document)
+    assert "&lt;x&gt;" in text
+    assert "a\\|b" in text
+    path.write_text(json.dumps(document | {"criteria": []}))
+    with pytest.raises(InputError, match="says 'accepted' where its criteria say 'inconclusive'"):
+        read_verdict(path)
+    del document["hard_failures"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="'hard_failures' is missing"):
+        read_verdict(path)

@@ -1,0 +1,73 @@
+"""The reference's metric against plain loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from showers import make_showers
+
+from preprocessing.showers import Showers
+from validation.metric import REFERENCE_BINS, MetricBin, Profiles, metric
+
+EVERYTHING = (MetricBin(150.0, math.pi / 2, math.inf, math.inf),)
+
+
+def profiles(showers: Showers) -> Profiles:
+    return Profiles.of(showers.cells, showers.energy_gev, showers.theta_rad)
+
+
+def by_loops(reference: Showers, candidate: Showers) -> tuple[float, float, float]:
+    """P, E and A of showers that are all in one bin."""
+
+    def moments(showers: Showers, axis: int) -> tuple[float, float]:
+        firsts, seconds = [], []
+        for shower in showers.cells.astype(float):
+            line = shower.sum(axis=tuple(k for k in range(3) if k != axis))
+            first = sum(i * e for i, e in enumerate(line)) / line.sum()
+            firsts.append(first)
+            seconds.append(sum((i - first) ** 2 * e for i, e in enumerate(line)) / line.sum())
+        return float(np.mean(firsts)), float(np.mean(seconds))
+
+    position, profile = [], []
+    for axis in range(3):
+        position += [abs(b - a) / a for a, b in zip(moments(reference, axis), moments(candidate, axis), strict=True)]
+        others = tuple(k + 1 for k in range(3) if k != axis)
+        ours, theirs = (s.cells.astype(float).sum(axis=others).mean(axis=0) for s in (reference, candidate))
+        profile.append(np.mean([abs(b - a) / a for a, b in zip(ours, theirs, strict=True) if a > 0]))
+    ours_angle, theirs_angle = reference.mtheta_rad.mean(), candidate.mtheta_rad.mean()
+    return float(np.mean(position)), float(np.mean(profile)), float(abs(theirs_angle - ours_angle) / ours_angle)
+
+
+def test_it_agrees_with_loops_and_counts_each_part_once() -> None:
+    reference, candidate = make_showers(events=12, seed=1), make_showers(events=15, seed=2)
+    found = metric(profiles(reference), profiles(candidate), bins=EVERYTHING, least_events=1)
+    expected = by_loops(reference, candidate)
+    assert [found[name] for name in ("position", "profile", "angle")] == pytest.approx(expected, rel=1e-4)
+    assert found["value"] == pytest.approx(sum(expected), rel=1e-4)
+
+
+def test_a_set_against_itself_is_zero() -> None:
+    showers = profiles(make_showers(events=10))
+    assert metric(showers, showers, bins=EVERYTHING, least_events=10)["value"] == 0
+
+
+def test_no_figure_where_a_bin_is_thin() -> None:
+    showers = profiles(make_showers(events=200))
+    found = metric(showers, showers)
+    assert found["value"] is None
+    assert found["position"] is None
+    assert len(found["bins"]) == len(REFERENCE_BINS) == 9
+    for chosen, described in zip(REFERENCE_BINS, found["bins"], strict=True):
+        inside = (abs(showers.energy_gev - chosen.energy_gev) <= 5) & (abs(showers.theta_rad - chosen.theta_rad) <= 0.1)
+        assert described["reference"] == inside.sum()
+        assert described["value"] is None
+
+
+def test_showers_without_energy_are_not_counted() -> None:
+    showers = make_showers(events=10)
+    empty = Showers(np.zeros_like(showers.cells), showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
+    found = metric(profiles(showers), profiles(empty), bins=EVERYTHING, least_events=1)
+    assert found["value"] is None
+    assert found["bins"][0]["candidate"] == 0

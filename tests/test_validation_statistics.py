@@ -1,0 +1,158 @@
+"""Statistics against closed forms and simulated truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from validation.statistics import (
+    Array,
+    Estimate,
+    Pair,
+    Resampled,
+    correlation_differences,
+    correlations,
+    difference_of_means,
+    distances,
+    ratio_of_means,
+    ratio_of_widths,
+    resample,
+    separation_power,
+    with_products,
+)
+
+
+def drawn(reference: Array, candidate: Array, *, per_event: int = 0, seed: int = 0) -> Resampled:
+    return resample(
+        lambda rows: {"f": reference[rows]},
+        lambda rows: {"f": candidate[rows]},
+        events=(len(reference), len(candidate)),
+        per_event=per_event,
+        rng=np.random.default_rng(seed),
+    )
+
+
+def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook() -> None:
+    rng = np.random.default_rng(1)
+    reference, candidate = rng.normal(10, 2, (5_000, 1)), rng.normal(11, 3, (2_500, 1))  # more than one piece
+    found = drawn(reference, candidate)
+    (ratio,), (difference,) = found.estimate(ratio_of_means("f")), found.estimate(difference_of_means("f"))
+    assert ratio.value == pytest.approx(candidate.mean() / reference.mean())
+    parts = (reference.std() / reference.mean()) ** 2 / 5_000 + (candidate.std() / candidate.mean()) ** 2 / 2_500
+    assert ratio.standard_error == pytest.approx(ratio.value * math.sqrt(parts), rel=0.12)
+    assert difference.standard_error == pytest.approx(math.sqrt(4 / 5_000 + 9 / 2_500), rel=0.12)
+    assert ratio.events == 2_500
+
+
+def test_pairs_are_resampled_together() -> None:
+    rng = np.random.default_rng(2)
+    reference = rng.normal(10, 3, (1_000, 1))
+    candidate = np.repeat(reference, 2, axis=0) + rng.normal(0.5, 0.1, (2_000, 1))
+    (paired,) = drawn(reference, candidate, per_event=2).estimate(difference_of_means("f"))
+    assert paired.value == pytest.approx(0.5, abs=0.01)
+    assert paired.standard_error == pytest.approx(0.1 / math.sqrt(2_000), rel=0.15)
+    assert paired.events == 1_000
+
+
+def test_ratio_of_widths_of_normal_samples() -> None:
+    rng = np.random.default_rng(3)
+    values = [rng.normal(1, sigma, 4_000) for sigma in (0.02, 0.024)]
+    (found,) = drawn(*(np.stack([v, v**2], axis=1) for v in values)).estimate(ratio_of_widths("f"))
+    assert found.value == pytest.approx((values[1].std() / values[1].mean()) / (values[0].std() / values[0].mean()))
+    assert found.standard_error == pytest.approx(1.2 / math.sqrt(4_000), rel=0.15)  # sqrt(2 / (2 n))
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(4)
+    inside = 0
+    for trial in range(150):
+        found = drawn(rng.exponential(1, (200, 1)), rng.exponential(1, (200, 1)), seed=trial)
+        low, high = found.estimate(ratio_of_means("f"))[0].interval(0.95) or (0, 0)
+        inside += low <= 1 <= high
+    assert 134 <= inside <= 150  # 142.5 expected
+
+
+def test_separation_power_in_closed_form() -> None:
+    def power(first: list[float], second: list[float]) -> float:
+        return float(separation_power(Pair({"h": np.array(first)}, {"h": np.array(second)}), "h"))
+
+    assert power([1, 1, 2], [2, 2, 4]) == 0
+    assert power([1, 0], [0, 3]) == 1
+    assert power([1, 1], [3, 1]) == pytest.approx(0.5 * (0.0625 / 1.25 + 0.0625 / 0.75))
+    assert power([0, 0], [1, 1]) == 0
+
+
+def one_hot(values: Array, bins: int = 10) -> Array:
+    return np.eye(bins)[np.clip((values * bins).astype(int), 0, bins - 1)]
+
+
+@pytest.mark.parametrize("per_event", [0, 1, 3])
+def test_the_bias_of_separation_power_is_gone_under_the_null(per_event: int) -> None:
+    rng = np.random.default_rng(6)
+    found = []
+    for trial in range(40):
+        reference, candidate = rng.random(300), rng.random(300 * max(per_event, 1))
+        found.append(drawn(one_hot(reference), one_hot(candidate), per_event=per_event, seed=trial).separation("f"))
+    values = np.array([each.value for each in found])
+    bias = 9 / 4 * (1 / 300 + 1 / (300 * max(per_event, 1)))  # what S of 10 bins has without the subtraction
+    assert abs(values.mean()) < 0.15 * bias + 3 * values.std() / math.sqrt(40) / 2
+    assert values.std() == pytest.approx(np.mean([each.standard_error for each in found]), rel=0.5)
+
+
+def test_entries_of_one_event_do_not_count_as_independent() -> None:
+    rng = np.random.default_rng(7)
+    reference, candidate = (20 * one_hot(rng.random(300)) for _ in range(2))  # twenty entries, all in one bin
+    found = drawn(reference, candidate)
+    assert separation_power(found.null, "f").mean() == pytest.approx(9 / 4 * 2 / 300, rel=0.2)
+
+
+def test_separation_power_away_from_the_null_is_that_of_the_truth() -> None:
+    rng = np.random.default_rng(8)
+    truth = np.array([[0.15, 0.85], [0.25, 0.75]])
+    expected = 0.5 * sum((a - b) ** 2 / (a + b) for a, b in truth.T)
+    pulls = []
+    for trial in range(40):
+        sets = [(rng.random(2_000) < share[0]).astype(float) for share in truth]
+        found = drawn(*(np.stack([s, 1 - s], axis=1) for s in sets), seed=trial).separation("f")
+        pulls.append((found.value - expected) / found.standard_error)
+    assert abs(np.mean(pulls)) < 0.6
+    assert 0.7 < np.std(pulls) < 1.4
+
+
+def test_correlations_agree_with_numpy() -> None:
+    rng = np.random.default_rng(9)
+    values = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 3))
+    expected = np.corrcoef(values.T)[np.triu_indices(3, 1)]
+    np.testing.assert_allclose(correlations(with_products(values).mean(axis=0), 3), expected, rtol=1e-9)
+    constant = with_products(np.stack([values[:, 0], np.ones(500)], axis=1))
+    assert np.isnan(correlations(constant.mean(axis=0), 2)).all()
+    found = drawn(with_products(values), with_products(values[::-1])).estimate(correlation_differences("f", 3))
+    assert [each.value for each in found] == pytest.approx([0, 0, 0], abs=1e-12)
+
+
+def test_distances_of_a_shift() -> None:
+    values = np.random.default_rng(10).normal(size=400)
+    found = distances(values, values + 0.5)
+    assert found["wasserstein_1"] == pytest.approx(0.5)
+    assert 0 < found["kolmogorov_smirnov"] < 1
+
+
+def test_estimates_without_an_error_or_with_few_events_have_no_interval() -> None:
+    assert Estimate(1.0, math.nan, 100).interval(0.95) is None
+    assert Estimate(1.0, 0.1, 9).interval(0.95) is None
+    low, high = Estimate(1.0, 0.1, 10).interval(0.95) or (0, 0)
+    assert high - low == pytest.approx(2 * 2.262 * 0.1, rel=1e-3)  # Student's t with nine degrees of freedom
+
+
+def test_the_events_that_resolve_a_gap() -> None:
+    assert Estimate(1.0, 0.1, 100).events_to_resolve(0.098, 0.95) == pytest.approx(400, abs=2)
+    assert Estimate(1.0, 0.1, 100, null=(0.1, 0.1)).events_to_resolve(0.098, 0.95) == pytest.approx(200, abs=2)
+    assert Estimate(1.0, math.nan, 100).events_to_resolve(0.1, 0.95) is None
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    values = np.random.default_rng(11).normal(5, 1, (50, 1))
+    first, second = (drawn(values, values[::-1], seed=3).estimate(ratio_of_means("f")) for _ in range(2))
+    assert first == second

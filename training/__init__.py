@@ -1,0 +1,1 @@
+"""A dataset in, a trained model out; and showers generated from a model."""

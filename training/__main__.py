@@ -1,0 +1,100 @@
+"""Command line of training: `python -m training --help`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from preprocessing import storage
+from preprocessing.__main__ import add_geometry, add_split_file
+from preprocessing.errors import InputError, run_command
+from preprocessing.splits import ALL, SPLITS, SplitRule
+from training.configs import CONFIGS, STRATEGIES, named_config
+
+_EXAMPLES = """
+examples:
+  python -m training fit --dataset runs/dataset --output runs/model
+  python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
+  python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(
+        prog="python -m training",
+        description="Train a generative model of showers on a dataset, and generate showers from it.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tasks = command.add_subparsers(dest="task", required=True)
+
+    fit = tasks.add_parser("fit", help="train a model", description="Train a model on the train split of a dataset.")
+    fit.add_argument("--dataset", type=Path, required=True, metavar="DIR", help="folder that preprocessing wrote")
+    fit.add_argument("--output", type=Path, required=True, metavar="DIR", help="model folder; goes on where it stopped")
+    fit.add_argument(
+        "--config", default="quick", metavar="NAME",
+        help="; ".join(f"{name}: {c.model}, batch {c.batch}, {c.epochs} epochs" for name, c in CONFIGS.items())
+        + " (default %(default)s)",
+    )  # fmt: skip
+    fit.add_argument("--epochs", type=int, metavar="N", help="passes over the train split")
+    fit.add_argument("--steps", type=int, metavar="N", help="end after N steps, if the epochs have not ended before")
+    fit.add_argument("--batch", type=int, metavar="N", help="showers a replica and step")
+    fit.add_argument("--learning-rate", type=float, metavar="X", help="of RMSprop")
+    fit.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
+    fit.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")
+    fit.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
+
+    generate = tasks.add_parser(
+        "generate", help="make showers", description="Generate showers with the energies and angles of given files."
+    )
+    generate.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder that fit wrote")
+    generate.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
+    generate.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help="whose labels (default all)")
+    generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
+    generate.add_argument("--output", type=Path, required=True, metavar="FILE.h5", help="file of the showers")
+    generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
+    add_split_file(generate)
+    add_geometry(generate)
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    # TensorFlow is loaded only now, so that --help and bad options answer at once; it tells of every CPU feature it
+    # was built with unless it is asked not to.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.task == "fit":
+        config = named_config(
+            options.config,
+            epochs=options.epochs,
+            steps=options.steps,
+            batch=options.batch,
+            learning_rate=options.learning_rate,
+            strategy=options.strategy,
+            seed=options.seed,
+        )
+        from training.fit import fit  # noqa: PLC0415
+
+        card = fit(options.dataset, options.output, config, overwrite=options.overwrite)
+        print(", ".join(f"{name} {value:.4g}" for name, value in card.losses.items()), "on the validation split")
+        print(f"model: {options.output}")
+    else:
+        if options.output.suffix not in {".h5", ".hdf5"}:
+            raise InputError(f"--output {options.output}: expected a name that ends in .h5")
+        like = storage.expand(options.like)
+        from training.generation import generate  # noqa: PLC0415
+
+        showers = generate(
+            options.model, like, options.output, split=options.split, rule=SplitRule.parse(options.split_file),
+            per_event=options.per_event, seed=options.seed, geometry=options.geometry,
+        )  # fmt: skip
+        print(f"{showers} showers: {options.output}")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    run_command(main)

@@ -1,0 +1,117 @@
+"""Training, from a dataset to a model folder: the story top to bottom."""
+
+from __future__ import annotations
+
+import time
+from importlib import metadata
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.reading import steps_per_epoch
+from training import folder
+from training.configs import FitConfig
+from training.engine import Engine
+from training.folder import Card
+from training.history import Epoch, History, ProgressBar
+
+_CHECKPOINTS_KEPT = 3
+_CHECKPOINT_SECONDS = 600.0  # what a run that dies loses at most, beside the step it is in
+_CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+
+
+def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False) -> Card:
+    """Train the model of `config` on the train split of `dataset` and leave it in `output`.
+
+    A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
+    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. Raises
+    InputError.
+    """
+    manifest = read_manifest(dataset)
+    config.check_shape(manifest.geometry)
+    request = folder.request_fingerprint(manifest, config)
+    if (card := folder.begin(output, request, overwrite=overwrite)) is not None:
+        print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        return card
+
+    engine = Engine(config, dataset, manifest)
+    per_epoch = steps_per_epoch(manifest, "train", engine.global_batch)
+    last_step = min(config.epochs * per_epoch, config.steps or config.epochs * per_epoch)
+    running = Epoch()
+    checkpoint = engine.checkpoint(running)
+    checkpoints = tf.train.CheckpointManager(checkpoint, str(output / folder.CHECKPOINTS), _CHECKPOINTS_KEPT)
+    if checkpoints.latest_checkpoint:
+        checkpoint.restore(checkpoints.latest_checkpoint).assert_consumed()
+    step = int(engine.step)
+    print(
+        f"training {config.model} on {manifest.count('train')} showers: steps {step} to {last_step}, {per_epoch} an "
+        f"epoch, {engine.global_batch} images each over {engine.strategy.num_replicas_in_sync} replica(s)",
+        flush=True,
+    )
+
+    history = History(output, step)
+    if not history.entries:
+        history.add({"epoch": 0, "step": 0, _CHOSEN_BY: engine.evaluate(_CHOSEN_BY)})
+    progress = ProgressBar(engine, last_step)
+    saved_at = time.monotonic()
+    while step < last_step:
+        epoch, start = divmod(step, per_epoch)
+        began_at = time.monotonic()
+        for batch in engine.batches(epoch, start):
+            losses = engine.train_step(batch).numpy()
+            step = int(engine.step)
+            running.add(losses, time.monotonic() - began_at)
+            began_at = time.monotonic()
+            progress.update(losses)
+            if not np.isfinite(losses).all():
+                raise InputError(f"{output}: a loss is not a finite number at step {step}; lower --learning-rate")
+            if step == last_step:
+                break
+            if began_at - saved_at > _CHECKPOINT_SECONDS:
+                checkpoints.save(step)
+                saved_at = time.monotonic()
+        images = running.steps * engine.global_batch
+        history.add(
+            {
+                "epoch": epoch + 1,
+                "step": step,
+                "seconds": running.seconds,
+                "images_per_s": images / running.seconds,
+                "train": engine.table(running.mean_losses),
+                _CHOSEN_BY: engine.evaluate(_CHOSEN_BY),
+            }
+        )
+        running.clear()
+        checkpoints.save(step)
+        saved_at = time.monotonic()
+    progress.close()
+
+    card = _card(request, config, manifest, history, folder.save_weights(output, engine.model.networks))
+    folder.write_card(output, card)
+    return card
+
+
+def _card(
+    request: str, config: FitConfig, manifest: Manifest, history: History, weights: dict[str, str]
+) -> Card:  # fmt: skip
+    last = history.entries[-1]
+    return Card(
+        request=request,
+        config=config,
+        geometry=manifest.geometry,
+        dataset={"fingerprint": manifest.fingerprint, "train_events": manifest.count("train")},
+        energy_gev=manifest.energy_gev,
+        theta_rad=manifest.theta_rad,
+        trained={
+            "steps": last["step"],
+            "epochs": last["epoch"],
+            "seconds": sum(entry.get("seconds", 0.0) for entry in history.entries),
+        },
+        losses=last[_CHOSEN_BY],
+        weights=weights,
+        versions={"calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__},
+    )

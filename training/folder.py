@@ -1,0 +1,149 @@
+"""The model folder: weights, and the card that describes them. The card is written last; without it, no model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from preprocessing import storage
+from preprocessing.dataset import Manifest
+from preprocessing.errors import InputError
+from preprocessing.showers import Geometry
+from training.configs import FitConfig
+
+KIND = "calopipe.model"
+SCHEMA_VERSION = 1
+CARD = "card.json"
+HISTORY = "history.jsonl"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
+_TRAINING = "training.json"  # names the training that a folder is for, from its beginning
+_TRAINING_KIND = "calopipe.training"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model is: how it was made, of what, and for which energies (GeV) and angles (rad) it may be asked.
+
+    `request` names the training before it is done: dataset, config, version of this program. `trained` and `losses`
+    say how far it went and where it ended. `weights` maps files to their SHA-256.
+    """
+
+    request: str
+    config: FitConfig
+    geometry: Geometry
+    dataset: dict[str, Any]
+    energy_gev: tuple[float, float]
+    theta_rad: tuple[float, float]
+    trained: dict[str, Any]
+    losses: dict[str, float]
+    weights: dict[str, str]
+    versions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": KIND,
+            "schema_version": SCHEMA_VERSION,
+            "request": self.request,
+            "config": self.config.to_json(),
+            "geometry": self.geometry.to_json(),
+            "dataset": self.dataset,
+            "valid_range": {"energy_gev": list(self.energy_gev), "theta_rad": list(self.theta_rad)},
+            "trained": self.trained,
+            "losses": self.losses,
+            "weights": self.weights,
+            "versions": self.versions,
+        }
+
+    def fingerprint(self) -> str:
+        """Names the model by its weights."""
+        return storage.fingerprint(self.weights)
+
+
+def request_fingerprint(manifest: Manifest, config: FitConfig) -> str:
+    """Names a training before it is done."""
+    return storage.fingerprint([SCHEMA_VERSION, manifest.fingerprint, config.to_json(), metadata.version("calopipe")])
+
+
+def read_card(folder: Path) -> Card:
+    """The card of the model in `folder`, once its weights are found to be those it was written for."""
+    path = folder / CARD
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    try:
+        card = Card(
+            request=document["request"],
+            config=FitConfig.from_json(document["config"]),
+            geometry=Geometry.from_json(document["geometry"]),
+            dataset=document["dataset"],
+            energy_gev=tuple(document["valid_range"]["energy_gev"]),
+            theta_rad=tuple(document["valid_range"]["theta_rad"]),
+            trained=document["trained"],
+            losses=document["losses"],
+            weights=document["weights"],
+            versions=document["versions"],
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a whole model card ({error!r}); train again") from None
+    for name, sha256 in card.weights.items():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name}: missing, the card names it; train again")
+        if storage.sha256_of_file(folder / name) != sha256:
+            raise InputError(f"{folder / name}: not the weights that the card was written for; train again")
+    return card
+
+
+def write_card(folder: Path, card: Card) -> None:
+    storage.write_json(folder / CARD, card.to_json())
+
+
+def begin(folder: Path, request: str, *, overwrite: bool) -> Card | None:
+    """Make `folder` ready for the training that `request` names: its card if that is done, else None.
+
+    What an interrupted training of the same request left is kept, to go on from. What another left is removed if
+    `overwrite` says so, and is an error otherwise.
+    """
+    path = folder / _TRAINING
+    if path.is_file():
+        if storage.read_json(path, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)["request"] == request:
+            return read_card(folder) if (folder / CARD).is_file() else None
+        if not overwrite:
+            raise InputError(
+                f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
+                "another --output, or --overwrite"
+            )
+        for name in (CARD, _TRAINING, HISTORY):
+            (folder / name).unlink(missing_ok=True)
+        for name in (CHECKPOINTS, TENSORBOARD):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
+    return None
+
+
+def require_model(folder: Path, fingerprint: str) -> None:
+    """Raise InputError unless the model in `folder` is whole and the one that `fingerprint` names."""
+    if read_card(folder).fingerprint() != fingerprint:
+        raise InputError(f"{folder}: holds another model than the one just trained; does another run write there?")
+
+
+def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
+    """Write the weights of each Keras network into `folder`; the files' SHA-256 by name."""
+    written = {}
+    for name, network in networks.items():
+        file = f"{name}.weights.h5"
+        with storage.replacing(folder / file) as temporary:
+            # Keras insists on the ending of the name
+            whole = temporary.with_name(temporary.name + ".weights.h5")
+            network.save_weights(whole)
+            whole.replace(temporary)
+        written[file] = storage.sha256_of_file(folder / file)
+    return written
+
+
+def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
+    """Read what `save_weights` wrote."""
+    for name, network in networks.items():
+        network.load_weights(folder / f"{name}.weights.h5")

@@ -1,0 +1,106 @@
+"""What a training says of itself: JSON lines, TensorBoard, and a progress bar."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tqdm import tqdm
+
+from training.engine import Engine, LossTable
+from training.folder import HISTORY, TENSORBOARD
+
+_QUIET_SECONDS = 10.0  # between lines of progress where no one watches a terminal
+
+
+class Epoch(tf.train.experimental.PythonState):
+    """The running epoch so far: sum of the losses, steps, seconds. Travels in the checkpoint."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.steps = 0
+        self.seconds = 0.0
+        self._losses: npt.NDArray[np.float64] = np.zeros(0)
+
+    def add(self, losses: npt.NDArray[Any], seconds: float) -> None:
+        self._losses = losses.astype(np.float64) + (self._losses if self.steps else 0.0)
+        self.steps += 1
+        self.seconds += seconds
+
+    @property
+    def mean_losses(self) -> npt.NDArray[np.float64]:
+        return self._losses / max(self.steps, 1)
+
+    def serialize(self) -> str:
+        return json.dumps([self.steps, self.seconds, self._losses.tolist()])
+
+    def deserialize(self, string_value: str) -> None:
+        self.steps, self.seconds, losses = json.loads(string_value)
+        self._losses = np.array(losses)
+
+
+class History:
+    """One JSON line an epoch in the model folder, and the same numbers for TensorBoard."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """Go on with the history in `folder` as it stood at `step`."""
+        self._path = folder / HISTORY
+        lines = self._path.read_text().splitlines() if self._path.is_file() else []
+        self.entries = [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries))
+        self._board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
+        self.entries.append(entry)
+        with self._path.open("a") as stream:
+            stream.write(json.dumps(entry) + "\n")
+        with self._board.as_default(step=entry["step"]):
+            for name, value in _flat(entry, ()):
+                tf.summary.scalar(name, value)
+        self._board.flush()
+
+
+def _flat(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*path, name))
+        else:
+            yield "/".join((*path, name)), float(value)
+
+
+class ProgressBar:
+    """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
+
+    def __init__(self, engine: Engine, last_step: int) -> None:
+        self._engine = engine
+        done = int(engine.step) * engine.global_batch
+        watched = sys.stderr.isatty()
+        self._bar = tqdm(
+            total=last_step * engine.global_batch, initial=done, unit=" images", desc="train",
+            mininterval=0.1 if watched else _QUIET_SECONDS, smoothing=0.05,
+        )  # fmt: skip
+        self._shown = time.monotonic()
+
+    def update(self, losses: npt.NDArray[Any]) -> None:
+        if time.monotonic() - self._shown > 1.0:  # naming losses every step would cost small models time
+            self._shown = time.monotonic()
+            self._bar.set_postfix_str(_summary(self._engine.table(losses)), refresh=False)
+        self._bar.update(self._engine.global_batch)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _summary(table: LossTable) -> str:
+    last = list(table.values())[-1]
+    return " ".join(f"{name} {value:.3g}" for name, value in last.items())

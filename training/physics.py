@@ -1,0 +1,74 @@
+"""The physics in the loss: what the discriminator's fixed heads measure, and the losses, one value a shower.
+
+`keras.ops` only, so that it runs on any backend. Sources: svalleco/3Dgan, branch Anglegan, and
+"Accelerating GAN training using highly parallel hardware on public cloud", arXiv 2111.04628.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from preprocessing.angle import EMPTY_SHOWER_ANGLE
+
+Tensor = Any  # of whichever backend Keras runs on
+
+CELL_POWER = 0.85  # images are deposits to this power, which narrows their range of six decades
+_EPSILON = 1e-7
+
+
+def image_of(cells: Tensor) -> Tensor:
+    """Images (N, x, y, layer, 1) of deposits `cells` (N, x, y, layer)."""
+    return ops.expand_dims(ops.power(cells, CELL_POWER), -1)
+
+
+def cells_of(image: Tensor) -> Tensor:
+    """Deposits (N, x, y, layer) of images (N, x, y, layer, 1): the exact inverse of `image_of`."""
+    return ops.power(ops.squeeze(image, -1), 1.0 / CELL_POWER)
+
+
+def ecal_sum(cells: Tensor) -> Tensor:
+    """Sum of the deposits of each shower, (N,), in the unit of `cells`."""
+    return ops.sum(cells, axis=(1, 2, 3))
+
+
+def ecal_angle(cells: Tensor) -> Tensor:
+    """The reference's measured angle in rad, (N,), in index units; as `preprocessing.angle.measured_angle`."""
+    x, y, depth = (ops.arange(n, dtype="float32") + 0.5 for n in cells.shape[1:])
+    in_x, in_y = ops.sum(cells, axis=2), ops.sum(cells, axis=1)  # (N, x, layer), (N, y, layer)
+    layer_energy = ops.sum(in_x, axis=1)  # (N, layer)
+    total = ops.sum(layer_energy, axis=1)  # (N,)
+    filled = layer_energy > 0
+    layer_divisor = ops.where(filled, layer_energy, 1.0)
+    divisor = ops.expand_dims(ops.where(total > 0, total, 1.0), 1)
+
+    x_moment = ops.einsum("nxl,x->nl", in_x, x)
+    y_moment = ops.einsum("nyl,y->nl", in_y, y)
+    x_offset = x_moment / layer_divisor - ops.sum(x_moment, axis=1, keepdims=True) / divisor
+    y_offset = y_moment / layer_divisor - ops.sum(y_moment, axis=1, keepdims=True) / divisor
+    z_offset = depth - ops.sum(layer_energy * depth, axis=1, keepdims=True) / divisor
+
+    distance = ops.sqrt(ops.maximum(ops.square(x_offset) + ops.square(z_offset), _EPSILON))
+    slope = ops.where(z_offset < 0, -1.0, 1.0) * y_offset / distance
+    weight = ops.where(filled, depth, 0.0)
+    weight_sum = ops.where(total > 0, ops.sum(weight, axis=1), 1.0)
+    angle = ops.sum((np.pi / 2 - ops.arctan(slope)) * weight, axis=1) / weight_sum
+    return ops.where(total > 0, angle, EMPTY_SHOWER_ANGLE)
+
+
+def binary_cross_entropy(label: Tensor, probability: Tensor) -> Tensor:
+    """-[y log p + (1 - y) log(1 - p)] of each shower, (N,), with p kept off 0 and 1."""
+    p = ops.clip(probability, _EPSILON, 1.0 - _EPSILON)
+    return -(label * ops.log(p) + (1.0 - label) * ops.log(1.0 - p))
+
+
+def percentage_error(true: Tensor, found: Tensor) -> Tensor:
+    """100 |found - true| / |true| of each shower, (N,), in percent. An empty answer scores 100."""
+    return 100.0 * ops.abs(found - true) / ops.maximum(ops.abs(true), _EPSILON)
+
+
+def absolute_error(true: Tensor, found: Tensor) -> Tensor:
+    """|found - true| of each shower, (N,), in the unit of the arguments."""
+    return ops.abs(found - true)

@@ -1,0 +1,58 @@
+"""The registry of promoted models: only what a verdict accepted, whole or not at all. No TensorFlow in here."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import h5py
+
+from preprocessing import storage
+from preprocessing.errors import InputError
+from training import folder
+from validation.compare import read_verdict
+
+CURRENT = "current.json"
+_KIND = "calopipe.registry"
+_SCHEMA_VERSION = 1
+_JUDGEMENT = ("verdict.json", "report.html")
+
+
+def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> str:
+    """Copy the model in folder `model` to `registry` if `judgement`/verdict.json accepts it; say what was done.
+
+    The verdict must be of the showers in `generated`, and they of this model; InputError otherwise. A promoted model
+    stands in a folder named by its fingerprint, with the verdict and the report; current.json names the newest.
+    """
+    card = folder.read_card(model)
+    verdict = read_verdict(judgement / _JUDGEMENT[0])
+    _check_chain(card, generated, verdict, judgement / _JUDGEMENT[0])
+    if verdict["verdict"] != "accepted":
+        return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
+    name = card.fingerprint()[:16]
+    place = registry / name
+    if not place.is_dir():
+        registry.mkdir(parents=True, exist_ok=True)
+        whole = Path(tempfile.mkdtemp(dir=registry, prefix=f".{name}."))
+        try:
+            for source in [model / folder.CARD, model / folder.HISTORY, *(model / file for file in card.weights)]:
+                shutil.copy2(source, whole)
+            for file in _JUDGEMENT:
+                shutil.copy2(judgement / file, whole)
+            whole.chmod(0o755)
+            whole.rename(place)
+        finally:
+            shutil.rmtree(whole, ignore_errors=True)
+    storage.write_json(registry / CURRENT, {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "model": name})
+    return f"promoted to {place}"
+
+
+def _check_chain(card: folder.Card, generated: Path, verdict: dict[str, object], verdict_path: Path) -> None:
+    """The verdict is of these showers, and these showers are of this model."""
+    sha256 = storage.sha256_of_file(generated)
+    if sha256 not in str(verdict["inputs"]):
+        raise InputError(f"{verdict_path}: not the verdict on {generated}; validate again")
+    with h5py.File(generated, "r") as file:
+        if file.attrs.get("model") != card.fingerprint():
+            raise InputError(f"{generated}: not made by the model that is to be promoted; generate again")

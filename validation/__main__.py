@@ -1,0 +1,89 @@
+"""The command line of the validation stage."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from preprocessing import storage
+from preprocessing.errors import run_command
+from preprocessing.splits import ALL, SPLITS, SplitRule
+from validation.compare import REPORT_FILE, VERDICT_FILE, validate
+from validation.criteria import built_in_grades
+from validation.verdict import number, span
+
+REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
+_SHOWN = 5  # criteria
+
+_EXAMPLES = """examples:
+  compare generated showers with the test split they were generated for:
+    python -m validation --reference 'data/geant4/*.h5' --split test --candidate generated.h5 --output verdict
+
+  compare two files of Monte Carlo, under the looser grade:
+    python -m validation --reference data/geant4/Ele_VarAngleMeas_100_200_000.h5 \\
+      --candidate data/geant4/Ele_VarAngleMeas_100_200_001.h5 --grade gan --output verdict
+
+exit codes: 0 the comparison was made; 2 the input cannot be used; 3 the verdict is not the one of --require
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(
+        prog="python -m validation",
+        description="Compare generated showers with Monte Carlo: accepted, rejected or inconclusive, and why.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs"
+    )
+    command.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to judge")
+    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the report and verdict")
+    command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help="of the reference (default: all)")
+    command.add_argument(
+        "--split-file",
+        action="append",
+        default=[],
+        metavar="SPLIT=PATTERN",
+        help="give whole files to a split, by name",
+    )
+    command.add_argument(
+        "--grade", default="precision", metavar="NAME|FILE",
+        help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
+    )  # fmt: skip
+    command.add_argument(
+        "--geometry", default="", metavar="NAME=NUMBER,...",
+        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev, in place of what the files say",
+    )  # fmt: skip
+    command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    document = validate(
+        storage.expand(options.reference),
+        storage.expand(options.candidate),
+        options.output,
+        split=options.split,
+        rule=SplitRule.parse(options.split_file),
+        grade=options.grade,
+        geometry=options.geometry,
+        seed=options.seed,
+    )
+    for failure in document["hard_failures"]:
+        print(f"  hard failure  {failure['name']}: {failure['detail']}")
+    for each in document["criteria"][:_SHOWN]:
+        value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
+        print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
+    print(f"report:  {options.output / REPORT_FILE}\nverdict: {options.output / VERDICT_FILE}")
+    print(f"{document['verdict']} (grade {document['grade']['name']})")
+    if options.require and document["verdict"] != options.require:
+        sys.exit(REQUIREMENT_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,185 @@
+"""When a generator is good enough: grades, criteria with three answers, and the verdict they add up to."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from preprocessing.errors import InputError
+from validation.statistics import Estimate
+
+Answer = Literal["pass", "fail", "inconclusive"]
+
+LEVEL = 0.95  # of the interval that must lie inside the tolerance to pass
+ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria together: a share of it falls to each
+
+TOLERANCES = (
+    "response", "resolution", "layer_energy", "layer_energy_tail", "depth_x0", "r90", "second_moment", "hits",
+    "angle_deg", "separation", "correlation",
+)  # fmt: skip
+_GRADES = Path(__file__).parent / "grades"
+
+
+@dataclass(frozen=True)
+class Grade:
+    """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `TOLERANCES`."""
+
+    name: str
+    tolerance: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "tolerance": self.tolerance}
+
+
+def built_in_grades() -> list[str]:
+    return sorted(path.stem for path in _GRADES.glob("*.toml"))
+
+
+def load_grade(name_or_path: str) -> Grade:
+    """The grade of that name, or the one in the TOML file at that path."""
+    built_in = name_or_path in built_in_grades()
+    path = _GRADES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
+    try:
+        document = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        known = ", ".join(built_in_grades())
+        raise InputError(f"--grade {name_or_path}: neither a grade ({known}) nor a file; check the name") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML ({error}); copy a built-in grade and change its numbers") from None
+    if unknown := sorted(set(document) - {"tolerance"}):
+        raise InputError(f"{path}: unknown key {unknown[0]!r}; a grade holds the table [tolerance] and nothing else")
+    table = document.get("tolerance")
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: the table [tolerance] is missing; copy a built-in grade and change its numbers")
+    if unknown := sorted(set(table) - set(TOLERANCES)):
+        raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(TOLERANCES)}")
+    for key in TOLERANCES:
+        value = table.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            found = "it is missing" if value is None else f"found {value!r}"
+            raise InputError(f"{path}: tolerance.{key} must be a positive number, {found}")
+    return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in TOLERANCES})
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a criterion judges: `estimates` that must all lie within `tolerance` of `target`.
+
+    One number as a rule; the correlations are many, of which the worst is shown. `one_sided`: only an excess counts.
+    `floor` is what Monte Carlo shows against Monte Carlo (see `Criterion`).
+    """
+
+    name: str
+    key: str  # of its tolerance
+    bin: str
+    unit: str
+    target: float
+    tolerance: float
+    estimates: tuple[Estimate, ...]
+    floor: dict[str, Any]
+    one_sided: bool = False
+    labels: tuple[str, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        low = -math.inf if self.one_sided else self.target - self.tolerance
+        return low, self.target + self.tolerance
+
+    def excess(self, estimate: Estimate) -> float:
+        """How far `estimate` is from the target, in units of the tolerance: above one is outside."""
+        away = (estimate.value - self.target) / self.tolerance
+        return away if self.one_sided else abs(away)
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A measurement and its answer. `interval` at the 95 % level encloses those of all estimates."""
+
+    measurement: Measurement
+    verdict: Answer
+    value: float
+    interval: tuple[float, float] | None
+    events_needed: int | None
+    worst: str
+
+    @property
+    def severity(self) -> tuple[int, float]:
+        """Sorts the worst first when reversed: failures, then the undecided, each by how far out they are."""
+        finite = [e for e in self.measurement.estimates if math.isfinite(e.value)]
+        excess = max((self.measurement.excess(e) for e in finite), default=0.0)
+        return ("pass", "inconclusive", "fail").index(self.verdict), excess
+
+    def to_json(self) -> dict[str, Any]:
+        bounds = [_finite(bound) for bound in self.measurement.bounds]
+        return {
+            "name": self.measurement.name,
+            "key": self.measurement.key,
+            "bin": self.measurement.bin,
+            "unit": self.measurement.unit,
+            "verdict": self.verdict,
+            "value": _finite(self.value),
+            "interval": None if self.interval is None else [_finite(end) for end in self.interval],
+            "tolerance": bounds,
+            "floor": self.measurement.floor,
+            "events": min((e.events for e in self.measurement.estimates), default=0),
+            "events_needed": self.events_needed,
+            "worst": self.worst,
+        }
+
+
+def judge(measurement: Measurement, criteria: int) -> Criterion:
+    """Pass: the whole 95 % interval is inside the tolerance. Fail: the whole interval at level 1 - 0.05/`criteria`
+    is outside. Otherwise inconclusive, with the number of events that would decide, were the value to stay.
+
+    Many estimates pass when all pass, and fail when one fails at a level that allows for their number.
+    """
+    low, high = measurement.bounds
+    strict = 1 - ERROR_RATE / (criteria * max(len(measurement.estimates), 1))
+    inside, outside = [], []
+    for estimate in measurement.estimates:
+        narrow, wide = estimate.interval(LEVEL), estimate.interval(strict)
+        inside.append(narrow is not None and low <= narrow[0] and narrow[1] <= high)
+        outside.append(wide is not None and (wide[1] < low or wide[0] > high))
+    answer: Answer = "fail" if any(outside) else "pass" if inside and all(inside) else "inconclusive"
+
+    intervals = [estimate.interval(LEVEL) for estimate in measurement.estimates]
+    known = [interval for interval in intervals if interval is not None]
+    whole = (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(intervals) else None
+    order = [measurement.excess(e) if math.isfinite(e.value) else -math.inf for e in measurement.estimates]
+    place = order.index(max(order)) if order else None
+    return Criterion(
+        measurement=measurement,
+        verdict=answer,
+        value=math.nan if place is None else measurement.estimates[place].value,
+        interval=whole,
+        events_needed=_events_needed(measurement, strict) if answer == "inconclusive" else None,
+        worst=measurement.labels[place] if measurement.labels and place is not None else "",
+    )
+
+
+def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
+    """Every criterion, the worst first."""
+    criteria = [judge(measurement, len(measurements)) for measurement in measurements]
+    return sorted(criteria, key=lambda criterion: criterion.severity, reverse=True)
+
+
+def _events_needed(measurement: Measurement, strict: float) -> int | None:
+    """Events, in each set and in this bin, that would decide if every value stayed where it is."""
+    outside = [e for e in measurement.estimates if measurement.excess(e) > 1]
+    level = strict if outside else LEVEL
+    needed = [
+        estimate.events_to_resolve(abs(1 - measurement.excess(estimate)) * measurement.tolerance, level)
+        for estimate in outside or measurement.estimates
+    ]
+    numbers = [number for number in needed if number is not None]
+    if not numbers or len(numbers) < len(needed):
+        return None
+    return min(numbers) if outside else max(numbers)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,93 @@
+"""Faults that no tolerance covers: any one of them rejects a candidate, whatever its averages say."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from preprocessing.showers import FloatArray
+from validation.observables import Observables
+
+SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
+_LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
+
+
+def digests(cells: FloatArray) -> npt.NDArray[np.uint64]:
+    """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets."""
+    hashes = [hashlib.blake2b(shower.tobytes(), digest_size=8).digest() for shower in cells]
+    return np.frombuffer(b"".join(hashes), dtype=np.uint64)
+
+
+def bad_cells(events: npt.NDArray[np.intp], first: str, total: int) -> dict[str, Any] | None:
+    """Showers of the candidate with a cell that is not a number, infinite or negative; `first` tells of one."""
+    if not len(events):
+        return None
+    return _failure("NaN or negative cells", len(events), f"{len(events):,} of {total:,} showers; the first is {first}")
+
+
+def copies(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> list[dict[str, Any]]:
+    """The same shower twice in the candidate, or once in the candidate and once in Monte Carlo.
+
+    Digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
+    """
+    repeated = len(candidate) - len(np.unique(candidate))
+    taken = int(np.isin(candidate, reference).sum())
+    failures = []
+    if repeated:
+        failures.append(
+            _failure("The same shower twice", repeated, f"{repeated:,} of {len(candidate):,} showers repeat another")
+        )
+    if taken:
+        failures.append(
+            _failure(
+                "Showers of the reference", taken,
+                f"{taken:,} of {len(candidate):,} showers are those of the reference, cell for cell; a candidate is "
+                "compared with showers it has not seen",
+            )
+        )  # fmt: skip
+    return failures
+
+
+def too_many_empty(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
+    """Showers without a hit, significantly more often than in Monte Carlo (Fisher's exact test)."""
+    counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
+    if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
+        return None
+    (found, _), (expected, _) = counts
+    return _failure(
+        "Empty showers", found,
+        f"{found:,} of {len(candidate):,} showers have no hit, in Monte Carlo {expected:,} of {len(reference):,}",
+    )  # fmt: skip
+
+
+def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
+    """The slope of the visible energy against E is significantly not positive: below a tenth of Monte Carlo's.
+
+    Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
+    """
+    (expected, error), (found, uncertainty) = _slope(reference), _slope(candidate)
+    reach = float(stats.norm.isf(SIGNIFICANCE))
+    if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
+        return None
+    return _failure(
+        "Visible energy does not rise with E", len(candidate),
+        f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
+    )  # fmt: skip
+
+
+def _slope(table: Observables) -> tuple[float, float]:
+    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
+    energy, visible = table.energy_gev, table.column("visible_gev")
+    if len(energy) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
+        return math.nan, math.nan
+    fit = stats.linregress(energy, visible)
+    return float(fit.slope), float(fit.stderr)
+
+
+def _failure(name: str, count: int, detail: str) -> dict[str, Any]:
+    return {"name": name, "count": count, "detail": detail}

@@ -1,0 +1,293 @@
+"""Statistics of two sets of showers. The event is what is resampled, never the cell or the hit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Array = npt.NDArray[np.float64]
+Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
+Means = dict[str, Array]  # name -> (k,), or (resamples, k)
+
+BOOTSTRAP_RESAMPLES = 400  # a standard error to 3.5 %
+NULL_RESAMPLES = 200  # the mean of the null of S to a fourteenth of its spread
+LEAST_EVENTS = 10  # in either set, below which no interval is given: a resample often holds one shower only
+_CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number measured on two finite sets of showers; `standard_error` is NaN where it cannot be known.
+
+    For a separation power `null` is the mean and the standard deviation of S between two samples of one truth: a
+    part of the standard error that falls as 1/events, not as its root, and whose upper tail is long.
+    """
+
+    value: float
+    standard_error: float
+    events: int  # in the smaller set
+    null: tuple[float, float] | None = None
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """The two-sided interval at `level`, or None where there is none.
+
+        Normal, and as wide as Student's where events are few: the standard error is then itself uncertain. The lower
+        end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution.
+        """
+        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or self.events < LEAST_EVENTS:
+            return None
+        factor = float(stats.t.ppf((1 + level) / 2, self.events - 1))
+        reach = below = factor * self.standard_error
+        if self.null is not None and min(self.null) > 0:
+            mean, sigma = self.null
+            tail = float(stats.gamma.ppf((1 + level) / 2, (mean / sigma) ** 2, scale=sigma**2 / mean)) - mean
+            below = math.hypot(max(tail, factor * sigma), factor * math.sqrt(max(self.standard_error**2 - sigma**2, 0)))
+        return self.value - below, self.value + reach
+
+    def events_to_resolve(self, gap: float, level: float) -> int | None:
+        """How many events would make the interval at `level` reach no farther than `gap` to either side."""
+        if not (math.isfinite(self.standard_error) and math.isfinite(gap)) or gap <= 0 or self.standard_error <= 0:
+            return None
+        wanted = (gap / float(stats.norm.ppf((1 + level) / 2))) ** 2
+        null = 0.0 if self.null is None else self.null[1] ** 2
+        rest = max(self.standard_error**2 - null, 0.0)
+        # With k times the events the variance is null/k^2 + rest/k: solve for 1/k.
+        inverse = (math.sqrt(rest**2 + 4 * null * wanted) - rest) / (2 * null) if null > 0 else wanted / rest
+        return math.ceil(self.events / inverse) if inverse > 0 else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The mean features of a reference and of a candidate, each name -> (k,) or (resamples, k)."""
+
+    reference: Means
+    candidate: Means
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """`point`: the two sets as they are. `bootstrap`: each resampled with replacement. `null`: events dealt anew
+    between the two, so that they differ by chance alone. `halves`: the reference against itself, dealt in two.
+    """
+
+    point: Pair
+    bootstrap: Pair
+    null: Pair
+    halves: Pair
+    events: tuple[int, int]  # in the reference and in the candidate
+    independent: int  # events that bootstrap resamples independently, in the smaller set
+
+    def estimate(self, statistic: Callable[[Pair], Array]) -> list[Estimate]:
+        """`statistic` (a function of means, shape (..., k)) with its bootstrap standard error, k estimates."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.atleast_1d(statistic(self.point))
+            errors = _spread(statistic(self.bootstrap).reshape(-1, len(values)))
+        return [Estimate(float(v), float(e), self.independent) for v, e in zip(values, errors, strict=True)]
+
+    def separation(self, name: str) -> Estimate:
+        """S of the histograms `name`, less its mean under the null, with its standard error.
+
+        The bootstrap adds to S a second helping of noise, so its spread is too wide where S is near the null. Of its
+        variance, the part V0 of the null is kept whole, and the rest, which grows in proportion to the true S, is
+        scaled by the share of S that is not the null's.
+        """
+        observed = separation_power(self.point, name)
+        null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
+        value = float(observed - null.mean())
+        share = max(value, 0.0) / float(observed) if observed > 0 else 0.0
+        null_variance = float(null.var(ddof=1))
+        variance = null_variance + max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) * share
+        return Estimate(value, math.sqrt(variance), self.independent, (float(null.mean()), math.sqrt(null_variance)))
+
+    def floors(self, statistic: Callable[[Pair], Array], target: float) -> Array:
+        """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = statistic(self.halves) - target
+        return _spread(away, centred=False) * self.half_to_sample()
+
+    def half_to_sample(self) -> float:
+        """What turns the spread of a mean between halves of the reference into that between two sets of this size."""
+        reference, candidate = self.events
+        return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
+
+
+def resample(
+    reference: Callable[[slice], Features],
+    candidate: Callable[[slice], Features],
+    *,
+    events: tuple[int, int],
+    per_event: int,
+    rng: np.random.Generator,
+) -> Resampled:
+    """Average features over both sets as they are and over resampled ones, reading each event once.
+
+    `reference` and `candidate` give the features of a slice of their events. Where the sets are paired, the candidate
+    holds `per_event` showers for each event of the reference, in its order, and events are drawn together with their
+    partners; 0 says that they are not. The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012),
+    which needs no second look at the data; the null and the halves deal each event by the toss of a coin.
+    """
+    sums: dict[str, list[_Sums]] = {
+        kind: [_Sums(), _Sums()] for kind in ("point", "bootstrap", "null_rest", "null", "halves_rest", "halves")
+    }
+    pieces = max(1, math.ceil(max(events) / _CHUNK_EVENTS))
+    edges = np.linspace(0, events[0], pieces + 1).astype(int)
+    candidate_edges = edges * per_event if per_event else np.linspace(0, events[1], pieces + 1).astype(int)
+    for piece in range(pieces):
+        rows = slice(int(edges[piece]), int(edges[piece + 1]))
+        candidate_rows = slice(int(candidate_edges[piece]), int(candidate_edges[piece + 1]))
+        n, m = rows.stop - rows.start, candidate_rows.stop - candidate_rows.start
+        mine, theirs = reference(rows), candidate(candidate_rows)
+
+        drawn = rng.poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
+        drawn_theirs = (
+            np.repeat(drawn, per_event, axis=1)
+            if per_event
+            else rng.poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64)
+        )
+        dealt, dealt_theirs = _dealt(n, m, events, per_event, rng)
+        half = rng.integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64)
+        for kind, weights, weights_theirs in (
+            ("point", np.ones((1, n)), np.ones((1, m))),
+            ("bootstrap", drawn, drawn_theirs),
+            ("null", dealt, dealt_theirs),
+            ("null_rest", 1 - dealt, 1 - dealt_theirs),
+        ):
+            sums[kind][0].add(weights, mine)
+            sums[kind][1].add(weights_theirs, theirs)
+        sums["halves"][0].add(half, mine)
+        sums["halves_rest"][0].add(1 - half, mine)
+
+    point = Pair(*(one.means() for one in sums["point"]))
+    return Resampled(
+        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
+        bootstrap=Pair(*(one.means() for one in sums["bootstrap"])),
+        null=Pair(*((sums[kind][0] + sums[kind][1]).means() for kind in ("null", "null_rest"))),
+        halves=Pair(*(sums[kind][0].means() for kind in ("halves", "halves_rest"))),
+        events=events,
+        independent=events[0] if per_event else min(events),
+    )
+
+
+def ratio_of_means(name: str) -> Callable[[Pair], Array]:
+    """Candidate over reference, a ratio for each column of the feature `name`. NaN or infinite over zero."""
+    return lambda pair: pair.candidate[name] / pair.reference[name]
+
+
+def difference_of_means(name: str) -> Callable[[Pair], Array]:
+    """Candidate minus reference."""
+    return lambda pair: pair.candidate[name] - pair.reference[name]
+
+
+def ratio_of_widths(name: str) -> Callable[[Pair], Array]:
+    """Ratio of sigma/mean. The feature `name` has two columns, (value, its square); the answer has one.
+
+    Given the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself has dropped out.
+    """
+    return lambda pair: relative_width(pair.candidate[name]) / relative_width(pair.reference[name])
+
+
+def relative_width(moments: Array) -> Array:
+    """sigma/mean, (..., 1), from the first two moments (..., 2)."""
+    mean, square = moments[..., :1], moments[..., 1:]
+    return np.sqrt(np.maximum(square - mean**2, 0)) / mean
+
+
+def separation_power(pair: Pair, name: str) -> Array:
+    """S = 1/2 sum (h1 - h2)^2 / (h1 + h2) of two normalised histograms (CaloChallenge, arXiv 2410.21611), (...).
+
+    The histograms are the features `name`, (..., bins). 0 where they agree or one is empty, 1 where no bin is shared.
+    """
+    first, second = (
+        h / np.where(h.sum(axis=-1, keepdims=True) > 0, h.sum(axis=-1, keepdims=True), np.nan)
+        for h in (pair.reference[name], pair.candidate[name])
+    )
+    total = first + second
+    return np.nansum((first - second) ** 2 / np.where(total > 0, total, 1.0), axis=-1) / 2
+
+
+def with_products(values: Array) -> Array:
+    """`values` (n, k) and the products of all pairs of its columns, (n, k + k (k + 1) / 2): see `correlations`."""
+    i, j = np.triu_indices(values.shape[1])
+    return np.concatenate([values, values[:, i] * values[:, j]], axis=1)
+
+
+def correlations(means: Array, columns: int) -> Array:
+    """Pearson's coefficients of each pair of `columns`, (..., pairs), from the means of `with_products`.
+
+    Pairs are in the order of `np.triu_indices(columns, 1)`. NaN where a column does not vary.
+    """
+    i, j = np.triu_indices(columns)
+    first, product = means[..., :columns], means[..., columns:]
+    covariance = product - first[..., i] * first[..., j]
+    sigma = np.sqrt(np.maximum(covariance[..., i == j], 0))
+    off = i != j
+    divisor = (sigma[..., i] * sigma[..., j])[..., off]
+    return covariance[..., off] / np.where(divisor > 1e-12, divisor, np.nan)
+
+
+def correlation_differences(name: str, columns: int) -> Callable[[Pair], Array]:
+    """Candidate's coefficients minus the reference's, one a pair of columns."""
+    return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
+
+
+def distances(reference: Array, candidate: Array) -> dict[str, float]:
+    """Wasserstein-1 distance, in the values' own unit, and the Kolmogorov-Smirnov statistic, of samples (n,), (m,).
+
+    Both are above zero for two samples of one truth; they are reported beside the criteria and decide nothing.
+    """
+    return {
+        "wasserstein_1": float(stats.wasserstein_distance(reference, candidate)),
+        "kolmogorov_smirnov": float(stats.ks_2samp(reference, candidate, method="asymp").statistic),
+    }
+
+
+class _Sums:
+    """Weighted sums of features over events, added to piece by piece."""
+
+    def __init__(self) -> None:
+        self._sums: Means = {}
+        self._weight: Array = np.zeros(1)
+
+    def add(self, weights: Array, features: Features) -> None:
+        """Add features (events, k) with `weights` (resamples, events)."""
+        self._weight = self._weight + weights.sum(axis=1)
+        widths = [values.shape[1] for values in features.values()]
+        product = weights @ np.concatenate(list(features.values()), axis=1)
+        for name, values in zip(features, np.split(product, np.cumsum(widths)[:-1], axis=1), strict=True):
+            self._sums[name] = self._sums[name] + values if name in self._sums else values
+
+    def __add__(self, other: _Sums) -> _Sums:
+        total = _Sums()
+        total._sums = {name: values + other._sums[name] for name, values in self._sums.items()}
+        total._weight = self._weight + other._weight
+        return total
+
+    def means(self) -> Means:
+        weight = np.where(self._weight > 0, self._weight, np.nan)[:, None]
+        return {name: values / weight for name, values in self._sums.items()}
+
+
+def _dealt(n: int, m: int, events: tuple[int, int], per_event: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Which of n reference and m candidate showers play the reference, (resamples, n) and (resamples, m).
+
+    Paired showers are exchanged within their event only, so that each side keeps every label once.
+    """
+    if not per_event:
+        share = events[0] / sum(events)
+        return tuple((rng.random((NULL_RESAMPLES, k)) < share).astype(np.float64) for k in (n, m))  # type: ignore[return-value]
+    player = rng.integers(0, per_event + 1, (NULL_RESAMPLES, n))
+    copies = (player[:, :, None] == np.arange(1, per_event + 1)).reshape(NULL_RESAMPLES, m)
+    return (player == 0).astype(np.float64), copies.astype(np.float64)
+
+
+def _spread(values: Array, centred: bool = True) -> Array:
+    """Standard deviation down the first axis, or root mean square; NaN for a column that is not finite throughout."""
+    finite = np.isfinite(values).all(axis=0)
+    known = np.where(finite, values, 0.0)
+    spread = known.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(known**2, axis=0))
+    return np.where(finite, spread, np.nan)

@@ -1,0 +1,74 @@
+"""The verdict: the document that a promotion trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from preprocessing import storage
+from preprocessing.errors import InputError
+
+KIND, SCHEMA_VERSION = "calopipe.verdict", 1
+_NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "inputs", "request")
+
+
+def overall(answers: Sequence[str], hard_failures: Sequence[object]) -> str:
+    """The verdict that the answers of the criteria ("pass", "fail", "inconclusive") add up to.
+
+    Rejected: at least one failure. Accepted: all pass, an intersection of tests that needs no correction for their
+    number. Otherwise inconclusive, and so where there is no criterion at all.
+    """
+    if hard_failures or "fail" in answers:
+        return "rejected"
+    return "accepted" if answers and set(answers) == {"pass"} else "inconclusive"
+
+
+def read_verdict(path: Path) -> dict[str, Any]:
+    """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    if missing := [key for key in _NEEDED if key not in document]:
+        raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
+    expected = overall([criterion["verdict"] for criterion in document["criteria"]], document["hard_failures"])
+    if document["verdict"] != expected:
+        raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")
+    return document
+
+
+def summary(document: dict[str, Any], criteria: int = 10) -> str:
+    """The verdict in Markdown, for a user interface that shows nothing else: the worst `criteria` in a table."""
+    events = document["events"]
+    pairing = "paired" if document["paired"] else "unpaired"
+    counts = f"{events['candidate']:,} showers against {events['reference']:,} of Monte Carlo, {pairing}"
+    lines = [
+        f"# {document['verdict'].capitalize()}",
+        "",
+        f"Grade {_plain(document['grade']['name'])}; {counts}.",
+        "",
+        *(f"- **{_plain(failure['name'])}**: {_plain(failure['detail'])}" for failure in document["hard_failures"]),
+        "",
+        "| criterion | bin | value | 95 % interval | tolerance | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in document["criteria"][:criteria]:
+        cells = (each["name"], each["bin"], number(each["value"]), span(each["interval"]), span(each["tolerance"]))
+        lines.append("| " + " | ".join(map(_plain, (*cells, each["verdict"]))) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def span(ends: Sequence[float | None] | None) -> str:
+    """An interval as text; an end that is None is open."""
+    if ends is None:
+        return "none yet"
+    low, high = ends
+    return f"at most {number(high)}" if low is None else f"{number(low)} to {number(high)}"
+
+
+def _plain(text: str) -> str:
+    """`text` with nothing that Markdown or HTML would act on."""
+    escaped = "".join("\\" + character if character in r"\`*_[]|#" else character for character in text)
+    return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
