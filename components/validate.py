@@ -43,7 +43,7 @@ def validate(
         from preprocessing.splits import SplitRule
         from preprocessing.storage import require_file
         from validation.compare import validate
-        from validation.report import markdown_summary
+        from validation.verdict import summary as markdown
 
         require_file(Path(generated), fingerprint)
         verdict = validate(
@@ -57,7 +57,7 @@ def validate(
             seed=seed,
         )
         shutil.copyfile(Path(output) / "report.html", report.path)
-        Path(summary.path).write_text(markdown_summary(verdict))
+        Path(summary.path).write_text(markdown(verdict))
         for name, value in verdict["scalars"].items():
             if value is not None:
                 metrics.log_metric(name, value)

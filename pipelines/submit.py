@@ -134,7 +134,7 @@ def check(parameters: dict[str, Any]) -> None:
     from preprocessing.pipeline import discover  # noqa: PLC0415
     from preprocessing.splits import SplitRule  # noqa: PLC0415
     from training.configs import named_config  # noqa: PLC0415
-    from validation.criteria import read_grade  # noqa: PLC0415
+    from validation.criteria import load_grade  # noqa: PLC0415
 
     Settings(
         parameters.get("threshold_gev", 0.0),
@@ -147,7 +147,7 @@ def check(parameters: dict[str, Any]) -> None:
         steps=parameters.get("steps"),
         seed=parameters.get("seed"),
     )
-    read_grade(parameters.get("grade", "precision"))
+    load_grade(parameters.get("grade", "precision"))
     files = discover(parameters["input"], parameters.get("geometry", ""))
     config.check_shape(files[0].geometry)
     storage.require_writable(Path(parameters["output"]))

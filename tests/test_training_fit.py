@@ -24,7 +24,7 @@ from training.folder import read_card
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fit")
-    preprocess(discover([str(make_file(folder / "a.h5", events=150))]), folder / "ds", Settings())
+    preprocess(discover([str(make_file(folder / "a.h5", events=80))]), folder / "ds", Settings())
     return folder / "ds"
 
 
@@ -34,7 +34,7 @@ def _fit(dataset: Path, output: Path, *more: str) -> None:
 
 @pytest.fixture(scope="module")
 def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two epochs of six steps."""
+    """Two epochs of seven steps."""
     folder = tmp_path_factory.mktemp("model") / "model"
     _fit(dataset, folder)
     return folder
@@ -42,20 +42,20 @@ def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     card = read_card(model)
-    assert card.trained["steps"] == 12
+    assert card.trained["steps"] == 14
     assert card.config.model == "3dgan-small"
     assert card.dataset["fingerprint"] == json.loads((dataset / "manifest.json").read_text())["fingerprint"]
     assert 100 <= card.energy_gev[0] < card.energy_gev[1] <= 200
     assert list((model / "tensorboard").iterdir())
     assert list((model / "checkpoints").iterdir())
     history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in history] == [0, 6, 12]
+    assert [entry["step"] for entry in history] == [0, 7, 14]
     assert history[-1]["validation"] == card.losses
     for phase in ("discriminator_real", "discriminator_fake", "generator_first", "generator_second"):
         losses = history[-1]["train"][phase]
         weighted = 3 * losses["generation"] + 0.1 * losses["auxiliary"] + 25 * losses["angle"] + 0.1 * losses["ecal"]
         assert losses["total"] == pytest.approx(weighted)
-    assert history[-1]["images_per_s"] == pytest.approx(96 / history[-1]["seconds"])
+    assert history[-1]["images_per_s"] == pytest.approx(56 / history[-1]["seconds"])
 
 
 def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
@@ -66,7 +66,7 @@ def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
     last = json.loads((model / "history.jsonl").read_text().splitlines()[-1])
     assert "validation/ecal" in board.Tags()["tensors"]
     event = board.Tensors("validation/ecal")[-1]
-    assert event.step == 12
+    assert event.step == 14
     assert tf.make_ndarray(event.tensor_proto) == pytest.approx(last["validation"]["ecal"])
 
 
@@ -154,14 +154,14 @@ main(sys.argv[1:])
 
 
 def test_two_replicas_train_together(dataset: Path, tmp_path: Path) -> None:
-    """Two replicas of eight see the showers of one of sixteen; their noise differs, so the losses are only alike."""
-    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--batch", "8"]
+    """Two replicas of four see the showers of one of eight; their noise differs, so the losses are only alike."""
+    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--batch", "4"]
     command_line = [sys.executable, "-c", _MIRRORED, *arguments, "--strategy", "mirrored"]
     done = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "16 images each over 2 replica(s)" in done.stdout
+    assert "8 images each over 2 replica(s)" in done.stdout
     card = read_card(tmp_path / "m")
-    assert card.trained["steps"] == 12
+    assert card.trained["steps"] == 14
     assert all(np.isfinite(value) for value in card.losses.values())
     first = json.loads((tmp_path / "m/history.jsonl").read_text().splitlines()[1])["train"]
     assert first["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)

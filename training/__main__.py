@@ -80,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from training.fit import fit  # noqa: PLC0415
 
         card = fit(options.dataset, options.output, config, overwrite=options.overwrite)
-        print(", ".join(f"{name} {value:.4g}" for name, value in card.losses.items()), "on the validation split")
+        losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
+        print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
         print(f"model: {options.output}")
     else:
         if options.output.suffix not in {".h5", ".hdf5"}:

@@ -65,7 +65,7 @@ CONFIGS = {
     # Minutes on two cores: layers as channels of a 2-D network, small batches, statistics that follow quickly.
     "quick": FitConfig(model="2dgan", batch=16, epochs=4, learning_rate=1e-3, momentum=0.9),
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
-    "small": FitConfig(model="3dgan-small", batch=16, epochs=2, learning_rate=1e-3, momentum=0.9),
+    "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
 }
 
 

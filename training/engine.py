@@ -89,14 +89,17 @@ class Engine:
         return rows
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Mean losses of showers generated with the labels of every shower of `split`, in inference mode."""
+        """Mean losses of showers generated with the labels of every shower of `split`, in inference mode.
+
+        Empty where the split holds no shower.
+        """
         sums: dict[str, float] = {}
         showers = 0
         for number, batch in enumerate(ordered_batches(self._folder, self._manifest, split, batch=_EVALUATION_BATCH)):
             showers += int(batch["energy_gev"].shape[0])
             for name, value in self._evaluation(batch, tf.constant(number)).items():
                 sums[name] = sums.get(name, 0.0) + float(value)
-        return self._with_total({name: value / showers for name, value in sums.items()})
+        return self._with_total({name: value / showers for name, value in sums.items()}) if showers else {}
 
     def _with_total(self, losses: dict[str, float]) -> dict[str, float]:
         weights = self.model.loss_weights

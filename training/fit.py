@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,8 @@ from training.configs import FitConfig
 from training.engine import Engine
 from training.folder import Card
 from training.history import Epoch, History, ProgressBar
+
+logger = logging.getLogger(__name__)
 
 _CHECKPOINTS_KEPT = 3
 _CHECKPOINT_SECONDS = 600.0  # what a run that dies loses at most, beside the step it is in
@@ -47,6 +50,8 @@ def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = Fal
     if checkpoints.latest_checkpoint:
         checkpoint.restore(checkpoints.latest_checkpoint).assert_consumed()
     step = int(engine.step)
+    if manifest.count(_CHOSEN_BY) == 0:
+        logger.warning("the %s split holds no showers: its losses are left out; give more input", _CHOSEN_BY)
     print(
         f"training {config.model} on {manifest.count('train')} showers: steps {step} to {last_step}, {per_epoch} an "
         f"epoch, {engine.global_batch} images each over {engine.strategy.num_replicas_in_sync} replica(s)",

@@ -11,7 +11,7 @@ import h5py
 from preprocessing import storage
 from preprocessing.errors import InputError
 from training import folder
-from validation.compare import read_verdict
+from validation.verdict import read_verdict
 
 CURRENT = "current.json"
 _KIND = "calopipe.registry"

@@ -162,11 +162,7 @@ def _scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
         f"criteria_{answer}": float(sum(criterion.verdict == answer for criterion in criteria))
         for answer in ("pass", "fail", "inconclusive")
     }
-    for criterion in criteria:
-        measurement = criterion.measurement
-        if not math.isfinite(criterion.value):
-            continue
-        away = abs(criterion.value - measurement.target)
-        if away >= abs(scalars.get(measurement.key, measurement.target) - measurement.target):
-            scalars[measurement.key] = criterion.value
+    known = [criterion for criterion in criteria if math.isfinite(criterion.value)]
+    for criterion in sorted(known, key=lambda criterion: criterion.excess):
+        scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last, and stays
     return scalars

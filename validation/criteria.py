@@ -107,11 +107,15 @@ class Criterion:
     worst: str
 
     @property
+    def excess(self) -> float:
+        """How far out the worst estimate is, in units of the tolerance."""
+        finite = [each for each in self.measurement.estimates if math.isfinite(each.value)]
+        return max(map(self.measurement.excess, finite), default=0.0)
+
+    @property
     def severity(self) -> tuple[int, float]:
         """Sorts the worst first when reversed: failures, then the undecided, each by how far out they are."""
-        finite = [e for e in self.measurement.estimates if math.isfinite(e.value)]
-        excess = max((self.measurement.excess(e) for e in finite), default=0.0)
-        return ("pass", "inconclusive", "fail").index(self.verdict), excess
+        return ("pass", "inconclusive", "fail").index(self.verdict), self.excess
 
     def to_json(self) -> dict[str, Any]:
         bounds = [_finite(bound) for bound in self.measurement.bounds]

@@ -24,7 +24,7 @@ from validation.sets import Picture
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
 _STYLE: dict[Any, Any] = {
     "font.size": 11.0, "axes.labelsize": 12.0, "legend.frameon": False, "xtick.top": True, "ytick.right": True,
-    "xtick.direction": "in", "ytick.direction": "in",
+    "xtick.direction": "in", "ytick.direction": "in", "xtick.minor.visible": True, "ytick.minor.visible": True,
 }  # fmt: skip
 _DPI = 110
 _ENERGY_BINS = 6
@@ -120,7 +120,7 @@ def overview(compared: Compared) -> bytes:
 
 
 def _draw(figure: FigureBase, curve: Curve, name: str, log: bool = False) -> None:
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.06})
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1})
     figure.subplots_adjust(
         left=0.17, right=0.96, bottom=0.13, top=0.92
     )  # by hand: a layout engine takes twice the time
