@@ -8,9 +8,9 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def discover(
-    patterns: list, geometry: str
-) -> NamedTuple("Discovered", [("files", list), ("fingerprint", str)]):  # type: ignore[valid-type]  # noqa: UP014
+def discover(patterns: list[str], geometry: str) -> NamedTuple(
+    "Discovered", [("files", list[str]), ("fingerprint", str)]
+):
     """Find and check the HDF5 files that the patterns name.
 
     Args:

@@ -9,8 +9,8 @@ from components.image import IMAGE
 def generate(
     model: str,
     fingerprint: str,
-    files: list,
-    split_files: list,
+    files: list[str],
+    split_files: list[str],
     geometry: str,
     per_event: int,
     seed: int,

@@ -7,14 +7,14 @@ from components.image import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def preprocess(
-    files: list,
+    files: list[str],
     fingerprint: str,
     dataset: str,
     threshold_gev: float,
     cut_gev: float,
-    split_files: list,
+    split_files: list[str],
     geometry: str,
-    beam_options: list,
+    beam_options: list[str],
     metrics: dsl.Output[dsl.Metrics],
 ) -> str:
     """Write the dataset, or leave it where it stands.

@@ -7,8 +7,8 @@ from components.image import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def validate(
-    files: list,
-    split_files: list,
+    files: list[str],
+    split_files: list[str],
     geometry: str,
     generated: str,
     fingerprint: str,

@@ -24,8 +24,8 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
     """The pipeline. `claim` = "NAME:PATH" mounts a volume claim at PATH in every step, which only a cluster needs."""
 
     @dsl.pipeline(name=NAME, description="Calorimeter showers to a validated generative model.")
-    def calorimeter(
-        input: list,  # noqa: A002  the name that a person sees in the UI
+    def calorimeter(  # noqa: PLR0917  the form that kfp reads the parameters from
+        input: list[str],  # noqa: A002  the name that a person sees in the UI
         output: str,
         config: str = "quick",
         epochs: int = 0,
@@ -33,11 +33,11 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
         strategy: str = "one-device",
         per_event: int = 1,
         grade: str = "precision",
-        split_files: list = [],  # noqa: B006  kfp takes defaults as literals
+        split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
         geometry: str = "",
         threshold_gev: float = 0.0,
         cut_gev: float = 0.2,
-        beam_options: list = [],  # noqa: B006
+        beam_options: list[str] = [],  # noqa: B006
         seed: int = 1,
     ) -> None:
         """Calorimeter showers to a validated generative model.

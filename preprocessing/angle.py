@@ -20,7 +20,8 @@ def measured_angle(cells: npt.ArrayLike, cell_size: float = 1.0, layer_pitch: fl
     weights are then depths in mm, which changes nothing. A shower without energy reads 100.
     """
     image = np.asarray(cells, dtype=np.float64)
-    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(image.shape[1:], (cell_size, cell_size, layer_pitch)))
+    sizes = (cell_size, cell_size, layer_pitch)
+    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(image.shape[1:], sizes, strict=True))
     in_x, in_y = image.sum(axis=2), image.sum(axis=1)  # (N, x, layer), (N, y, layer)
     layer_energy = in_x.sum(axis=1)  # (N, layer)
     total = layer_energy.sum(axis=1)  # (N,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Settings:
     threshold_gev: float = 0.0
     cut_gev: float = 0.2
     shard_events: int = 1000
-    split_rule: SplitRule = SplitRule()
+    split_rule: SplitRule = field(default_factory=SplitRule)
     geometry: str = ""
 
     def __post_init__(self) -> None:

@@ -43,7 +43,7 @@ class Layout:
 
 def _variable_angle_labels(file: h5py.File) -> Labels:
     mtheta = file["mtheta"][:] if "mtheta" in file else None
-    theta = file["theta"][:] if "theta" in file else mtheta  # the measured angle stands in where it is the only one
+    theta = file["theta" if "theta" in file else "mtheta"][:]  # the measured angle stands in where it is the only one
     return file["energy"][:], theta, mtheta
 
 
@@ -201,7 +201,9 @@ def _check_label(path: Path, name: str, values: npt.NDArray[Any], events: int) -
 def _geometry(path: Path, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     stated = {name: float(attributes[name]) for name in names if name in attributes}
-    geometry = replace(REFERENCE_GEOMETRY, shape=tuple(int(n) for n in shape), **stated).with_values(values)
+    geometry = replace(REFERENCE_GEOMETRY, shape=(int(shape[0]), int(shape[1]), int(shape[2])), **stated).with_values(
+        values
+    )
     given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}
     if missing := [name for name in names if name not in given]:
         logger.warning("%s does not state %s: the reference's is assumed (--geometry)", path, ", ".join(missing))

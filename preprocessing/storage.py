@@ -20,7 +20,9 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     found: set[Path] = set()
     for pattern in patterns:
         literal = Path(pattern).expanduser()  # first, for names that hold brackets
-        matches = [literal] if literal.exists() else [Path(match) for match in glob.glob(str(literal), recursive=True)]
+        # Path.glob takes no absolute pattern
+        globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
+        matches = [Path(match) for match in globbed]
         files = {path for path in matches if path.is_file()}
         if not files:
             if matches:

@@ -42,7 +42,11 @@ def write_file(
     with h5py.File(path, "w") as file:
         for name, values in datasets.items():
             if values is not None:
-                stored = {"chunks": (min(10, len(values)), *values.shape[1:]), "compression": "gzip"} if chunks and name == "ECAL" else {}
+                stored = (
+                    {"chunks": (min(10, len(values)), *values.shape[1:]), "compression": "gzip"}
+                    if chunks and name == "ECAL"
+                    else {}
+                )
                 file.create_dataset(name, data=values, **stored)
         if geometry is not None:
             file.attrs.update({name: value for name, value in geometry.to_json().items() if name != "shape"})

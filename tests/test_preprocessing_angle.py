@@ -34,7 +34,9 @@ def test_straight_tracks_read_their_angle(degrees: float, cell_size: float, laye
 
 def _by_loops(cells: np.ndarray) -> float:
     total = cells.sum()
-    centre = [sum((i + 0.5) * cells.take(i, axis=axis).sum() for i in range(cells.shape[axis])) / total for axis in range(3)]
+    centre = [
+        sum((i + 0.5) * cells.take(i, axis=axis).sum() for i in range(cells.shape[axis])) / total for axis in range(3)
+    ]
     above = below = 0.0
     for layer in range(cells.shape[2]):
         plane = cells[:, :, layer]

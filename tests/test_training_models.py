@@ -43,7 +43,12 @@ def test_reference_generator() -> None:
 def test_reference_discriminator() -> None:
     network = discriminator_3d(REFERENCE, momentum=0.99)
     assert network.count_params() == 87_402
-    assert _shapes(network, keras.layers.Conv3D) == [(51, 51, 25, 16), (47, 46, 22, 8), (43, 41, 19, 8), (39, 36, 14, 8)]
+    assert _shapes(network, keras.layers.Conv3D) == [
+        (51, 51, 25, 16),
+        (47, 46, 22, 8),
+        (43, 41, 19, 8),
+        (39, 36, 14, 8),
+    ]
     assert _shapes(network, keras.layers.Flatten) == [(19_152,)]
     assert [tuple(output.shape) for output in network.outputs] == [(None, 1), (None, 1)]
 

@@ -63,7 +63,7 @@ CONFIGS = {
     # The published training (reference: svalleco/3Dgan; arXiv 2111.04628): days on a laptop, an hour on 8 GPUs.
     "3dgan": FitConfig(model="3dgan", batch=64, epochs=60, learning_rate=1e-3, momentum=0.99),
     # Minutes on two cores: layers as channels of a 2-D network, small batches, statistics that follow quickly.
-    "quick": FitConfig(model="2dgan", batch=16, epochs=4, learning_rate=1e-3, momentum=0.9),
+    "quick": FitConfig(model="2dgan", batch=16, epochs=4, learning_rate=5e-4, momentum=0.9),
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
     "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
 }

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 

@@ -58,8 +58,8 @@ class Generator:
         outside = np.flatnonzero((values < np.nextafter(low, -np.inf)) | (values > np.nextafter(high, np.inf)))
         if len(outside):
             raise InputError(
-                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model was trained on "
-                f"{low:g} to {high:g} {unit}; {len(outside)} showers are outside: leave them out, or train on them"
+                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model was trained "
+                f"on {low:g} to {high:g} {unit}; {len(outside)} showers are outside: leave them out, or train on them"
             )
 
 
@@ -107,7 +107,9 @@ def _check_geometry(file: ShowerFile, card: Card) -> None:
     for name, value in card.geometry.to_json().items():
         found = getattr(file.geometry, name)
         if name != "file_unit_gev" and found != value:
-            raise InputError(f"{file.path}: {name} is {found}, the model was trained on {value}; use files of one detector")
+            raise InputError(
+                f"{file.path}: {name} is {found}, the model was trained on {value}; use files of one detector"
+            )
 
 
 def _standing(output: Path, request: str) -> int | None:

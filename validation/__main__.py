@@ -74,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         geometry=options.geometry,
         seed=options.seed,
     )
-    for failure in document["hard_failures"]:
-        print(f"  hard failure  {failure['name']}: {failure['detail']}")
+    for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
+        for finding in findings:
+            print(f"  {kind}  {finding['name']}: {finding['detail']}")
     for each in document["criteria"][:_SHOWN]:
         value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
         print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")

@@ -79,6 +79,7 @@ def validate(
         "events": {"reference": len(ours), "candidate": len(theirs)},
         "empty": {side: int(each.observables.empty.sum()) for side, each in zip(_SIDES, (mine, found), strict=True)},
         "hard_failures": hard_failures,
+        "cautions": [caution] if (caution := faults.copied(mine.digests, found.digests)) else [],
         "criteria": [criterion.to_json() for criterion in criteria],
         "metric": metric(_profiles(mine.observables), _profiles(found.observables)),
         "distances": _distances(kept, kept_found),
@@ -135,7 +136,7 @@ def _hard_failures(reference: Measured, candidate: Measured) -> list[dict[str, A
         faults.bad_cells(candidate.bad_events, candidate.first_bad, len(candidate.observables)),
         faults.too_many_empty(*tables),
         faults.no_rise_with_energy(*tables),
-        *faults.copies(reference.digests, candidate.digests),
+        faults.repeated(candidate.digests),
     ]
     return [failure for failure in found if failure is not None]
 

@@ -30,27 +30,28 @@ def bad_cells(events: npt.NDArray[np.intp], first: str, total: int) -> dict[str,
     return _failure("NaN or negative cells", len(events), f"{len(events):,} of {total:,} showers; the first is {first}")
 
 
-def copies(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> list[dict[str, Any]]:
-    """The same shower twice in the candidate, or once in the candidate and once in Monte Carlo.
+def repeated(candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
+    """The same shower twice in the candidate.
 
-    Digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
+    From digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
     """
-    repeated = len(candidate) - len(np.unique(candidate))
-    taken = int(np.isin(candidate, reference).sum())
-    failures = []
-    if repeated:
-        failures.append(
-            _failure("The same shower twice", repeated, f"{repeated:,} of {len(candidate):,} showers repeat another")
-        )
-    if taken:
-        failures.append(
-            _failure(
-                "Showers of the reference", taken,
-                f"{taken:,} of {len(candidate):,} showers are those of the reference, cell for cell; a candidate is "
-                "compared with showers it has not seen",
-            )
-        )  # fmt: skip
-    return failures
+    count = len(candidate) - len(np.unique(candidate))
+    if not count:
+        return None
+    return _failure("The same shower twice", count, f"{count:,} of {len(candidate):,} showers repeat another")
+
+
+def copied(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
+    """Showers of the candidate that are Monte Carlo's own.
+
+    A caution, not a failure: a file may well be compared with itself, to see that all agrees, but such a verdict says
+    nothing of a generator.
+    """
+    count = int(np.isin(candidate, reference).sum())
+    if not count:
+        return None
+    detail = f"{count:,} of {len(candidate):,} showers are the reference's own, cell for cell; compare with others"
+    return _failure("Showers of the reference", count, detail)
 
 
 def too_many_empty(reference: Observables, candidate: Observables) -> dict[str, Any] | None:

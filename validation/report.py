@@ -57,7 +57,8 @@ def page(document: dict[str, Any], overview: bytes, plots: Sequence[tuple[str, b
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Showers {escape(verdict)}</title><style>{_STYLE}</style></head><body>",
         _banner(document),
-        _hard_failures(document["hard_failures"]),
+        _findings("Hard failures", "fail", document["hard_failures"]),
+        _findings("Caution", "inconclusive", document["cautions"]),
         "<h2>Worst criteria</h2>",
         _criteria_table(criteria[:_WORST]),
         f'<div class="overview">{_image("Overview", overview)}</div>'
@@ -93,11 +94,11 @@ def _banner(document: dict[str, Any]) -> str:
     )
 
 
-def _hard_failures(failures: Sequence[dict[str, Any]]) -> str:
-    if not failures:
+def _findings(title: str, answer: str, findings: Sequence[dict[str, Any]]) -> str:
+    if not findings:
         return ""
-    items = "".join(f"<li><b>{escape(each['name'])}</b>: {escape(each['detail'])}</li>" for each in failures)
-    return f'<h2 class="fail">Hard failures</h2><ul>{items}</ul>'
+    items = "".join(f"<li><b>{escape(each['name'])}</b>: {escape(each['detail'])}</li>" for each in findings)
+    return f'<h2 class="{answer}">{title}</h2><ul>{items}</ul>'
 
 
 def _criteria_table(criteria: Sequence[dict[str, Any]]) -> str:

@@ -91,7 +91,7 @@ SMALL = Networks3D(
 
 
 def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
-    """(N, 256) to images (N, x, y, layer, 1). `momentum` is that of the batch normalisation; the reference's is 0.99."""
+    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99."""
     latent = keras.Input((LATENT,), name="latent")
     x, y, z = table.seed
     flow = layers.Dense(x * y * z * table.seed_channels)(latent)
@@ -101,7 +101,9 @@ def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
         last = row is table.generator[-1]
         if any(row.pad):
             flow = layers.ZeroPadding3D(row.pad)(flow)
-        flow = layers.Conv3D(row.filters, row.kernel, kernel_initializer="glorot_normal" if last else "he_uniform")(flow)
+        flow = layers.Conv3D(row.filters, row.kernel, kernel_initializer="glorot_normal" if last else "he_uniform")(
+            flow
+        )
         flow = layers.ReLU()(flow)
         if row.batch_norm:
             flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)

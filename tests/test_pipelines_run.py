@@ -1,0 +1,129 @@
+"""The pipeline through its command, on this machine: what a run leaves, what a second run does, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from showers import make_file
+
+ROOT = Path(__file__).parent.parent
+
+
+def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "pipelines" / "submit.py", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], str]:
+    """The folder of a finished run, the arguments that made it, and what it printed."""
+    folder = tmp_path_factory.mktemp("run")
+    make_file(folder / "a.h5", events=120)
+    arguments: list[object] = ["run", "--input", folder / "*.h5", "--output", folder / "out"]
+    arguments += ["--config", "small", "--steps", 2, "--grade", "gan"]
+    done = submit(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "out", arguments, done.stdout
+
+
+def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
+    output, _, printed = run
+    manifest = json.loads((output / "dataset/manifest.json").read_text())
+    assert manifest["events"]["read"] == 120
+    assert json.loads((output / "model/card.json").read_text())["trained"]["steps"] == 2
+    assert (output / "generated.h5").is_file()
+    assert "<html" in (output / "report.html").read_text()
+    verdict = json.loads((output / "verdict.json").read_text())
+    assert verdict["paired"] is True
+    assert verdict["events"]["reference"] == manifest["splits"]["test"]
+    assert {"name", "verdict", "value", "interval", "tolerance", "floor"} <= verdict["criteria"][0].keys()
+    assert printed.splitlines()[-2:] == [f"verdict: {verdict['verdict']}", f"report:  {output / 'report.html'}"]
+
+
+def test_a_model_after_two_steps_is_not_promoted_and_the_run_says_why(run: tuple[Path, list[object], str]) -> None:
+    output, _, printed = run
+    assert json.loads((output / "verdict.json").read_text())["verdict"] == "rejected"
+    assert "not promoted: the verdict is rejected" in printed
+    assert not (output / "registry").exists()
+
+
+def test_artifacts_for_the_ui(run: tuple[Path, list[object], str]) -> None:
+    output, _, _ = run
+    (html,) = output.glob("kfp/*/validate/report")
+    assert html.read_bytes() == (output / "report.html").read_bytes()
+    (summary,) = output.glob("kfp/*/validate/summary")
+    assert summary.read_text().startswith("# Rejected")
+    for step, metric in (
+        ("preprocess", "showers written"),
+        ("train", "validation ecal"),
+        ("validate", "criteria_fail"),
+    ):
+        (written,) = output.glob(f"kfp/*/{step}/executor_output.json")
+        (metrics,) = json.loads(written.read_text())["artifacts"]["metrics"]["artifacts"]
+        assert metric in metrics["metadata"]
+
+
+def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
+    output, arguments, _ = run
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file() and "kfp" not in path.parts}
+    done = submit(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for step in ("dataset stands", "model stands", "showers stand", "verdict stands"):
+        assert step in done.stdout
+    after = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file() and "kfp" not in path.parts}
+    assert after == before
+
+
+def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=120)
+    arguments = ("run", "--input", path, "--output", tmp_path / "out", "--config", "small")
+    with_nan = tmp_path / "b.h5"
+    shutil.copy(path, with_nan)
+    import h5py
+
+    with h5py.File(with_nan, "r+") as file:
+        file["ECAL"][11, 1, 1, 1] = float("nan")
+    done = submit(*arguments, "--input", with_nan)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(f"error: {with_nan}: event 11: ECAL holds nan")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out/dataset/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "--input", "/nowhere/*.h5"), "matches no file"),
+        (("run", "--input", "README.md"), "README.md: not a whole HDF5 file"),
+        (("run", "--grade", "lenient"), "--grade lenient: neither a grade"),
+        (("run", "--epochs", "-3"), "--epochs is -3"),
+        (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),
+        (("run", "--config", "small"), "choose --config quick"),
+        (("run", "--split-file", "x"), "expected SPLIT=PATTERN"),
+        (("compile", "--output", "pipeline.txt"), "ends in .yaml"),
+        (("compile", "--output", "pipeline.yaml", "--claim", "data"), "expected NAME:PATH"),
+        (("schedule", "--input", "a", "--output", "b", "--cron", "* * *"), "expected six fields"),
+        (("schedule", "--input", "a", "--output", "b", "--interval", "0"), "--interval is 0"),
+        (("submit", "--input", "a", "--output", "b"), "no --endpoint"),
+    ],
+)
+def test_what_can_be_found_before_any_step_starts_is(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    more = ("--output", str(tmp_path / "out")) if arguments[0] == "run" else ()
+    done = submit(*arguments, *more)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert not (tmp_path / "out/dataset").exists()
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    done = submit("run", "--output", "/proc/out")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: /proc/out")
