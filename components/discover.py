@@ -8,7 +8,7 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def discover(patterns: list[str], geometry: str) -> NamedTuple(
+def discover(patterns: list[str], geometry: str) -> NamedTuple(  # type: ignore[valid-type]
     "Discovered", [("files", list[str]), ("fingerprint", str)]
 ):
     """Find and check the HDF5 files that the patterns name.

@@ -39,6 +39,7 @@ def write_file(
 ) -> Path:
     """A file in the reference's layout. `replaced` puts other arrays under its datasets' names; None leaves one out."""
     datasets = {"ECAL": showers.cells, "energy": showers.energy_gev, "theta": showers.theta_rad} | replaced
+    path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         for name, values in datasets.items():
             if values is not None:

@@ -1,0 +1,95 @@
+"""What the README promises: its commands run, in a tiny variant; the package works where the repository is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from showers import make_file
+
+ROOT = Path(__file__).parent.parent
+
+
+def _commands(document: str) -> list[str]:
+    """The commands of the `bash` blocks, in order, with continued lines joined and comments left out."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """On small showers in place of the sample. What `make` runs, and what needs a cluster, has tests of its own."""
+    for number in range(3):
+        make_file(tmp_path / f"data/geant4/Ele_VarAngleMeas_100_200_{number:03d}.h5", events=60, seed=number)
+    commands = [command for command in _commands("README.md") if command.startswith("python ")]
+    ran = []
+    for command in commands:
+        if "--endpoint" in command:
+            continue
+        arguments = shlex.split(command)[1:]
+        if arguments[0].endswith(".py"):
+            arguments[0] = str(ROOT / arguments[0])
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        ran.append(command)
+    for stage in (
+        "preprocessing",
+        "training fit",
+        "training generate",
+        "validation",
+        "submit.py run",
+        "submit.py compile",
+    ):
+        assert any(stage in command for command in ran), stage
+
+
+def test_the_two_commands_are_what_ci_runs() -> None:
+    promised = [command for command in _commands("README.md") if command.startswith("make ")]
+    assert promised[:2] == ["make demo", "make test"]
+    script = (ROOT / ".ci/run").read_text().splitlines()
+    assert {"make demo", "make test"} <= set(script)
+
+
+@pytest.mark.parametrize("module", ["preprocessing", "training", "validation", "pipelines.submit"])
+def test_help_is_documentation(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
+    assert "examples:" in done.stdout
+    assert "python " in done.stdout
+
+
+def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    source = tmp_path / "source"  # a copy, since setuptools leaves a build folder beside what it builds
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    for name in filter(lambda name: name.endswith((".py", ".toml", ".md", "LICENSE")), tracked):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source], check=True)
+    (wheel,) = tmp_path.glob("calopipe-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    program = (
+        "import pipelines.submit, validation.criteria, training.configs;"
+        f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
+        " (pipelines.submit, validation.criteria, training.configs));"
+        "validation.criteria.load_grade('gan')"
+    )
+    path = make_file(elsewhere / "a.h5", events=60)
+    for command in (
+        ["-c", program],
+        ["-m", "preprocessing", "--input", path, "--output", "ds"],
+        ["-m", "training", "fit", "--dataset", "ds", "--output", "model", "--config", "small", "--steps", "1"],
+        ["-m", "pipelines.submit", "compile", "--output", "p.yaml"],
+    ):
+        subprocess.run([sys.executable, *command], cwd=elsewhere, env=environment, check=True, capture_output=True)
+    assert (elsewhere / "model/card.json").is_file()
+    assert (elsewhere / "p.yaml").is_file()
