@@ -48,7 +48,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             config: Training config: quick, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for no such end.
-            strategy: Distribution strategy: one-device, mirrored or multi-worker.
+            strategy: Distribution strategy: one-device, or mirrored for all GPUs of a machine.
             per_event: Generated showers for each event of the test split.
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
             split_files: Whole files given to a split, SPLIT=PATTERN each.

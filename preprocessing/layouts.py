@@ -90,12 +90,17 @@ class ShowerFile:
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
         events = range(self.events)[start:stop]
-        with _opened(self.path) as file:
-            cells = file["ECAL"][events.start : events.stop].astype(np.float32)
+        cells = self.cells(events.start, events.stop)
         self._check_cells(cells, events.start)
         labels = slice(events.start, events.stop)
         mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
         return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
+
+    def cells(self, start: int, stop: int) -> FloatArray:
+        """The cells of showers `start` to `stop` as they are stored, good or bad."""
+        with _opened(self.path) as file:
+            cells: FloatArray = file["ECAL"][start:stop].astype(np.float32)
+            return cells
 
     def batches(self, split: str = ALL, rule: SplitRule | None = None, batch: int = 100) -> Iterator[Showers]:
         """The showers of `split`, in order, in pieces of at most `batch`."""
@@ -112,18 +117,23 @@ class ShowerFile:
         return rule.mask(split, self.path.name, self.sha256, range(self.events))
 
     def _check_cells(self, cells: FloatArray, start: int) -> None:
-        flat = cells.reshape(len(cells), -1)
-        lowest, total = flat.min(axis=1), flat.sum(axis=1)  # both NaN where any cell is
-        bad = ~(np.isfinite(total) & (lowest >= 0))
+        bad = unphysical(cells)
         if bad.any():
             event = int(np.argmax(bad))
-            values = flat[event]
+            values = cells[event]
             found = values[~(np.isfinite(values) & (values >= 0))]
-            value = f"{found[0]}" if len(found) else "a sum that overflows"
             raise InputError(
-                f"{self.path}: event {start + event}: ECAL holds {value} in {max(len(found), 1)} cell(s), expected "
+                f"{self.path}: event {start + event}: ECAL holds {found[0]} in {len(found)} cell(s), expected "
                 "finite deposits of zero or more; mend or remove the event"
             )
+
+
+def unphysical(cells: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which showers (N,) of `cells` (N, x, y, layer) hold a cell that is NaN, infinite or negative."""
+    flat = cells.reshape(len(cells), -1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = flat.sum(axis=1, dtype=np.float64)  # not finite where any cell is not
+    return ~(np.isfinite(total) & (flat.min(axis=1, initial=0) >= 0))
 
 
 def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:

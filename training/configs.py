@@ -10,7 +10,7 @@ from preprocessing.showers import Geometry
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for, if it is for one.
 MODELS: dict[str, tuple[int, int, int] | None] = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5), "2dgan": None}
-STRATEGIES = ("one-device", "mirrored", "multi-worker")
+STRATEGIES = ("one-device", "mirrored")
 
 
 @dataclass(frozen=True)

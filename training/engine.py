@@ -24,15 +24,13 @@ _EVALUATION = -1  # the step number of the evaluation's draws: the same noise ev
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy called `name`: `one-device`, `mirrored` (all devices here), or `multi-worker` (from TF_CONFIG)."""
+    """The strategy called `name`: `one-device`, or `mirrored` for all GPUs of this machine (its CPUs without one)."""
     if name == "one-device":
         device = "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
         return tf.distribute.OneDeviceStrategy(device)
     if name == "mirrored":
         gpus = tf.config.list_logical_devices("GPU")
         return tf.distribute.MirroredStrategy([d.name for d in gpus or tf.config.list_logical_devices("CPU")])
-    if name == "multi-worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
     raise InputError(f"strategy {name!r} is unknown")
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 from tqdm import tqdm
 
 from preprocessing.errors import InputError
-from preprocessing.layouts import ShowerFile, open_all
+from preprocessing.layouts import ShowerFile, open_all, unphysical
 from preprocessing.showers import FloatArray, Geometry
 from preprocessing.splits import SplitRule
 from validation.faults import digests
@@ -103,8 +102,7 @@ def measure_set(showers: ShowerSet, *, tolerate_bad_cells: bool) -> Measured:
     with tqdm(total=len(showers), unit="shower", disable=None, desc="candidate" if tolerate_bad_cells else "MC") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
             for events, stored in _batches(file, mask):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    bad = ~(np.isfinite(stored.sum(axis=(1, 2, 3))) & (stored.min(axis=(1, 2, 3)) >= 0))
+                bad = unphysical(stored)
                 if bad.any():
                     first = int(events[np.argmax(bad)])
                     if not tolerate_bad_cells:
@@ -173,15 +171,10 @@ def _same_geometry(reference: ShowerSet, candidate: ShowerSet) -> None:
 
 def _batches(file: ShowerFile, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
     """Indices and cells of the events that `mask` selects. Unlike `ShowerFile.batches`, cells are not checked."""
-    try:
-        with h5py.File(file.path, "r") as stored:
-            for start in range(0, file.events, _BATCH):
-                chosen = np.flatnonzero(mask[start : start + _BATCH])
-                if len(chosen):
-                    yield start + chosen, stored["ECAL"][start : start + _BATCH].astype(np.float32)[chosen]
-    except OSError as error:
-        reason = str(error).partition("(")[2].rstrip(")") or str(error)
-        raise InputError(f"{file.path}: cannot be read ({reason}); copy or make it again") from None
+    for start in range(0, file.events, _BATCH):
+        chosen = np.flatnonzero(mask[start : start + _BATCH])
+        if len(chosen):
+            yield start + chosen, file.cells(start, start + _BATCH)[chosen]
 
 
 def _pictures(cells: FloatArray, table: Observables, geometry: Geometry) -> list[Picture]:
