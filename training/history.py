@@ -78,6 +78,10 @@ def _flat(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, f
             yield "/".join((*path, name)), float(value)
 
 
+# Images a second also where one takes several, which tqdm would turn round.
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+
+
 class ProgressBar:
     """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
 
@@ -86,7 +90,7 @@ class ProgressBar:
         done = int(engine.step) * engine.global_batch
         watched = sys.stderr.isatty()
         self._bar = tqdm(
-            total=last_step * engine.global_batch, initial=done, unit=" images", desc="train",
+            total=last_step * engine.global_batch, initial=done, unit=" images", desc="train", bar_format=_BAR,
             mininterval=0.1 if watched else _QUIET_SECONDS, smoothing=0.05,
         )  # fmt: skip
         self._shown = time.monotonic()
