@@ -9,7 +9,8 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,24 +177,42 @@ def write_package(path: Path, image: str | None, claim: str | None) -> None:
         whole.replace(temporary)
 
 
-def _client(options: argparse.Namespace) -> Any:
+@contextmanager
+def _client(options: argparse.Namespace) -> Iterator[Any]:
+    """A client of the endpoint; what the server or the way to it refuses becomes an InputError."""
     import kfp  # noqa: PLC0415
+    import kfp_server_api  # noqa: PLC0415
+    import urllib3  # noqa: PLC0415
 
     endpoint = options.endpoint or os.environ.get("KF_PIPELINES_ENDPOINT")
     if not endpoint:
         raise InputError("no --endpoint and no KF_PIPELINES_ENDPOINT; give the address of Kubeflow Pipelines")
     token = options.token_file.read_text().strip() if options.token_file else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
-        return kfp.Client(host=endpoint, existing_token=token, namespace=options.namespace or "kubeflow")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
+            logging.disable(logging.ERROR)  # the client logs a traceback for each of five tries
+            client = kfp.Client(host=endpoint, existing_token=token, namespace=options.namespace or "kubeflow")
+        yield client
+    except kfp_server_api.ApiException as error:
+        raise InputError(
+            f"{endpoint}: the server answered {error.status} {error.reason}; check --token-file, --namespace and "
+            "that this is the address of Kubeflow Pipelines"
+        ) from None
+    except TimeoutError as error:
+        raise InputError(f"{endpoint}: not the API of Kubeflow Pipelines ({error}); check the address") from None
+    except urllib3.exceptions.HTTPError as error:
+        raise InputError(f"{endpoint}: cannot be reached ({error}); check the address and the connection") from None
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def submit(options: argparse.Namespace) -> None:
     """Start one run, and print its address."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
         package = Path(scratch) / "calorimeter.yaml"
         write_package(package, options.image, options.claim)
-        started = _client(options).create_run_from_pipeline_package(
+        started = client.create_run_from_pipeline_package(
             str(package),
             arguments=_parameters(options),
             run_name=options.name,
@@ -209,9 +228,8 @@ def schedule(options: argparse.Namespace) -> None:
         raise InputError(f"--interval is {options.interval}, expected a number of seconds, at least 1")
     if options.cron is not None and len(options.cron.split()) != 6:
         raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
-    client = _client(options)
-    experiment = client.create_experiment(options.experiment, namespace=options.namespace)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
+        experiment = client.create_experiment(options.experiment, namespace=options.namespace)
         package = Path(scratch) / "calorimeter.yaml"
         write_package(package, options.image, options.claim)
         recurring = client.create_recurring_run(

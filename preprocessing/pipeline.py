@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from preprocessing import dataset, records, shards, storage
 from preprocessing.dataset import Manifest, Settings, Shard, Source
 from preprocessing.errors import InputError, describe
 from preprocessing.layouts import ShowerFile, open_all
+from preprocessing.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -161,8 +159,7 @@ def _progress(output: Path, plans: Sequence[shards.Plan]) -> Iterator[None]:
     """A bar of the showers done, read off the receipts: so it serves any runner, wherever its workers are."""
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     finished = threading.Event()
-    interval = 0.1 if sys.stderr.isatty() else 10.0
-    bar = tqdm(total=sum(pending.values()), unit=" showers", desc="preprocess", mininterval=interval)
+    bar = progress_bar("preprocess", sum(pending.values()), "showers")
 
     def watch() -> None:
         last = False

@@ -18,6 +18,7 @@ import yaml
 
 from components.image import IMAGE
 from pipelines import submit
+from preprocessing.errors import InputError
 
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 
@@ -160,6 +161,21 @@ def test_schedule(
     assert recurring["max_concurrency"] in (1, "1")
     assert recurring["runtime_config"]["parameters"]["epochs"] == 7
     assert "recurring run: s1" in capsys.readouterr().out
+
+
+def test_a_server_that_refuses(server: _Server) -> None:
+    """A route that the server does not know: 404, as from the wrong address or a namespace that is not there."""
+    arguments = _to(server, "submit", "--namespace", "team")
+    arguments[arguments.index("--endpoint") + 1] += "/elsewhere"
+    with pytest.raises(InputError, match=r"/elsewhere: the server answered 404 Not Found; check --token-file"):
+        submit.main(arguments)
+
+
+def test_a_server_that_is_not_there(server: _Server) -> None:
+    arguments = _to(server, "submit")
+    server.server_close()
+    with pytest.raises(InputError, match="cannot be reached"):
+        submit.main(arguments)
 
 
 @pytest.mark.parametrize("module", ["pipelines", "pipelines.submit", "pipelines.calorimeter", "components.train"])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import h5py
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from preprocessing import storage
 from preprocessing.angle import measured_angle
 from preprocessing.errors import InputError
 from preprocessing.layouts import ShowerFile, ShowerWriter, open_all
+from preprocessing.progress import progress_bar
 from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
 from training import folder, models
@@ -92,9 +91,7 @@ def generate(
     generator = Generator(model)
     scale = np.float32(REFERENCE_UNIT_GEV / files[0].geometry.file_unit_gev)
     attributes = {"generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed}
-    bar = tqdm(
-        total=len(energy), unit=" showers", desc="generate", mininterval=0.1 if sys.stderr.isatty() else 10.0
-    )  # fmt: skip
+    bar = progress_bar("generate", len(energy), "showers")
     with bar, ShowerWriter(output, files[0].geometry, attributes | {_REQUEST: request}) as writer:
         for showers in generator.showers(energy, theta, seed):
             writer.write(Showers(showers.cells * scale, showers.energy_gev, showers.theta_rad, showers.mtheta_rad))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tqdm import tqdm
 
+from preprocessing.progress import progress_bar
 from training.engine import Engine, LossTable
 from training.folder import HISTORY, TENSORBOARD
-
-_QUIET_SECONDS = 10.0  # between lines of progress where no one watches a terminal
 
 
 class Epoch(tf.train.experimental.PythonState):
@@ -78,21 +75,13 @@ def _flat(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, f
             yield "/".join((*path, name)), float(value)
 
 
-# Images a second also where one takes several, which tqdm would turn round.
-_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
-
-
 class ProgressBar:
     """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
 
     def __init__(self, engine: Engine, last_step: int) -> None:
         self._engine = engine
         done = int(engine.step) * engine.global_batch
-        watched = sys.stderr.isatty()
-        self._bar = tqdm(
-            total=last_step * engine.global_batch, initial=done, unit=" images", desc="train", bar_format=_BAR,
-            mininterval=0.1 if watched else _QUIET_SECONDS, smoothing=0.05,
-        )  # fmt: skip
+        self._bar = progress_bar("train", last_step * engine.global_batch, "images", done)
         self._shown = time.monotonic()
 
     def update(self, losses: npt.NDArray[Any]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
-from tqdm import tqdm
 
 from preprocessing.errors import InputError
 from preprocessing.layouts import ShowerFile, open_all, unphysical
+from preprocessing.progress import progress_bar
 from preprocessing.showers import FloatArray, Geometry
 from preprocessing.splits import SplitRule
 from validation.faults import digests
@@ -99,7 +99,7 @@ def measure_set(showers: ShowerSet, *, tolerate_bad_cells: bool) -> Measured:
     bad_events: list[npt.NDArray[np.intp]] = []
     gallery: list[Picture] = []
     seen, first_bad = 0, ""
-    with tqdm(total=len(showers), unit="shower", disable=None, desc="candidate" if tolerate_bad_cells else "MC") as bar:
+    with progress_bar("candidate" if tolerate_bad_cells else "Monte Carlo", len(showers), "showers") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
             for events, stored in _batches(file, mask):
                 bad = unphysical(stored)
