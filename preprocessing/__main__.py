@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.errors import run_command
+from preprocessing.options import add_geometry, add_split_file
 from preprocessing.pipeline import discover, preprocess
 from preprocessing.splits import SPLITS, SplitRule
 
@@ -54,23 +53,6 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
-def add_split_file(command: argparse.ArgumentParser) -> None:
-    """The option that every reader of HDF5 shares: whole files assigned to a split."""
-    command.add_argument(
-        "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
-        help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
-        "the file's content and the event's index",
-    )  # fmt: skip
-
-
-def add_geometry(command: argparse.ArgumentParser) -> None:
-    """The option that every reader of HDF5 shares: geometry that the files do not state, or state wrongly."""
-    command.add_argument(
-        "--geometry", default="", metavar="NAME=VALUE,...",
-        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev in place of the files' attributes",
-    )  # fmt: skip
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     options, beam_options = parser().parse_known_args(arguments)
     if options.workers > 1:
@@ -90,5 +72,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     run_command(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def run_command(command: Callable[[], None]) -> None:
-    """Run the body of a command line, with errors as in `one_line_errors`."""
+    """Run the body of a command line: errors as in `one_line_errors`, warnings a line each on standard error."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with one_line_errors():
         command()

@@ -19,7 +19,7 @@ def _commands(document: str) -> list[str]:
     """The commands of the `bash` blocks, in order, with continued lines joined and comments left out."""
     blocks = re.findall(r"```bash\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    return [line.partition(" #")[0].strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 @pytest.mark.timeout(600)  # a dozen processes, each of which loads TensorFlow or Beam

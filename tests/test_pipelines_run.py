@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 from showers import make_file
+
+from preprocessing.errors import InputError
+from training.folder import read_card
+from training.registry import promote
 
 ROOT = Path(__file__).parent.parent
 
@@ -79,13 +85,34 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     assert after == before
 
 
+def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
+    """Under tolerances that anything meets, on a copy of the run, whose other steps then stand."""
+    output, arguments, _ = run
+    shutil.copytree(output, tmp_path / "out")
+    precision = (ROOT / "validation/grades/precision.toml").read_text()
+    (tmp_path / "wide.toml").write_text(re.sub(r"= [0-9.]+", "= 1e9", precision))
+    done = submit(*arguments, "--output", tmp_path / "out", "--grade", tmp_path / "wide.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-2] == "verdict: accepted"
+    registry = tmp_path / "out/registry"
+    current = json.loads((registry / "current.json").read_text())["model"]
+    assert {path.name for path in registry.iterdir()} == {"current.json", current}
+    assert f"promoted to {registry / current}" in done.stdout
+    assert read_card(registry / current).weights == read_card(tmp_path / "out/model").weights
+    assert json.loads((registry / current / "verdict.json").read_text())["verdict"] == "accepted"
+
+    # the verdict is on these showers of this model, and on no others
+    with h5py.File(tmp_path / "out/generated.h5", "r+") as file:
+        file.attrs["model"] = "another"
+    with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
+        promote(tmp_path / "out/model", tmp_path / "out/generated.h5", tmp_path / "out", registry)
+
+
 def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=120)
     arguments = ("run", "--input", path, "--output", tmp_path / "out", "--config", "small")
     with_nan = tmp_path / "b.h5"
     shutil.copy(path, with_nan)
-    import h5py
-
     with h5py.File(with_nan, "r+") as file:
         file["ECAL"][11, 1, 1, 1] = float("nan")
     done = submit(*arguments, "--input", with_nan)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from preprocessing import storage
-from preprocessing.__main__ import add_geometry, add_split_file
 from preprocessing.errors import InputError, run_command
-from preprocessing.splits import ALL, SPLITS, SplitRule
+from preprocessing.options import add_geometry, add_split, add_split_file
+from preprocessing.splits import SplitRule
 from training.configs import CONFIGS, STRATEGIES, named_config
 
 _EXAMPLES = """
@@ -53,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder that fit wrote")
     generate.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
-    generate.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help="whose labels (default all)")
+    add_split(generate, "whose labels")
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--output", type=Path, required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
@@ -97,5 +95,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     run_command(main)

@@ -11,12 +11,11 @@ import h5py
 from preprocessing import storage
 from preprocessing.errors import InputError
 from training import folder
-from validation.verdict import read_verdict
+from validation.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
 
 CURRENT = "current.json"
 _KIND = "calopipe.registry"
 _SCHEMA_VERSION = 1
-_JUDGEMENT = ("verdict.json", "report.html")
 
 
 def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> str:
@@ -26,8 +25,8 @@ def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> st
     stands in a folder named by its fingerprint, with the verdict and the report; current.json names the newest.
     """
     card = folder.read_card(model)
-    verdict = read_verdict(judgement / _JUDGEMENT[0])
-    _check_chain(card, generated, verdict, judgement / _JUDGEMENT[0])
+    verdict = read_verdict(judgement / VERDICT_FILE)
+    _check_chain(card, generated, verdict, judgement / VERDICT_FILE)
     if verdict["verdict"] != "accepted":
         return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
     name = card.fingerprint()[:16]
@@ -38,7 +37,7 @@ def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> st
         try:
             for source in [model / folder.CARD, model / folder.HISTORY, *(model / file for file in card.weights)]:
                 shutil.copy2(source, whole)
-            for file in _JUDGEMENT:
+            for file in (VERDICT_FILE, REPORT_FILE):
                 shutil.copy2(judgement / file, whole)
             whole.chmod(0o755)
             whole.rename(place)

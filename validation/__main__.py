@@ -9,10 +9,10 @@ from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import run_command
-from preprocessing.splits import ALL, SPLITS, SplitRule
-from validation.compare import REPORT_FILE, VERDICT_FILE, validate
+from preprocessing.options import add_geometry, add_split, add_split_file
+from preprocessing.splits import SplitRule
 from validation.criteria import built_in_grades
-from validation.verdict import number, span
+from validation.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
 _SHOWN = 5  # criteria
@@ -41,21 +41,12 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to judge")
     command.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the report and verdict")
-    command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help="of the reference (default: all)")
-    command.add_argument(
-        "--split-file",
-        action="append",
-        default=[],
-        metavar="SPLIT=PATTERN",
-        help="give whole files to a split, by name",
-    )
+    add_split(command, "of the reference")
+    add_split_file(command)
+    add_geometry(command)
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE",
         help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
-    )  # fmt: skip
-    command.add_argument(
-        "--geometry", default="", metavar="NAME=NUMBER,...",
-        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev, in place of what the files say",
     )  # fmt: skip
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
@@ -64,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    from validation.compare import validate  # noqa: PLC0415  seconds of plotting that --help need not wait
+
     document = validate(
         storage.expand(options.reference),
         storage.expand(options.candidate),

@@ -19,11 +19,11 @@ from validation.metric import Profiles, metric
 from validation.observables import SCALARS, Observables
 from validation.sets import Measured, ShowerSet, measure_set, showers_per_event
 from validation.statistics import distances
-from validation.verdict import KIND, SCHEMA_VERSION, overall, read_verdict
+from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, overall, read_verdict
 
 _SIDES = ("reference", "candidate")
 _BUILT_ON = ("angle.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
-VERDICT_FILE, REPORT_FILE, OVERVIEW_FILE = "verdict.json", "report.html", "overview.png"
+OVERVIEW_FILE = "overview.png"
 
 
 def validate(

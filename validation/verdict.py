@@ -10,6 +10,7 @@ from preprocessing import storage
 from preprocessing.errors import InputError
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 1
+VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "inputs", "request")
 
 

@@ -1,0 +1,29 @@
+"""Options of the command line that every reader of HDF5 showers shares."""
+
+from __future__ import annotations
+
+import argparse
+
+from preprocessing.splits import ALL, SPLITS
+
+
+def add_split_file(command: argparse.ArgumentParser) -> None:
+    """The option that every reader of HDF5 shares: whole files assigned to a split."""
+    command.add_argument(
+        "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
+        help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
+        "the file's content and the event's index",
+    )  # fmt: skip
+
+
+def add_geometry(command: argparse.ArgumentParser) -> None:
+    """The option that every reader of HDF5 shares: geometry that the files do not state, or state wrongly."""
+    command.add_argument(
+        "--geometry", default="", metavar="NAME=VALUE,...",
+        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev in place of the files' attributes",
+    )  # fmt: skip
+
+
+def add_split(command: argparse.ArgumentParser, whose: str) -> None:
+    """Which split is read."""
+    command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{whose} (default %(default)s)")
