@@ -104,6 +104,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     storage.write_json(folder / MANIFEST, manifest.to_json())
 
 
+def require_unaltered(folder: Path, manifest: Manifest) -> None:
+    """Raise InputError unless every shard has the content that the manifest was written for."""
+    for shard in manifest.shards:
+        if storage.sha256_of_file(folder / shard.name) != shard.sha256:
+            raise InputError(f"{folder / shard.name}: altered since it was written; delete it and preprocess again")
+
+
 def require_dataset(folder: Path, fingerprint: str) -> None:
     """Raise InputError unless the dataset in `folder` is whole and the one that `fingerprint` names."""
     if read_manifest(folder).fingerprint != fingerprint:

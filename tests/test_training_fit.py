@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import tensorflow as tf
 from showers import make_file
 
-from preprocessing.dataset import Settings
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.pipeline import discover, preprocess
 from training import __main__ as command
@@ -121,6 +122,17 @@ def test_an_altered_model_is_refused_by_name(dataset: Path, tmp_path: Path) -> N
     weights.write_bytes(data)
     with pytest.raises(InputError, match=str(weights)):
         read_card(tmp_path / "m")
+
+
+def test_an_altered_shard_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset, tmp_path / "ds")
+    shard = tmp_path / "ds" / read_manifest(dataset).shards[0].name
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
+        _fit(tmp_path / "ds", tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.dataset import Manifest, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.reading import steps_per_epoch
 from training import folder
@@ -36,6 +36,7 @@ def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = Fal
     """
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
+    require_unaltered(dataset, manifest)
     request = folder.request_fingerprint(manifest, config)
     if (card := folder.begin(output, request, overwrite=overwrite)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
