@@ -12,6 +12,7 @@ def generate(
     files: list[str],
     split_files: list[str],
     geometry: str,
+    cut_gev: float,
     per_event: int,
     seed: int,
     generated: str,
@@ -24,6 +25,7 @@ def generate(
         files: HDF5 files whose test split gives the energies and angles.
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+        cut_gev: Showers of the files that deposit no more are left out.
         per_event: Showers for each event.
         seed: Of the noise.
         generated: HDF5 file to write.
@@ -50,6 +52,7 @@ def generate(
             rule=SplitRule.parse(split_files),
             per_event=per_event,
             seed=seed,
+            cut_gev=cut_gev,
             geometry=geometry,
         )
         return sha256_of_file(Path(generated))

@@ -6,12 +6,12 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def promote(verdict: str, model: str, generated: str, output: str, registry: str) -> str:
+def promote(model: str, fingerprint: str, generated: str, output: str, registry: str) -> str:
     """Read the verdict itself and promote the model only if it is accepted.
 
     Args:
-        verdict: What validate found; it decides nothing here, and makes this step wait for that one.
         model: Folder of the model.
+        fingerprint: The model that train left there; another by now is an error.
         generated: HDF5 file of the showers that were judged.
         output: Folder of verdict.json and report.html.
         registry: Folder of promoted models.
@@ -24,8 +24,10 @@ def promote(verdict: str, model: str, generated: str, output: str, registry: str
     with one_line_errors():
         from pathlib import Path
 
+        from training.folder import require_model
         from training.registry import promote
 
+        require_model(Path(model), fingerprint)
         message = promote(Path(model), Path(generated), Path(output), Path(registry))
-        print(f"{verdict}: {message}")
+        print(message)
         return message

@@ -10,6 +10,7 @@ def validate(
     files: list[str],
     split_files: list[str],
     geometry: str,
+    cut_gev: float,
     generated: str,
     fingerprint: str,
     output: str,
@@ -25,6 +26,7 @@ def validate(
         files: HDF5 files of Monte Carlo showers.
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+        cut_gev: Showers of the files that deposit no more are left out.
         generated: HDF5 file of generated showers.
         fingerprint: SHA-256 of that file.
         output: Folder for verdict.json and report.html.
@@ -53,6 +55,7 @@ def validate(
             split="test",
             rule=SplitRule.parse(split_files),
             grade=grade,
+            cut_gev=cut_gev,
             geometry=geometry,
             seed=seed,
         )

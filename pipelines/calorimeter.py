@@ -3,8 +3,10 @@
     discover -> preprocess -> train -> generate -> validate -> promote
 
 There are no conditionals: `promote` reads the verdict and refuses, and a step whose output stands does nothing. The
-fingerprints that the steps hand on are what Kubeflow's cache goes by: new data in an old folder is seen, old data is
-not done again.
+fingerprints that the steps hand on name what each must find in the run's folder.
+
+Kubeflow's cache is off for all of them: it goes by parameters and cannot see whether a folder still holds what a step
+once put there. Each step looks for itself, which costs seconds.
 """
 
 from kfp import dsl
@@ -55,7 +57,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
             threshold_gev: Cells below it are set to zero.
             cut_gev: Showers that deposit no more are dropped.
-            beam_options: Options for Apache Beam, --NAME=VALUE each.
+            beam_options: Options of Apache Beam, --NAME=VALUE each.
             seed: Of weights, order, noise and resampling.
         """
         found = discover(patterns=input, geometry=geometry)
@@ -85,6 +87,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             files=found.outputs["files"],
             split_files=split_files,
             geometry=geometry,
+            cut_gev=cut_gev,
             per_event=per_event,
             seed=seed,
             generated=f"{output}/generated.h5",
@@ -93,6 +96,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             files=found.outputs["files"],
             split_files=split_files,
             geometry=geometry,
+            cut_gev=cut_gev,
             generated=f"{output}/generated.h5",
             fingerprint=showers.output,
             output=output,
@@ -100,15 +104,14 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             seed=seed,
         )
         promotion = promote(
-            verdict=verdict.outputs["Output"],
             model=f"{output}/model",
+            fingerprint=model.outputs["Output"],
             generated=f"{output}/generated.h5",
             output=output,
             registry=f"{output}/registry",
-        )
-        for task in (found, promotion):  # what is new is looked for, and what is accepted promoted, at every run
-            task.set_caching_options(False)
+        ).after(verdict)
         for task in (found, dataset, model, showers, verdict, promotion):
+            task.set_caching_options(False)
             task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
             if claim is not None:
                 name, _, path = claim.partition(":")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing import storage
+from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import InputError, run_command
 from training.configs import CONFIGS, STRATEGIES
 
@@ -88,13 +89,15 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
     task.add_argument("--geometry", metavar="NAME=VALUE,...", help="in place of the files' attributes")
     task.add_argument("--threshold-gev", type=float, metavar="E", help="cells below E are set to zero (default 0)")
     task.add_argument("--cut-gev", type=float, metavar="E", help="showers of E or less are dropped (default 0.2)")
+    task.add_argument("--beam-option", action="append", dest="beam_options", type="--{}".format, metavar="NAME=VALUE",
+                      help="an option of Apache Beam")  # fmt: skip
     task.add_argument("--seed", type=int, metavar="N", help="of weights, order, noise and resampling (default 1)")
 
 
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
     names = (
         "input", "output", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files", "geometry",
-        "threshold_gev", "cut_gev", "seed",
+        "threshold_gev", "cut_gev", "beam_options", "seed",
     )  # fmt: skip
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
@@ -106,8 +109,7 @@ def run(options: argparse.Namespace) -> None:
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
     output = Path(options.output).absolute()
     parameters["output"] = str(output)
-    check(parameters)
-    output.mkdir(parents=True, exist_ok=True)
+    check(parameters, here=True)
 
     from kfp import local  # noqa: PLC0415  a second that bad input need not wait
 
@@ -129,34 +131,37 @@ def run(options: argparse.Namespace) -> None:
     print(f"report:  {output / 'report.html'}")
 
 
-def check(parameters: dict[str, Any]) -> None:
-    """Find what can be found before any step starts: input, options, output. Raises InputError."""
-    from preprocessing.dataset import Settings  # noqa: PLC0415
+def check(parameters: dict[str, Any], *, here: bool) -> None:
+    """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
     from preprocessing.pipeline import discover  # noqa: PLC0415
-    from preprocessing.splits import SplitRule  # noqa: PLC0415
+    from preprocessing.splits import SPLITS, SplitRule  # noqa: PLC0415
     from training.configs import named_config  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
 
-    Settings(
-        parameters.get("threshold_gev", 0.0),
-        parameters.get("cut_gev", 0.2),
-        split_rule=SplitRule.parse(parameters.get("split_files", [])),
-    )
-    config = named_config(
-        parameters.get("config", "quick"),
-        epochs=parameters.get("epochs") or None,
-        steps=parameters.get("steps"),
-        seed=parameters.get("seed"),
-    )
+    rule = SplitRule.parse(parameters.get("split_files", []))
+    Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
+    given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
+    config = named_config(parameters.get("config", "quick"), **given)
+    if parameters.get("per_event", 1) < 1:
+        raise InputError(f"--per-event is {parameters['per_event']}, expected at least 1")
+    if not here:
+        return
     load_grade(parameters.get("grade", "precision"))
     files = discover(parameters["input"], parameters.get("geometry", ""))
     config.check_shape(files[0].geometry)
+    events = {split: sum(int(file.mask(split, rule).sum()) for file in files) for split in SPLITS}
+    for split, least in (("train", config.batch), ("test", 1)):
+        if events[split] < least:
+            raise InputError(
+                f"{files[0].path}: the {split} split of the input holds {events[split]} showers, at least {least} are "
+                "needed; give more files, or another --split-file"
+            )
     storage.require_writable(Path(parameters["output"]))
 
 
 def write_package(path: Path, image: str | None, claim: str | None) -> None:
     """Compile the pipeline to `path`; `image` in place of the default in every step."""
-    if claim is not None and not all(claim.partition(":")):
+    if claim is not None and (not all(claim.partition(":")) or not claim.partition(":")[2].startswith("/")):
         raise InputError(f"--claim {claim}: expected NAME:PATH, for example calopipe-data:/data")
     if path.suffix not in {".yaml", ".yml"}:
         raise InputError(f"{path}: expected a name that ends in .yaml")
@@ -208,7 +213,8 @@ def _client(options: argparse.Namespace) -> Iterator[Any]:
 
 
 def submit(options: argparse.Namespace) -> None:
-    """Start one run, and print its address."""
+    """Start one run, and print its id."""
+    check(_parameters(options), here=False)
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
         package = Path(scratch) / "calorimeter.yaml"
         write_package(package, options.image, options.claim)
@@ -226,6 +232,7 @@ def schedule(options: argparse.Namespace) -> None:
     """Start runs regularly, one at a time, without catching up on missed ones."""
     if options.interval is not None and options.interval < 1:
         raise InputError(f"--interval is {options.interval}, expected a number of seconds, at least 1")
+    check(_parameters(options), here=False)
     if options.cron is not None and len(options.cron.split()) != 6:
         raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:

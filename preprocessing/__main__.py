@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from preprocessing.dataset import MANIFEST, Settings
-from preprocessing.errors import run_command
-from preprocessing.options import add_geometry, add_split_file
+from preprocessing.errors import InputError, run_command
+from preprocessing.options import add_cut, add_geometry, add_split_file
 from preprocessing.pipeline import discover, preprocess
 from preprocessing.splits import SPLITS, SplitRule
 
@@ -18,8 +18,9 @@ examples:
   python -m preprocessing --input 'data/geant4/*.h5' --output runs/dataset --split-file 'test=*_002.h5'
   python -m preprocessing --input showers.h5 --output runs/dataset --geometry cell_mm=5.1,layer_pitch_mm=4
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --workers 4
+  python -m preprocessing --input 'data/*.h5' --output runs/dataset --beam-option runner=FlinkRunner
 
-Any other option goes to Apache Beam, for example --runner=FlinkRunner. Run the same command again and only what is
+Run the same command again and only what is
 missing or changed is done.
 """
 
@@ -39,10 +40,7 @@ def parser() -> argparse.ArgumentParser:
         "--threshold-gev", type=float, default=defaults.threshold_gev, metavar="E",
         help="cells below E GeV are set to zero (default %(default)s: nothing is lost)",
     )  # fmt: skip
-    command.add_argument(
-        "--cut-gev", type=float, default=defaults.cut_gev, metavar="E",
-        help="showers that deposit E GeV or less are dropped (default %(default)s)",
-    )  # fmt: skip
+    add_cut(command)
     command.add_argument(
         "--shard-events", type=int, default=defaults.shard_events, metavar="N",
         help="showers of one range of a file, the piece of work of one worker (default %(default)s)",
@@ -50,11 +48,18 @@ def parser() -> argparse.ArgumentParser:
     add_split_file(command)
     add_geometry(command)
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
+    command.add_argument(
+        "--beam-option", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of Apache Beam; without a runner the work is done in this process",
+    )  # fmt: skip
     return command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options, beam_options = parser().parse_known_args(arguments)
+    options = parser().parse_args(arguments)
+    beam_options = [f"--{option}" for option in options.beam_option]
+    if options.workers < 1:
+        raise InputError(f"--workers is {options.workers}, expected at least 1")
     if options.workers > 1:
         beam_options += [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
     settings = Settings(

@@ -11,6 +11,8 @@ from preprocessing.errors import InputError
 from preprocessing.showers import Geometry
 from preprocessing.splits import ALL, SPLITS, SplitRule
 
+CUT_GEV = 0.2
+
 KIND = "calopipe.dataset"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -30,13 +32,13 @@ class Source:
 class Settings:
     """What preprocessing does to the showers. Part of the name of every shard: another setting is other shards.
 
-    Cells below `threshold_gev` are set to zero (the published training used 0; the reference's converter 2e-6, which
-    is 1e-4 in its files' unit). Showers whose cells sum to `cut_gev` or less are dropped (0.2 GeV is the reference's
-    10 in its unit). `shard_events` bounds the showers of one shard's range, which is what one worker holds.
+    Showers whose cells, as stored, sum to `cut_gev` or less are dropped (0.2 GeV is the reference's 10 in its unit).
+    Then cells below `threshold_gev` are set to zero (the published training used 0; the reference's converter 2e-6,
+    which is 1e-4 in its files' unit). `shard_events` bounds the showers of one range, the work of one worker at a time.
     """
 
     threshold_gev: float = 0.0
-    cut_gev: float = 0.2
+    cut_gev: float = CUT_GEV
     shard_events: int = 1000
     split_rule: SplitRule = field(default_factory=SplitRule)
     geometry: str = ""

@@ -31,6 +31,12 @@ class InputError(ValueError):
     """Something the user gave cannot be used. The message is one line: what, which value, where, what to do."""
 
 
+def require_seed(seed: int) -> None:
+    """Raise InputError unless `seed` is one that NumPy and TensorFlow both take."""
+    if not 0 <= seed < 2**31:
+        raise InputError(f"--seed is {seed}, expected 0 to {2**31 - 1}")
+
+
 def describe(error: BaseException) -> str | None:
     """The one line that tells a user of `error`, or None where the error is a defect of the program."""
     if isinstance(error, InputError):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
@@ -42,17 +42,20 @@ class Layout:
 
 
 def _variable_angle_labels(file: h5py.File) -> Labels:
-    mtheta = file["mtheta"][:] if "mtheta" in file else None
-    theta = file["theta" if "theta" in file else "mtheta"][:]  # the measured angle stands in where it is the only one
-    return file["energy"][:], theta, mtheta
+    mtheta = file["mtheta"][()] if "mtheta" in file else None
+    theta = file["theta" if "theta" in file else "mtheta"][()]  # the measured angle stands in where it is the only one
+    return file["energy"][()], theta, mtheta
 
 
 def _fixed_angle_labels(file: h5py.File) -> Labels:
-    target = file["target"][:]
+    target = file["target"][()]
     if target.ndim != 3 or target.shape[1:] != (1, 5):
         raise InputError(f"{file.filename}: 'target' has shape {target.shape}, expected (N, 1, 5)")
     return target[:, 0, 1], np.full(len(target), np.pi / 2), None
 
+
+# Attribute of files of generated showers; it names what they were made of.
+REQUEST = "calopipe_request"
 
 LAYOUTS = (
     Layout(
@@ -63,7 +66,8 @@ LAYOUTS = (
     Layout("fixed-angle", (frozenset({"ECAL", "target"}),), _fixed_angle_labels),
 )
 
-_FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece: 26 MB of the reference's showers at a time
+_BATCH_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
+_FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class ShowerFile:
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray | None
+    request: str | None  # of generated showers: what they were made of
 
     @cached_property
     def sha256(self) -> str:
@@ -102,19 +107,25 @@ class ShowerFile:
             cells: FloatArray = file["ECAL"][start:stop].astype(np.float32)
             return cells
 
-    def batches(self, split: str = ALL, rule: SplitRule | None = None, batch: int = 100) -> Iterator[Showers]:
-        """The showers of `split`, in order, in pieces of at most `batch`."""
-        mask = self.mask(split, rule or SplitRule())
-        for start in range(0, self.events, batch):
-            chosen = mask[start : start + batch]
-            if chosen.any():
-                yield self.read(start, start + batch)[chosen]
+    def batches(self, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
+        """Indices and cells, good or bad, of the events that `mask` selects, in order and in pieces."""
+        for start in range(0, self.events, _BATCH_EVENTS):
+            chosen = np.flatnonzero(mask[start : start + _BATCH_EVENTS])
+            if len(chosen):
+                yield start + chosen, self.cells(start, start + _BATCH_EVENTS)[chosen]
 
-    def mask(self, split: str, rule: SplitRule) -> npt.NDArray[np.bool_]:
-        """Which of the file's events are in `split`."""
-        if split == ALL:
-            return np.ones(self.events, dtype=np.bool_)
-        return rule.mask(split, self.path.name, self.sha256, range(self.events))
+    def mask(self, split: str, rule: SplitRule, cut_gev: float = 0.0) -> npt.NDArray[np.bool_]:
+        """Which of the file's events are in `split` and deposit more than `cut_gev`, as preprocessing takes them.
+
+        A cut reads the cells of the split's events.
+        """
+        mask = np.ones(self.events, dtype=np.bool_)
+        if split != ALL:
+            mask = rule.mask(split, self.path.name, self.sha256, range(self.events))
+        if cut_gev > 0:
+            for events, cells in self.batches(mask):
+                mask[events] = above_cut(cells, cut_gev, self.geometry) | unphysical(cells)  # the latter to be told of
+        return mask
 
     def _check_cells(self, cells: FloatArray, start: int) -> None:
         bad = unphysical(cells)
@@ -134,6 +145,11 @@ def unphysical(cells: FloatArray) -> npt.NDArray[np.bool_]:
     with np.errstate(over="ignore", invalid="ignore"):
         total = flat.sum(axis=1, dtype=np.float64)  # not finite where any cell is not
     return ~(np.isfinite(total) & (flat.min(axis=1, initial=0) >= 0))
+
+
+def above_cut(cells: FloatArray, cut_gev: float, geometry: Geometry) -> npt.NDArray[np.bool_]:
+    """Which showers (N,) of `cells` (N, x, y, layer), in file units, deposit more than `cut_gev`."""
+    return cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut_gev / geometry.file_unit_gev
 
 
 def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
@@ -159,21 +175,34 @@ def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
         geometry = _geometry(path, file.attrs, ecal.shape[1:], geometry_values)
         chunk = ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS
         return ShowerFile(
-            path, layout.name, len(ecal), geometry, chunk, arrays["energy"], arrays["theta"], arrays.get("mtheta")
+            path,
+            layout.name,
+            len(ecal),
+            geometry,
+            chunk,
+            arrays["energy"],
+            arrays["theta"],
+            arrays.get("mtheta"),
+            file.attrs.get(REQUEST),
         )
 
 
 def open_all(paths: Sequence[Path], geometry_values: str = "") -> list[ShowerFile]:
-    """Check every file, and that all have the same geometry."""
-    files = [open_showers(path, geometry_values) for path in paths]
-    first = files[0]
-    for file in files:
+    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning."""
+    files: dict[str, ShowerFile] = {}
+    for path in paths:
+        file = open_showers(path, geometry_values)
+        twin = files.setdefault(file.sha256, file)
+        if twin is not file:
+            logger.warning("%s has the same content as %s: used once", file.path, twin.path)
+    first, *others = files.values()
+    for file in others:
         if file.geometry != first.geometry:
             raise InputError(
                 f"{file.path}: geometry {file.geometry.to_json()} differs from that of {first.path}, "
                 f"{first.geometry.to_json()}; use files of one detector, or give --geometry"
             )
-    return files
+    return [first, *others]
 
 
 @contextmanager
@@ -192,25 +221,27 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 def _check_label(path: Path, name: str, values: npt.NDArray[Any], events: int) -> FloatArray:
     """Labels come as (N,) or (N, 1), in either precision; all must be finite, and energies positive."""
+    values = np.asarray(values)
     if values.size != events or values.dtype.kind not in "fiu":
         raise InputError(
             f"{path}: '{name}' has shape {values.shape} of {values.dtype}, expected ({events},) numbers, one a shower"
         )
     flat = values.reshape(events).astype(np.float32)
-    good = np.isfinite(flat) & (flat > 0)
+    high, expected = (np.inf, "a positive number of GeV") if name == "energy" else (np.pi, "an angle of 0 to pi rad")
+    good = (flat > 0) & (flat < high)
     if not good.all():
         event = int(np.argmin(good))
-        unit = "GeV" if name == "energy" else "rad"
-        raise InputError(
-            f"{path}: event {event}: {name} is {flat[event]}, expected a positive number of {unit}; "
-            "mend or remove the event"
-        )
+        hint = "; is it in degrees?" if name != "energy" and flat[event] >= high else "; mend or remove the event"
+        raise InputError(f"{path}: event {event}: {name} is {flat[event]}, expected {expected}{hint}")
     return flat
 
 
 def _geometry(path: Path, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
-    stated = {name: float(attributes[name]) for name in names if name in attributes}
+    try:
+        stated = {name: float(attributes[name]) for name in names if name in attributes}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: its attributes must state the geometry in numbers ({error}); mend them") from None
     geometry = replace(REFERENCE_GEOMETRY, shape=(int(shape[0]), int(shape[1]), int(shape[2])), **stated).with_values(
         values
     )
@@ -220,30 +251,34 @@ def _geometry(path: Path, attributes: Mapping[str, Any], shape: Sequence[int], v
     return geometry
 
 
+class _Sink(io.FileIO):
+    """A file that keeps the first error of writing to itself, for HDF5 crashes when it cannot flush what it holds."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while len(rest) and self.error is None:
+            try:
+                rest = rest[super().write(rest) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+
 class ShowerWriter:
-    """Write showers, batch by batch, in the variable-angle layout; the file appears when it is whole.
+    """Showers written batch by batch in the variable-angle layout, into a file opened by `shower_writer`."""
 
-    Use as a context manager. `attributes` are added to those of the geometry.
-    """
-
-    def __init__(self, path: Path, geometry: Geometry, attributes: Mapping[str, Any] | None = None) -> None:
-        self.path = path
-        self.events = 0
-        self._geometry = geometry
-        self._attributes = dict(attributes or {})
-
-    def __enter__(self) -> Self:
-        self._replacing = storage.replacing(self.path)
-        self._file = h5py.File(self._replacing.__enter__(), "w")
-        stated = {name: value for name, value in self._geometry.to_json().items() if name != "shape"}
-        self._file.attrs.update(stated | self._attributes)
-        self._file.create_dataset(
-            "ECAL", (0, *self._geometry.shape), "f4", maxshape=(None, *self._geometry.shape),
-            chunks=(10, *self._geometry.shape), compression="gzip", compression_opts=1, shuffle=True,
+    def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry) -> None:
+        self._file, self._sink = file, sink
+        self._events = 0
+        file.create_dataset(
+            "ECAL", (0, *geometry.shape), "f4", maxshape=(None, *geometry.shape),
+            chunks=(10, *geometry.shape), compression="gzip", compression_opts=1, shuffle=True,
         )  # fmt: skip
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
-            self._file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
-        return self
+            file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
 
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`."""
@@ -255,16 +290,21 @@ class ShowerWriter:
             "eta": -np.log(np.tan(showers.theta_rad / 2)),
             "sum": showers.cells.sum(axis=(1, 2, 3)),
         }
-        stop = self.events + len(showers)
+        start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
-            self._file[name].resize(stop, axis=0)
-            self._file[name][self.events : stop] = values
-        self.events = stop
+            self._file[name].resize(self._events, axis=0)
+            self._file[name][start:] = values
+        if self._sink.error is not None:
+            raise self._sink.error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            self._file.close()
-        finally:
-            self._replacing.__exit__(kind, error, traceback)
+
+@contextmanager
+def shower_writer(path: Path, geometry: Geometry, attributes: Mapping[str, Any]) -> Iterator[ShowerWriter]:
+    """A writer to `path`, which appears when it is whole. `attributes` are added to those of the geometry."""
+    with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
+        with h5py.File(sink, "w") as file:
+            stated = {name: value for name, value in geometry.to_json().items() if name != "shape"}
+            file.attrs.update({**stated, **attributes})
+            yield ShowerWriter(file, sink, geometry)
+        if sink.error is not None:  # of what HDF5 wrote as it closed
+            raise sink.error

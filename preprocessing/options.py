@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from preprocessing.dataset import CUT_GEV
 from preprocessing.splits import ALL, SPLITS
 
 
@@ -21,6 +22,14 @@ def add_geometry(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--geometry", default="", metavar="NAME=VALUE,...",
         help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev in place of the files' attributes",
+    )  # fmt: skip
+
+
+def add_cut(command: argparse.ArgumentParser) -> None:
+    """The cut, which preprocessing and every reader of a split of the same files must share."""
+    command.add_argument(
+        "--cut-gev", type=float, default=CUT_GEV, metavar="E",
+        help="Monte Carlo showers that deposit E GeV or less are left out (default %(default)s)",
     )  # fmt: skip
 
 

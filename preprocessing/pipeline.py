@@ -21,13 +21,15 @@ _PROGRESS_SECONDS = 1.0
 
 
 def discover(patterns: Sequence[str], geometry: str = "") -> list[ShowerFile]:
-    """The input files that `patterns` name, each checked as far as its header and labels go, each content once."""
-    files: dict[str, ShowerFile] = {}
-    for file in open_all(storage.expand(patterns), geometry):
-        twin = files.setdefault(file.sha256, file)
-        if twin is not file:
-            logger.warning("%s has the same content as %s: used once", file.path, twin.path)
-    return list(files.values())
+    """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
+
+    Showers that this program generated are refused: they are no Monte Carlo to learn from or to be judged by.
+    """
+    files = open_all(storage.expand(patterns), geometry)
+    for file in files:
+        if file.request is not None:
+            raise InputError(f"{file.path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
+    return files
 
 
 def sources(files: Sequence[ShowerFile]) -> list[Source]:
@@ -90,14 +92,21 @@ def _done(output: Path, plan: shards.Plan) -> bool:
 
 
 def _run(output: Path, plans: Sequence[shards.Plan], settings: Settings, beam_options: Sequence[str]) -> None:
+    logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
     import apache_beam as beam  # noqa: PLC0415  three seconds that a dataset that stands need not wait
     from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
+
+    logging.disable(logging.NOTSET)
 
     # DirectRunner would look for a Go binary to download; the runner in this process needs none.
     chosen = any(option.startswith("--runner") for option in beam_options)
     options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
     try:
-        with beam.Pipeline(options=options) as pipeline:
+        prepared = beam.Pipeline(options=options)
+    except ValueError as error:
+        raise InputError(f"Beam does not take {' '.join(beam_options)}: {error}") from None
+    try:
+        with prepared as pipeline:
             (
                 pipeline
                 | "Plan" >> beam.Create(list(plans))

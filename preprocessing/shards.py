@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing import records, storage
+from preprocessing.angle import measured_angle
 from preprocessing.dataset import SCHEMA_VERSION, SHARDS, Settings, Shard, Source
 from preprocessing.errors import describe
-from preprocessing.layouts import ShowerFile, open_showers
+from preprocessing.layouts import ShowerFile, above_cut, open_showers
 from preprocessing.showers import Showers
 from preprocessing.splits import SPLITS
 
@@ -104,13 +105,16 @@ def _make(folder: Path, plan: Plan, settings: Settings) -> dict[str, Any]:
 
 
 def _kept(file: ShowerFile, plan: Plan, settings: Settings) -> Iterator[tuple[npt.NDArray[np.int64], Showers]]:
-    """The plan's range piece by piece: the showers that pass the cut, after the threshold, and their indices."""
-    unit = file.geometry.file_unit_gev
+    """The plan's range piece by piece: the indices of the showers that pass the cut, and these after the threshold."""
     for first in range(plan.start, plan.stop, _READ_EVENTS):
-        showers = file.read(first, min(first + _READ_EVENTS, plan.stop))
-        showers.cells[showers.cells < settings.threshold_gev / unit] = 0
-        kept = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) > settings.cut_gev / unit
-        yield first + np.flatnonzero(kept), showers[kept]
+        stored = file.read(first, min(first + _READ_EVENTS, plan.stop))
+        kept = above_cut(stored.cells, settings.cut_gev, file.geometry)
+        showers = stored[kept]
+        if settings.threshold_gev > 0:
+            showers.cells[showers.cells < settings.threshold_gev / file.geometry.file_unit_gev] = 0
+            if file.mtheta_rad is None:  # the angle of what the model will see
+                showers = replace(showers, mtheta_rad=measured_angle(showers.cells))
+        yield first + np.flatnonzero(kept), showers
 
 
 def _write(folder: Path, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

@@ -96,8 +96,3 @@ class Showers:
     def __getitem__(self, index: Any) -> Showers:
         """The showers that a slice, an index array or a mask selects."""
         return Showers(*(getattr(self, field.name)[index] for field in fields(self)))
-
-
-def concatenate(batches: list[Showers]) -> Showers:
-    """One batch of all the showers of `batches`, in order."""
-    return Showers(*(np.concatenate([getattr(b, f.name) for b in batches]) for f in fields(Showers)))

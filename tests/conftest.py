@@ -3,6 +3,33 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mounts a disk of so many kilobytes; called again, gives the mounted one that size."""
+    disk = tmp_path / "disk"
+    mounted = False
+
+    def of_size(kilobytes: int) -> Path:
+        nonlocal mounted
+        disk.mkdir(exist_ok=True)
+        options = f"{'remount,' if mounted else ''}size={kilobytes}k"
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+        mounted = True
+        return disk
+
+    yield of_size
+    if mounted:
+        subprocess.run(["umount", disk], check=True)

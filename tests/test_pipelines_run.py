@@ -29,9 +29,11 @@ def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], str]:
     """The folder of a finished run, the arguments that made it, and what it printed."""
     folder = tmp_path_factory.mktemp("run")
-    make_file(folder / "a.h5", events=120)
+    make_file(folder / "train.h5", events=60)
+    make_file(folder / "test [1].h5", events=30, seed=1)
     arguments: list[object] = ["run", "--input", folder / "*.h5", "--output", folder / "out"]
-    arguments += ["--config", "small", "--steps", 2, "--grade", "gan"]
+    arguments += ["--config", "small", "--steps", 2, "--grade", "gan", "--per-event", 2]
+    arguments += ["--split-file", "test=test*.h5", "--geometry", "x0_per_layer=5", "--cut-gev", "0.3"]
     done = submit(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "out", arguments, done.stdout
@@ -40,13 +42,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], s
 def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
     output, _, printed = run
     manifest = json.loads((output / "dataset/manifest.json").read_text())
-    assert manifest["events"]["read"] == 120
+    assert manifest["events"]["read"] == 90
     assert json.loads((output / "model/card.json").read_text())["trained"]["steps"] == 2
     assert (output / "generated.h5").is_file()
     assert "<html" in (output / "report.html").read_text()
     verdict = json.loads((output / "verdict.json").read_text())
     assert verdict["paired"] is True
-    assert verdict["events"]["reference"] == manifest["splits"]["test"]
+    assert manifest["splits"]["test"] == 30
+    assert verdict["events"] == {"reference": 30, "candidate": 60}
+    assert verdict["per_event"] == 2
+    assert verdict["inputs"]["cut_gev"] == manifest["settings"]["cut_gev"] == 0.3
+    assert verdict["inputs"]["geometry"]["x0_per_layer"] == manifest["geometry"]["x0_per_layer"] == 5
     assert {"name", "verdict", "value", "interval", "tolerance", "floor"} <= verdict["criteria"][0].keys()
     assert printed.splitlines()[-2:] == [f"verdict: {verdict['verdict']}", f"report:  {output / 'report.html'}"]
 
@@ -129,14 +135,19 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
         (("run", "--input", "README.md"), "README.md: not a whole HDF5 file"),
         (("run", "--grade", "lenient"), "--grade lenient: neither a grade"),
         (("run", "--epochs", "-3"), "--epochs is -3"),
+        (("run", "--epochs", "0"), "--epochs is 0"),
+        (("run", "--per-event", "0"), "--per-event is 0"),
+        (("run", "--split-file", "test=typo*"), "the test split of the input holds 0 showers"),
+        (("run", "--seed", "-1"), "--seed is -1"),
         (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),
         (("run", "--config", "small"), "choose --config quick"),
         (("run", "--split-file", "x"), "expected SPLIT=PATTERN"),
         (("compile", "--output", "pipeline.txt"), "ends in .yaml"),
-        (("compile", "--output", "pipeline.yaml", "--claim", "data"), "expected NAME:PATH"),
+        (("compile", "--output", "pipeline.yaml", "--claim", "data:relative"), "expected NAME:PATH"),
         (("schedule", "--input", "a", "--output", "b", "--cron", "* * *"), "expected six fields"),
         (("schedule", "--input", "a", "--output", "b", "--interval", "0"), "--interval is 0"),
         (("submit", "--input", "a", "--output", "b"), "no --endpoint"),
+        (("submit", "--input", "a", "--output", "b", "--epochs", "-4"), "--epochs is -4"),
     ],
 )
 def test_what_can_be_found_before_any_step_starts_is(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from preprocessing.errors import InputError
-from preprocessing.layouts import ShowerWriter, open_all, open_showers
-from preprocessing.showers import REFERENCE_GEOMETRY, concatenate
+from preprocessing.layouts import open_all, open_showers, shower_writer
+from preprocessing.showers import REFERENCE_GEOMETRY
 from preprocessing.splits import SplitRule
 
 
@@ -100,6 +100,14 @@ def _break(path: Path, kind: str) -> None:  # noqa: PLR0912  one line a case
             write_file(path, showers, energy=np.where(np.arange(20) == 3, 0, showers.energy_gev))
         case "nan theta":
             write_file(path, showers, theta=np.where(np.arange(20) == 3, np.nan, showers.theta_rad))
+        case "degrees":
+            write_file(path, showers, theta=np.degrees(showers.theta_rad))
+        case "one label for all":
+            write_file(path, showers, energy=np.float32(5))
+        case "geometry in words":
+            write_file(path, showers)
+            with h5py.File(path, "r+") as file:
+                file.attrs["cell_mm"] = "5.1mm"
         case "no showers":
             write_file(path, showers[:0], chunks=False)
         case "nan cell":
@@ -124,6 +132,9 @@ CORRUPT_HEADERS = {
     "text labels": "'energy' has shape",
     "zero energy": "event 3: energy is 0.0, expected a positive number of GeV",
     "nan theta": "event 3: theta is nan",
+    "degrees": "event 0: theta is .*, expected an angle of 0 to pi rad; is it in degrees",
+    "one label for all": r"'energy' has shape \(\)",
+    "geometry in words": "must state the geometry in numbers",
     "no showers": "holds no showers",
 }
 CORRUPT_CELLS = {
@@ -171,17 +182,34 @@ def test_files_of_two_detectors(tmp_path: Path) -> None:
         open_all(paths)
 
 
-def test_batches_of_a_split_are_its_events_in_order(tmp_path: Path) -> None:
-    file = open_showers(make_file(tmp_path / "a.h5", events=50))
-    mask = SplitRule().mask("train", "a.h5", file.sha256, range(50))
-    found = concatenate(list(file.batches("train", SplitRule(), batch=7)))
-    np.testing.assert_array_equal(found.cells, file.read().cells[mask])
-    assert len(concatenate(list(file.batches(batch=7)))) == 50
+def test_batches_are_the_chosen_events_in_order(tmp_path: Path) -> None:
+    file = open_showers(make_file(tmp_path / "a.h5", events=250))
+    mask = file.mask("train", SplitRule())
+    np.testing.assert_array_equal(mask, SplitRule().mask("train", "a.h5", file.sha256, range(250)))
+    events, cells = (np.concatenate(parts) for parts in zip(*file.batches(mask), strict=True))
+    np.testing.assert_array_equal(events, np.flatnonzero(mask))
+    np.testing.assert_array_equal(cells, file.read().cells[mask])
+
+
+def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
+    showers = make_showers(events=40)
+    visible = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02
+    file = open_showers(write_file(tmp_path / "a.h5", showers))
+    expected = file.mask("train", SplitRule()) & (visible > 2.8)
+    assert 0 < expected.sum() < file.mask("train", SplitRule()).sum()
+    np.testing.assert_array_equal(file.mask("train", SplitRule(), cut_gev=2.8), expected)
+
+
+def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    (tmp_path / "b.h5").write_bytes(path.read_bytes())
+    assert [file.path for file in open_all([path, tmp_path / "b.h5"])] == [path]
+    assert "used once" in caplog.text
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     showers = make_showers(events=25)
-    with ShowerWriter(tmp_path / "a.h5", SMALL_GEOMETRY, {"generator": "test"}) as writer:
+    with shower_writer(tmp_path / "a.h5", SMALL_GEOMETRY, {"generator": "test"}) as writer:
         writer.write(showers[:10])
         writer.write(showers[10:])
     found = open_showers(tmp_path / "a.h5")
@@ -197,7 +225,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_a_writer_that_fails_leaves_what_stood(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=3)
     before = path.read_bytes()
-    with pytest.raises(RuntimeError), ShowerWriter(path, SMALL_GEOMETRY) as writer:  # noqa: PT012
+    with pytest.raises(RuntimeError), shower_writer(path, SMALL_GEOMETRY, {}) as writer:  # noqa: PT012
         writer.write(make_showers(events=2))
         raise RuntimeError
     assert path.read_bytes() == before

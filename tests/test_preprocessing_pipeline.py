@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
 from preprocessing import __main__ as command
+from preprocessing.angle import measured_angle
 from preprocessing.dataset import read_manifest
 from preprocessing.errors import InputError, run_command
+from preprocessing.layouts import REQUEST
+from preprocessing.reading import ordered_batches
 from preprocessing.splits import SPLITS
 
 
@@ -41,7 +46,6 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
 
 
 def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
     showers = make_showers(events=10)
     _run("--input", write_file(tmp_path / "a.h5", showers), "--output", tmp_path / "ds", "--threshold-gev", 0.003)
     manifest = read_manifest(tmp_path / "ds")
@@ -51,6 +55,21 @@ def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> 
             cells = showers.cells[feature["event"].int64_list.value[0]].ravel()
             kept = np.flatnonzero(cells >= 0.15)
             assert np.frombuffer(feature["index"].bytes_list.value[0], "<u2").tolist() == kept.tolist()
+
+
+def test_the_target_angle_is_that_of_the_cells_the_model_sees(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=40)
+    _run("--input", path, "--output", tmp_path / "ds", "--threshold-gev", 0.003)
+    manifest = read_manifest(tmp_path / "ds")
+    for batch in ordered_batches(tmp_path / "ds", manifest, "train", batch=40):
+        np.testing.assert_allclose(measured_angle(batch["cells"].numpy()), batch["mtheta_rad"], rtol=1e-5)
+
+
+def test_generated_showers_are_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    with h5py.File(path, "r+") as file:
+        file.attrs[REQUEST] = "made of a model"
+    assert "holds generated showers" in _exit(capsys, "--input", path, "--output", tmp_path / "ds")
 
 
 def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
@@ -139,6 +158,8 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "matches no file" in _exit(capsys, "--input", tmp_path / "*.hdf5", *out)
     assert "a folder, not a file" in _exit(capsys, "--input", tmp_path, *out)
     assert "cut_gev is -1.0" in _exit(capsys, "--input", path, *out, "--cut-gev", -1)
+    assert "--workers is 0" in _exit(capsys, "--input", path, *out, "--workers", 0)
+    assert "Beam does not take --runner=No" in _exit(capsys, "--input", path, *out, "--beam-option", "runner=No")
     assert "no shower is above the cut" in _exit(capsys, "--input", path, *out, "--cut-gev", 1e6)
     assert not (tmp_path / "ds/manifest.json").exists()
 
@@ -150,24 +171,15 @@ def test_an_output_that_cannot_be_written(tmp_path: Path, capsys: pytest.Capture
     assert "error: /proc/ds" in _exit(capsys, "--input", path, "--output", "/proc/ds")
 
 
-def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(tmp_path: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "a.h5", events=400)
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, text=True, check=False
-    )
-    if mount.returncode:
-        pytest.skip(f"no small disk can be mounted here: {mount.stderr.strip()}")
-    try:
-        assert "the disk is full" in _exit(capsys, "--input", path, "--output", disk / "ds")
-        assert not (disk / "ds/manifest.json").exists()
-        assert not list((disk / "ds/shards").glob(".*"))
-        subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
-        _run("--input", path, "--output", disk / "ds")
-        assert read_manifest(disk / "ds").events["written"] == 400
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    disk = small_disk(200)
+    assert "the disk is full" in _exit(capsys, "--input", path, "--output", disk / "ds")
+    assert not (disk / "ds/manifest.json").exists()
+    assert not list((disk / "ds/shards").glob(".*"))
+    small_disk(20_000)
+    _run("--input", path, "--output", disk / "ds")
+    assert read_manifest(disk / "ds").events["written"] == 400
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "version", "kind", "garbage", "field"])

@@ -19,14 +19,16 @@ from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.pipeline import discover, preprocess
 from training import __main__ as command
+from training import fit, folder
 from training.folder import read_card
+from training.history import ProgressBar
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fit")
-    preprocess(discover([str(make_file(folder / "a.h5", events=80))]), folder / "ds", Settings())
-    return folder / "ds"
+    place = tmp_path_factory.mktemp("fit")
+    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
+    return place / "ds"
 
 
 def _fit(dataset: Path, output: Path, *more: str) -> None:
@@ -36,9 +38,9 @@ def _fit(dataset: Path, output: Path, *more: str) -> None:
 @pytest.fixture(scope="module")
 def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two epochs of seven steps."""
-    folder = tmp_path_factory.mktemp("model") / "model"
-    _fit(dataset, folder)
-    return folder
+    place = tmp_path_factory.mktemp("model") / "model"
+    _fit(dataset, place)
+    return place
 
 
 def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
@@ -92,7 +94,20 @@ def test_the_same_seed_gives_the_same_weights(dataset: Path, model: Path, tmp_pa
     assert read_card(tmp_path / "again").weights == read_card(model).weights
 
 
-def test_a_killed_training_goes_on_as_if_it_had_not_stopped(dataset: Path, model: Path, tmp_path: Path) -> None:
+def _same_training(found: Path, expected: Path) -> None:
+    assert read_card(found).weights == read_card(expected).weights
+    histories = [
+        [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (found, expected)
+    ]
+    for entry in (entry for history in histories for entry in history):
+        entry.pop("seconds", None)
+        entry.pop("images_per_s", None)
+    assert histories[0] == histories[1]
+
+
+def test_a_killed_training_goes_on_as_if_it_had_not_stopped(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "m"
     arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output)]
     with subprocess.Popen([sys.executable, "-m", "training", *arguments], stdout=subprocess.DEVNULL) as process:
@@ -106,12 +121,48 @@ def test_a_killed_training_goes_on_as_if_it_had_not_stopped(dataset: Path, model
     with pytest.raises(InputError, match=r"card\.json: no such file"):
         read_card(output)
     _fit(dataset, output)
-    assert read_card(output).weights == read_card(model).weights
-    history = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
-    expected = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
-    assert [(entry["step"], entry["validation"]) for entry in history] == [
-        (entry["step"], entry["validation"]) for entry in expected
-    ]
+    assert "steps 7 to 14" in capsys.readouterr().out
+    _same_training(output, model)
+
+
+def test_a_training_stopped_within_an_epoch_goes_on_from_the_step(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies at its tenth step; a checkpoint of the ninth stands."""
+    monkeypatch.setattr(fit, "_CHECKPOINT_SECONDS", 0.0)
+    update = ProgressBar.update
+
+    def dying(bar: ProgressBar, losses: np.ndarray) -> None:
+        update(bar, losses)
+        if int(bar._engine.step) == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as dies:
+        dies.setattr(ProgressBar, "update", dying)
+        with pytest.raises(KeyboardInterrupt):
+            _fit(dataset, tmp_path / "m")
+    _fit(dataset, tmp_path / "m")
+    assert "steps 9 to 14" in capsys.readouterr().out
+    _same_training(tmp_path / "m", model)
+
+
+def _interrupted(path: Path) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_replacement_that_is_interrupted_takes_nothing_over(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fit(dataset, tmp_path / "m", "--steps", "1")
+    with monkeypatch.context() as dies:
+        dies.setattr(folder.shutil, "rmtree", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _fit(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
+    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
+        _fit(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
+    _fit(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
+    _fit(dataset, tmp_path / "afresh", "--steps", "1", "--seed", "2")
+    assert read_card(tmp_path / "m").weights == read_card(tmp_path / "afresh").weights
 
 
 def test_an_altered_model_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:

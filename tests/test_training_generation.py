@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -90,7 +93,7 @@ def test_labels_outside_the_training_are_refused(folder: Path, tmp_path: Path) -
     showers = make_showers(events=5)
     energy = np.where(np.arange(5) == 2, 500, showers.energy_gev).astype(np.float32)
     path = write_file(tmp_path / "high.h5", showers, energy=energy)
-    with pytest.raises(InputError, match=r"shower 2 is asked for with energy 500 GeV, the model was trained on 10"):
+    with pytest.raises(InputError, match=r"shower 2 is asked for with energy 500 GeV, the model is valid from 10"):
         _generate(folder, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
 
@@ -99,6 +102,37 @@ def test_another_detector_is_refused(folder: Path, tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=5, geometry=SMALL_GEOMETRY.with_values("cell_mm=1"))
     with pytest.raises(InputError, match=r"cell_mm is 1\.0, the model was trained on 15\.3"):
         _generate(folder, tmp_path / "g.h5", like=path)
+
+
+def test_events_below_the_cut_are_left_out(folder: Path, tmp_path: Path) -> None:
+    """Also where their labels are such as no shower above the cut has: the dataset does not know them either."""
+    showers = make_showers(events=30)
+    energy, cells = showers.energy_gev.copy(), showers.cells.copy()
+    energy[4], cells[4] = 3.0, cells[4] * 0.01
+    path = write_file(tmp_path / "low.h5", showers, energy=energy, ECAL=cells)
+    _generate(folder, tmp_path / "g.h5", like=path)
+    np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.delete(energy, 4))
+
+
+def test_nothing_else_is_overwritten(folder: Path, tmp_path: Path) -> None:
+    path = make_file(tmp_path / "mc.h5", events=5)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="showers that this program did not generate"):
+        _generate(folder, path, like=path)
+    assert path.read_bytes() == before
+    (tmp_path / "folder.h5").mkdir()
+    with pytest.raises(InputError, match="a folder"):
+        _generate(folder, tmp_path / "folder.h5")
+
+
+@pytest.mark.parametrize("kilobytes", [20, 100, 160])
+def test_a_full_disk(folder: Path, small_disk: Callable[[int], Path], kilobytes: int) -> None:
+    disk = small_disk(kilobytes)
+    arguments = ["generate", "--model", folder / "model", "--like", folder / "mc.h5", "--output", disk / "g.h5"]
+    done = subprocess.run([sys.executable, "-m", "training", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "the disk is full" in done.stderr.splitlines()[-1]
+    assert not list(disk.iterdir())
 
 
 def test_bad_arguments(folder: Path, tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def geant4() -> Observables:
     tables = []
     for path in sorted(SAMPLE.glob("*.h5"))[:2]:
         file = open_showers(path)
-        tables += [observe(b.cells, b.energy_gev, b.theta_rad, file.geometry) for b in file.batches()]
+        showers = file.read()
+        tables.append(observe(showers.cells, showers.energy_gev, showers.theta_rad, file.geometry))
     if not tables:
         pytest.skip("the Geant4 sample is not here")
     return Observables.joined(tables)
@@ -41,7 +42,7 @@ def geant4() -> Observables:
 
 def verdict_of(reference: Observables, candidate: Observables, *, per_event: int = 0, grade: str = "precision") -> str:
     found = measure(reference, candidate, per_event=per_event, grade=load_grade(grade), rng=np.random.default_rng(0))
-    return overall([criterion.verdict for criterion in judge_all(found)], [])
+    return overall([criterion.verdict for criterion in judge_all(found)], [], [])
 
 
 @pytest.mark.parametrize("events", [12, 40, 250, 500])
@@ -112,7 +113,7 @@ def test_a_beam_of_one_energy_and_angle_can_be_compared() -> None:
         cells = make_showers(events=150, seed=seed).cells
         return observe(cells, np.full(150, 100.0), np.full(150, 1.5), SMALL_GEOMETRY)
 
-    assert verdict_of(fixed(0), fixed(1)) in ("inconclusive", "rejected")
+    assert verdict_of(fixed(0), fixed(1)) == "inconclusive"
 
 
 def test_the_document_and_the_report(tmp_path: Path) -> None:

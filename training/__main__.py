@@ -9,7 +9,7 @@ from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import InputError, run_command
-from preprocessing.options import add_geometry, add_split, add_split_file
+from preprocessing.options import add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from training.configs import CONFIGS, STRATEGIES, named_config
 
@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     add_split_file(generate)
     add_geometry(generate)
+    add_cut(generate)
     return command
 
 
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         showers = generate(
             options.model, like, options.output, split=options.split, rule=SplitRule.parse(options.split_file),
-            per_event=options.per_event, seed=options.seed, geometry=options.geometry,
+            per_event=options.per_event, seed=options.seed, cut_gev=options.cut_gev, geometry=options.geometry,
         )  # fmt: skip
         print(f"{showers} showers: {options.output}")
 

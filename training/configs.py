@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from preprocessing.errors import InputError
+from preprocessing.errors import InputError, require_seed
 from preprocessing.showers import Geometry
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for, if it is for one.
@@ -35,7 +35,8 @@ class FitConfig:
             raise InputError(f"model {self.model!r} is unknown; known: {', '.join(MODELS)}")
         if self.strategy not in STRATEGIES:
             raise InputError(f"--strategy {self.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
-        for name, low in (("batch", 1), ("epochs", 1), ("steps", 0), ("seed", 0)):
+        require_seed(self.seed)
+        for name, low in (("batch", 1), ("epochs", 1), ("steps", 0)):
             if getattr(self, name) < low:
                 raise InputError(f"--{name} is {getattr(self, name)}, expected at least {low}")
         if not 0 < self.learning_rate < 1:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing.dataset import Manifest
-from preprocessing.errors import InputError
 from preprocessing.reading import ordered_batches, training_batches
 from training import models
 from training.configs import FitConfig
@@ -28,10 +27,8 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     if name == "one-device":
         device = "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
         return tf.distribute.OneDeviceStrategy(device)
-    if name == "mirrored":
-        gpus = tf.config.list_logical_devices("GPU")
-        return tf.distribute.MirroredStrategy([d.name for d in gpus or tf.config.list_logical_devices("CPU")])
-    raise InputError(f"strategy {name!r} is unknown")
+    gpus = tf.config.list_logical_devices("GPU")
+    return tf.distribute.MirroredStrategy([d.name for d in gpus or tf.config.list_logical_devices("CPU")])
 
 
 class Engine:

@@ -28,6 +28,17 @@ _CHOSEN_BY = "validation"  # the split that is watched; the test split is the ve
 
 
 def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False) -> Card:
+    """`train`, with what TensorFlow finds wrong with the machine or the files as InputErrors."""
+    try:
+        return train(dataset, output, config, overwrite=overwrite)
+    except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError) as error:
+        reason = str(error.message).splitlines()[0]
+        raise InputError(
+            f"{output}: TensorFlow gave up: {reason}; free disk or memory (--batch), or delete the file it names"
+        ) from None
+
+
+def train(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on

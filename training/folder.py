@@ -115,10 +115,12 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> Card | None:
                 f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
                 "another --output, or --overwrite"
             )
-        for name in (CARD, _TRAINING, HISTORY):
-            (folder / name).unlink(missing_ok=True)
+        (folder / CARD).unlink(missing_ok=True)
         for name in (CHECKPOINTS, TENSORBOARD):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            if (folder / name).exists():
+                shutil.rmtree(folder / name)
+        (folder / HISTORY).unlink(missing_ok=True)
+        path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
     storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
     return None
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
-import h5py
 import numpy as np
 import tensorflow as tf
 
 from preprocessing import storage
 from preprocessing.angle import measured_angle
-from preprocessing.errors import InputError
-from preprocessing.layouts import ShowerFile, ShowerWriter, open_all
+from preprocessing.dataset import CUT_GEV
+from preprocessing.errors import InputError, require_seed
+from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
 from preprocessing.progress import progress_bar
 from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
@@ -21,7 +23,6 @@ from training.folder import Card
 from training.randomness import Draws
 
 _BATCH = 64
-_REQUEST = "calopipe_request"  # attribute of the file that names what it was made of
 
 
 class Generator:
@@ -57,44 +58,63 @@ class Generator:
         outside = np.flatnonzero((values < np.nextafter(low, -np.inf)) | (values > np.nextafter(high, np.inf)))
         if len(outside):
             raise InputError(
-                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model was trained "
-                f"on {low:g} to {high:g} {unit}; {len(outside)} showers are outside: leave them out, or train on them"
+                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
+                f"valid from {low:g} to {high:g} {unit}; {len(outside)} showers are outside: leave them out"
             )
 
 
 def generate(
-    model: Path, like: Sequence[Path], output: Path, *, split: str, rule: SplitRule, per_event: int = 1, seed: int = 1,
+    model: Path,
+    like: Sequence[Path],
+    output: Path,
+    *,
+    split: str,
+    rule: SplitRule,
+    per_event: int = 1,
+    seed: int = 1,
+    cut_gev: float = CUT_GEV,
     geometry: str = "",
-) -> int:  # fmt: skip
+) -> int:
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. A file
-    that stands for the same model, labels and seed is left as it is. Raises InputError.
+    Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out. Each other's labels are used
+    `per_event` times, one after the other. The cells are in the unit of `like`. A file that stands for the same model,
+    labels and seed is left as it is, and one of other generated showers replaced. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
+    require_seed(seed)
+    storage.require_writable(output.parent)
     files = open_all(like, geometry)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
-        [card.fingerprint(), [file.sha256 for file in files], split, rule.by_file, per_event, seed, geometry]
-    )
+        [
+            metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], split, rule.by_file,
+            per_event, seed, cut_gev, geometry,
+        ]
+    )  # fmt: skip
     if (standing := _standing(output, request)) is not None:
         print(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
+    masks = [file.mask(split, rule, cut_gev) for file in files]
     energy, theta = (
-        np.repeat(np.concatenate([label[file.mask(split, rule)] for file, label in labels]), per_event)
-        for labels in ([(f, f.energy_gev) for f in files], [(f, f.theta_rad) for f in files])
+        np.repeat(np.concatenate([label[mask] for label, mask in zip(labels, masks, strict=True)]), per_event)
+        for labels in ([file.energy_gev for file in files], [file.theta_rad for file in files])
     )
     if len(energy) == 0:
-        raise InputError(f"{files[0].path}: no shower of the input is in the {split} split; give --split all")
+        raise InputError(
+            f"{files[0].path}: no shower of the input is in the {split} split and above the cut; give more files"
+        )
     generator = Generator(model)
     scale = np.float32(REFERENCE_UNIT_GEV / files[0].geometry.file_unit_gev)
-    attributes = {"generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed}
+    attributes = {
+        "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
+    }  # fmt: skip
     bar = progress_bar("generate", len(energy), "showers")
-    with bar, ShowerWriter(output, files[0].geometry, attributes | {_REQUEST: request}) as writer:
+    with bar, shower_writer(output, files[0].geometry, attributes) as writer:
         for showers in generator.showers(energy, theta, seed):
-            writer.write(Showers(showers.cells * scale, showers.energy_gev, showers.theta_rad, showers.mtheta_rad))
+            writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
     return len(energy)
 
@@ -110,8 +130,16 @@ def _check_geometry(file: ShowerFile, card: Card) -> None:
 
 
 def _standing(output: Path, request: str) -> int | None:
-    """Number of showers in `output`, if it was made for `request`."""
-    if not output.is_file() or not h5py.is_hdf5(output):
+    """Number of showers in `output`, if it was made for `request`. InputError if it is no file of generated showers."""
+    if not output.exists():
         return None
-    with h5py.File(output, "r") as file:
-        return len(file["energy"]) if file.attrs.get(_REQUEST) == request else None
+    hint = "generated showers would take its place; give another --output"
+    if output.is_dir():
+        raise InputError(f"{output}: a folder, and {hint}")
+    try:
+        found = open_showers(output)
+    except InputError:
+        raise InputError(f"{output}: not a file of showers, and {hint}, or remove it") from None
+    if found.request is None:
+        raise InputError(f"{output}: showers that this program did not generate, and {hint}")
+    return found.events if found.request == request else None

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from preprocessing import storage
 from preprocessing.progress import progress_bar
 from training.engine import Engine, LossTable
 from training.folder import HISTORY, TENSORBOARD
@@ -53,14 +54,13 @@ class History:
         self._path = folder / HISTORY
         lines = self._path.read_text().splitlines() if self._path.is_file() else []
         self.entries = [entry for entry in map(json.loads, lines) if entry["step"] <= step]
-        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries))
         self._board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
 
     def add(self, entry: dict[str, Any]) -> None:
         """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
         self.entries.append(entry)
-        with self._path.open("a") as stream:
-            stream.write(json.dumps(entry) + "\n")
+        with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
+            temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
         with self._board.as_default(step=entry["step"]):
             for name, value in _flat(entry, ()):
                 tf.summary.scalar(name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -22,14 +23,14 @@ def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> st
     """Copy the model in folder `model` to `registry` if `judgement`/verdict.json accepts it; say what was done.
 
     The verdict must be of the showers in `generated`, and they of this model; InputError otherwise. A promoted model
-    stands in a folder named by its fingerprint, with the verdict and the report; current.json names the newest.
+    stands with its verdict and report in a folder named by both; current.json names the newest.
     """
     card = folder.read_card(model)
     verdict = read_verdict(judgement / VERDICT_FILE)
     _check_chain(card, generated, verdict, judgement / VERDICT_FILE)
     if verdict["verdict"] != "accepted":
         return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
-    name = card.fingerprint()[:16]
+    name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
     place = registry / name
     if not place.is_dir():
         registry.mkdir(parents=True, exist_ok=True)
@@ -47,11 +48,13 @@ def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> st
     return f"promoted to {place}"
 
 
-def _check_chain(card: folder.Card, generated: Path, verdict: dict[str, object], verdict_path: Path) -> None:
-    """The verdict is of these showers, and these showers are of this model."""
-    sha256 = storage.sha256_of_file(generated)
-    if sha256 not in str(verdict["inputs"]):
+def _check_chain(card: folder.Card, generated: Path, verdict: dict[str, Any], verdict_path: Path) -> None:
+    """The verdict is on these showers against the test split, and these showers are of this model."""
+    judged = [file["sha256"] for file in verdict["inputs"]["candidate"]]
+    if judged != [storage.sha256_of_file(generated)]:
         raise InputError(f"{verdict_path}: not the verdict on {generated}; validate again")
+    if verdict["inputs"]["split"] != "test":
+        raise InputError(f"{verdict_path}: of the {verdict['inputs']['split']} split; only the test split judges")
     with h5py.File(generated, "r") as file:
         if file.attrs.get("model") != card.fingerprint():
             raise InputError(f"{generated}: not made by the model that is to be promoted; generate again")

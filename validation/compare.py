@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from preprocessing import storage
+from preprocessing.dataset import CUT_GEV
+from preprocessing.errors import require_seed
 from preprocessing.splits import SplitRule
 from validation import faults, plots, report
 from validation.criteria import Criterion, judge_all, load_grade
@@ -34,25 +36,30 @@ def validate(
     split: str = "all",
     rule: SplitRule | None = None,
     grade: str = "precision",
+    cut_gev: float = CUT_GEV,
     geometry: str = "",
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
+
+    Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
     InputError: files that cannot be read or compared, an unknown grade, an empty split.
     """
     limits = load_grade(grade)
+    require_seed(seed)
     split_rule = rule or SplitRule()
-    ours = ShowerSet.open(reference, split, split_rule, geometry)
-    theirs = ShowerSet.open(candidate, "all", split_rule, geometry)
+    ours = ShowerSet.open(reference, split, split_rule, geometry, cut_gev)
+    theirs = ShowerSet.open(candidate, "all", split_rule, geometry, 0.0)
     per_event = showers_per_event(ours, theirs)
     inputs: dict[str, Any] = {
         "reference": ours.describe(),
         "candidate": theirs.describe(),
         "split": split,
         "split_files": [list(pair) for pair in split_rule.by_file],
+        "cut_gev": cut_gev,
         "geometry": ours.geometry.to_json(),
         "seed": seed,
         "code_version": code_version(),
@@ -63,23 +70,25 @@ def validate(
         print(f"verdict stands: {output / VERDICT_FILE} answers this very request; nothing to do")
         return standing
 
+    storage.require_writable(output)  # before the minutes that measuring may take
     mine = measure_set(ours, tolerate_bad_cells=False)
     found = measure_set(theirs, tolerate_bad_cells=True)
     kept, kept_found = _without_empty(mine.observables, found.observables, per_event)
     rng = np.random.default_rng(seed)
     criteria = judge_all(measure(kept, kept_found, per_event=per_event, grade=limits, rng=rng))
     hard_failures = _hard_failures(mine, found)
+    cautions = [caution] if (caution := faults.copied(mine.digests, found.digests)) else []
     document = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "verdict": overall([criterion.verdict for criterion in criteria], hard_failures),
+        "verdict": overall([criterion.verdict for criterion in criteria], hard_failures, cautions),
         "grade": limits.to_json(),
         "paired": per_event > 0,
         "per_event": per_event,
         "events": {"reference": len(ours), "candidate": len(theirs)},
         "empty": {side: int(each.observables.empty.sum()) for side, each in zip(_SIDES, (mine, found), strict=True)},
         "hard_failures": hard_failures,
-        "cautions": [caution] if (caution := faults.copied(mine.digests, found.digests)) else [],
+        "cautions": cautions,
         "criteria": [criterion.to_json() for criterion in criteria],
         "metric": metric(_profiles(mine.observables), _profiles(found.observables)),
         "distances": _distances(kept, kept_found),

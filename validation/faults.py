@@ -44,8 +44,8 @@ def repeated(candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
 def copied(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
     """Showers of the candidate that are Monte Carlo's own.
 
-    A caution, not a failure: a file may well be compared with itself, to see that all agrees, but such a verdict says
-    nothing of a generator.
+    A caution, not a failure: a file may well be compared with itself, to see that all agrees. But that says nothing of
+    a generator, so that such a verdict is never "accepted".
     """
     count = int(np.isin(candidate, reference).sum())
     if not count:

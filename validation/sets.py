@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from preprocessing.splits import SplitRule
 from validation.faults import digests
 from validation.observables import Observables, observe
 
-_BATCH = 100  # 26 MB of the reference's showers
 _GALLERY = 20  # showers of each set of which pictures are kept, to find two of much the same energy and angle
 _LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
 
@@ -44,14 +43,14 @@ class ShowerSet:
     theta_rad: FloatArray
 
     @classmethod
-    def open(cls, paths: Sequence[Path], split: str, rule: SplitRule, geometry: str) -> ShowerSet:
-        """Check the files' headers and labels, and that `split` has any events."""
+    def open(cls, paths: Sequence[Path], split: str, rule: SplitRule, geometry: str, cut_gev: float) -> ShowerSet:
+        """Check the files' headers and labels, and that `split` has any events above the cut."""
         files = open_all(paths, geometry)
-        masks = [file.mask(split, rule) for file in files]
+        masks = [file.mask(split, rule, cut_gev) for file in files]
         if not any(mask.any() for mask in masks):
             raise InputError(
                 f"--split {split}: none of the {sum(file.events for file in files)} showers of {len(files)} reference "
-                "file(s) is in it; give more files, another --split, or --split-file"
+                "file(s) is in it and above the cut of {cut_gev} GeV; give more files, another --split, or --split-file"
             )
         labels = [
             np.concatenate([getattr(file, name)[mask] for file, mask in zip(files, masks, strict=True)])
@@ -101,7 +100,7 @@ def measure_set(showers: ShowerSet, *, tolerate_bad_cells: bool) -> Measured:
     seen, first_bad = 0, ""
     with progress_bar("candidate" if tolerate_bad_cells else "Monte Carlo", len(showers), "showers") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
-            for events, stored in _batches(file, mask):
+            for events, stored in file.batches(mask):
                 bad = unphysical(stored)
                 if bad.any():
                     first = int(events[np.argmax(bad)])
@@ -167,14 +166,6 @@ def _same_geometry(reference: ShowerSet, candidate: ShowerSet) -> None:
             f"{candidate.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
             f"{expected[name]}; compare showers of one detector" + ("" if name == "shape" else ", or give --geometry")
         )
-
-
-def _batches(file: ShowerFile, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
-    """Indices and cells of the events that `mask` selects. Unlike `ShowerFile.batches`, cells are not checked."""
-    for start in range(0, file.events, _BATCH):
-        chosen = np.flatnonzero(mask[start : start + _BATCH])
-        if len(chosen):
-            yield start + chosen, file.cells(start, start + _BATCH)[chosen]
 
 
 def _pictures(cells: FloatArray, table: Observables, geometry: Geometry) -> list[Picture]:

@@ -11,18 +11,18 @@ from preprocessing.errors import InputError
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 1
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
-_NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "inputs", "request")
+_NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 
 
-def overall(answers: Sequence[str], hard_failures: Sequence[object]) -> str:
+def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: Sequence[object]) -> str:
     """The verdict that the answers of the criteria ("pass", "fail", "inconclusive") add up to.
 
     Rejected: at least one failure. Accepted: all pass, an intersection of tests that needs no correction for their
-    number. Otherwise inconclusive, and so where there is no criterion at all.
+    number, and there is no caution. Otherwise inconclusive, and so where there is no criterion at all.
     """
     if hard_failures or "fail" in answers:
         return "rejected"
-    return "accepted" if answers and set(answers) == {"pass"} else "inconclusive"
+    return "accepted" if answers and set(answers) == {"pass"} and not cautions else "inconclusive"
 
 
 def read_verdict(path: Path) -> dict[str, Any]:
@@ -30,7 +30,8 @@ def read_verdict(path: Path) -> dict[str, Any]:
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
         raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
-    expected = overall([criterion["verdict"] for criterion in document["criteria"]], document["hard_failures"])
+    answers = [criterion["verdict"] for criterion in document["criteria"]]
+    expected = overall(answers, document["hard_failures"], document["cautions"])
     if document["verdict"] != expected:
         raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")
     return document
