@@ -49,6 +49,11 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
         assert any(stage in command for command in ran), stage
 
 
+def test_the_documents_are_finished() -> None:
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"\b[A-Z]+_(TIME|RESULT|RATE)\b|\bTODO\b", document.read_text()), document
+
+
 def test_the_two_commands_are_what_ci_runs() -> None:
     promised = [command for command in _commands("README.md") if command.startswith("make ")]
     assert promised[:2] == ["make demo", "make test"]
