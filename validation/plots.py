@@ -250,7 +250,9 @@ def _resolution(table: Observables, edges: Array) -> tuple[Array, Array]:
 def _mean_in_bins(table: Observables, edges: Array) -> tuple[Array, Array]:
     parts = [part.column("visible_gev") for part in _in_bins(table, edges)]
     means = [float(part.mean()) if len(part) else np.nan for part in parts]
-    return np.array(means), np.array([float(part.std()) / np.sqrt(max(len(part), 1)) for part in parts])
+    return np.array(means), np.array(
+        [float(part.std()) / np.sqrt(len(part)) if len(part) else np.nan for part in parts]
+    )
 
 
 def _ratio_range(curve: Curve) -> tuple[float, float]:
