@@ -74,11 +74,12 @@ _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 class ShowerFile:
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    `chunk_events` is the number of showers that are stored, and so best read, together. `measured_angles` says
-    whether the file carries `mtheta`.
+    `chunk_events` is the number of showers that are stored, and so best read, together. `mtheta_rad` is None where the
+    file carries no `mtheta`. `stamp` tells whether the file is still the one that was opened.
     """
 
     path: Path
+    stamp: tuple[int, int]
     layout: str
     events: int
     geometry: Geometry
@@ -159,6 +160,7 @@ def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
     is taken to have the reference's geometry, with a warning.
     """
     with _opened(path) as file:
+        stamp = storage.stamp(path)
         names = {name for name, item in file.items() if isinstance(item, h5py.Dataset)}
         layout = next((layout for layout in LAYOUTS if layout.matches(names)), None)
         if layout is None:
@@ -176,6 +178,7 @@ def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
         chunk = ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS
         return ShowerFile(
             path,
+            stamp,
             layout.name,
             len(ecal),
             geometry,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from preprocessing import records, storage
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import SCHEMA_VERSION, SHARDS, Settings, Shard, Source
-from preprocessing.errors import describe
+from preprocessing.errors import InputError, describe
 from preprocessing.layouts import ShowerFile, above_cut, open_showers
 from preprocessing.showers import Showers
 from preprocessing.splits import SPLITS
@@ -30,9 +30,13 @@ _READ_EVENTS = 100  # showers made dense at a time: 26 MB of the reference's
 
 @dataclass(frozen=True)
 class Plan:
-    """Events `start` to `stop` of the file `path`, whose content hashes to `sha256`. `key` names the output."""
+    """Events `start` to `stop` of the file `path`, whose content hashes to `sha256`. `key` names the output.
+
+    `stamp` is the file's as it was opened (`storage.stamp`).
+    """
 
     path: str
+    stamp: tuple[int, int]
     sha256: str
     start: int
     stop: int
@@ -48,7 +52,7 @@ def plan(files: Sequence[ShowerFile], settings: Settings) -> list[Plan]:
         name = storage.fingerprint([SCHEMA_VERSION, settings.identity(source), settings.to_json()])[:16]
         for start in range(0, file.events, step):
             stop = min(start + step, file.events)
-            plans.append(Plan(str(file.path), file.sha256, start, stop, f"{name}-{start:08d}-{stop:08d}"))
+            plans.append(Plan(str(file.path), file.stamp, file.sha256, start, stop, f"{name}-{start:08d}-{stop:08d}"))
     return plans
 
 
@@ -94,6 +98,8 @@ def _make(folder: Path, plan: Plan, settings: Settings) -> dict[str, Any]:
         thetas.append(showers.theta_rad)
         for event, record in zip(events, records.encode(showers, events, file.geometry), strict=True):
             encoded[SPLITS[split_of[event - plan.start]]].append(record)
+    if storage.stamp(file.path) != plan.stamp:
+        raise InputError(f"{file.path}: changed while it was read; run again when nothing writes to it")
     energy, theta = np.concatenate(energies), np.concatenate(thetas)
     read, written = plan.stop - plan.start, len(energy)
     return {

@@ -40,6 +40,12 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def stamp(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in ns: what tells a file that changes while it is read."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
 def require_file(path: Path, sha256: str) -> None:
     """Raise InputError unless `path` is the file that hashes to `sha256`."""
     if not path.is_file() or sha256_of_file(path) != sha256:

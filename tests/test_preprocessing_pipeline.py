@@ -16,9 +16,10 @@ from showers import make_file, make_showers, write_file
 
 from preprocessing import __main__ as command
 from preprocessing.angle import measured_angle
-from preprocessing.dataset import read_manifest
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.layouts import REQUEST
+from preprocessing.pipeline import discover, preprocess
 from preprocessing.reading import ordered_batches
 from preprocessing.splits import SPLITS
 
@@ -131,6 +132,17 @@ def _exit(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1
     return lines[0]
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=20)
+    settings = Settings()
+    files = discover([str(path)])
+    make_file(path, events=20, seed=1)
+    with pytest.raises(InputError, match=f"{path}: changed while it was read"):
+        preprocess(files, tmp_path / "ds", settings)
+    assert not (tmp_path / "ds/manifest.json").exists()
+    preprocess(discover([str(path)]), tmp_path / "ds", settings)
 
 
 def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(

@@ -28,9 +28,14 @@ _CHOSEN_BY = "validation"  # the split that is watched; the test split is the ve
 
 
 def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False) -> Card:
-    """`train`, with what TensorFlow finds wrong with the machine or the files as InputErrors."""
+    """Train the model of `config` on the train split of `dataset` and leave it in `output`.
+
+    A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
+    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. Raises
+    InputError, also where TensorFlow finds disk or memory used up.
+    """
     try:
-        return train(dataset, output, config, overwrite=overwrite)
+        return _fit(dataset, output, config, overwrite=overwrite)
     except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError) as error:
         reason = str(error.message).splitlines()[0]
         raise InputError(
@@ -38,13 +43,7 @@ def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = Fal
         ) from None
 
 
-def train(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> Card:
-    """Train the model of `config` on the train split of `dataset` and leave it in `output`.
-
-    A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
-    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. Raises
-    InputError.
-    """
+def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> Card:
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
     require_unaltered(dataset, manifest)
