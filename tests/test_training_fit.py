@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,15 @@ def test_an_altered_shard_is_refused_by_name(dataset: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
         _fit(tmp_path / "ds", tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    disk = small_disk(700)
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: _fit(dataset, disk / "m", "--steps", "1"))
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {disk / 'm'}: the disk is full")
+    assert not (disk / "m/card.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
@@ -38,8 +40,10 @@ def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = Fal
         return _fit(dataset, output, config, overwrite=overwrite)
     except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError) as error:
         reason = str(error.message).splitlines()[0]
+        if "No space left on device" in reason:
+            raise OSError(errno.ENOSPC, reason, str(output)) from None
         raise InputError(
-            f"{output}: TensorFlow gave up: {reason}; free disk or memory (--batch), or delete the file it names"
+            f"{output}: TensorFlow gave up: {reason}; give a smaller --batch, or delete the file it names"
         ) from None
 
 
@@ -72,39 +76,38 @@ def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> 
     history = History(output, step)
     if not history.entries:
         history.add({"epoch": 0, "step": 0, _CHOSEN_BY: engine.evaluate(_CHOSEN_BY)})
-    progress = ProgressBar(engine, last_step)
     saved_at = time.monotonic()
-    while step < last_step:
-        epoch, start = divmod(step, per_epoch)
-        began_at = time.monotonic()
-        for batch in engine.batches(epoch, start):
-            losses = engine.train_step(batch).numpy()
-            step = int(engine.step)
-            running.add(losses, time.monotonic() - began_at)
+    with closing(ProgressBar(engine, last_step)) as progress:
+        while step < last_step:
+            epoch, start = divmod(step, per_epoch)
             began_at = time.monotonic()
-            progress.update(losses)
-            if not np.isfinite(losses).all():
-                raise InputError(f"{output}: a loss is not a finite number at step {step}; lower --learning-rate")
-            if step == last_step:
-                break
-            if began_at - saved_at > _CHECKPOINT_SECONDS:
-                checkpoints.save(step)
-                saved_at = time.monotonic()
-        images = running.steps * engine.global_batch
-        history.add(
-            {
-                "epoch": epoch + 1,
-                "step": step,
-                "seconds": running.seconds,
-                "images_per_s": images / running.seconds,
-                "train": engine.table(running.mean_losses),
-                _CHOSEN_BY: engine.evaluate(_CHOSEN_BY),
-            }
-        )
-        running.clear()
-        checkpoints.save(step)
-        saved_at = time.monotonic()
-    progress.close()
+            for batch in engine.batches(epoch, start):
+                losses = engine.train_step(batch).numpy()
+                step = int(engine.step)
+                running.add(losses, time.monotonic() - began_at)
+                began_at = time.monotonic()
+                progress.update(losses)
+                if not np.isfinite(losses).all():
+                    raise InputError(f"{output}: a loss is not a finite number at step {step}; lower --learning-rate")
+                if step == last_step:
+                    break
+                if began_at - saved_at > _CHECKPOINT_SECONDS:
+                    checkpoints.save(step)
+                    saved_at = time.monotonic()
+            images = running.steps * engine.global_batch
+            history.add(
+                {
+                    "epoch": epoch + 1,
+                    "step": step,
+                    "seconds": running.seconds,
+                    "images_per_s": images / running.seconds,
+                    "train": engine.table(running.mean_losses),
+                    _CHOSEN_BY: engine.evaluate(_CHOSEN_BY),
+                }
+            )
+            running.clear()
+            checkpoints.save(step)
+            saved_at = time.monotonic()
 
     card = _card(request, config, manifest, history, folder.save_weights(output, engine.model.networks))
     folder.write_card(output, card)
