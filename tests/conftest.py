@@ -31,5 +31,5 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         return disk
 
     yield of_size
-    if mounted:
-        subprocess.run(["umount", disk], check=True)
+    if mounted:  # lazily: a summary writer of TensorFlow may still hold a file open
+        subprocess.run(["umount", "--lazy", disk], check=True)
