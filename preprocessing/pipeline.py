@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,9 @@ def preprocess(
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
     this process. Raises InputError naming every file that could not be used.
     """
+    for split, pattern in settings.split_rule.by_file:
+        if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
+            raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.request_fingerprint(sources(files), settings)
     if (standing := _standing(output, request)) is not None:
         print(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
@@ -138,12 +142,16 @@ def _compose(
     for receipt in whole:
         for reason, count in receipt["events"]["dropped"].items():
             dropped[reason] = dropped.get(reason, 0) + count
-    written = sum(receipt["events"]["written"] for receipt in whole)
-    if written == 0:
-        raise InputError(
-            f"{files[0].path}: no shower is above the cut of {settings.cut_gev} GeV; the file's unit may be "
-            f"another than {files[0].geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
-        )
+    kept = dict.fromkeys((str(file.path) for file in files), 0)
+    for plan, receipt in zip(plans, whole, strict=True):
+        kept[plan.path] += receipt["events"]["written"]
+    for path, showers in kept.items():
+        if showers == 0:
+            raise InputError(
+                f"{path}: no shower is above the cut of {settings.cut_gev} GeV; its unit may be another than "
+                f"{files[0].geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+            )
+    written = sum(kept.values())
     return Manifest(
         fingerprint=request,
         settings=settings.to_json(),

@@ -172,6 +172,7 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "cut_gev is -1.0" in _exit(capsys, "--input", path, *out, "--cut-gev", -1)
     assert "--workers is 0" in _exit(capsys, "--input", path, *out, "--workers", 0)
     assert "Beam does not take --runner=No" in _exit(capsys, "--input", path, *out, "--beam-option", "runner=No")
+    assert "matches none of the 1 input" in _exit(capsys, "--input", path, *out, "--split-file", "test=b*")
     assert "no shower is above the cut" in _exit(capsys, "--input", path, *out, "--cut-gev", 1e6)
     assert not (tmp_path / "ds/manifest.json").exists()
 

@@ -200,6 +200,7 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
     ("more", "told"),
     [
         (("--batch", "5000"), "too few for one batch of 5000"),
+        (("--output", "DATASET"), "holds a dataset"),
         (("--config", "none"), "--config 'none' is unknown; known: 3dgan, quick, small"),
         (("--config", "3dgan"), "choose --config quick"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
@@ -209,12 +210,12 @@ def test_bad_arguments(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], told: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _fit(dataset, tmp_path / "m", *more))
+        run_command(lambda: _fit(dataset, tmp_path / "m", *(str(dataset) if m == "DATASET" else m for m in more)))
     assert caught.value.code == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert told in error[-1]
     assert error[-1].startswith("error: ")
-    assert not (tmp_path / "m/card.json").exists()
+    assert not (tmp_path / "m").exists()
 
 
 _MIRRORED = """

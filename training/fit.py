@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from preprocessing.dataset import Manifest, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, Manifest, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.reading import steps_per_epoch
 from training import folder
@@ -51,6 +51,9 @@ def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> 
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
     require_unaltered(dataset, manifest)
+    steps_per_epoch(manifest, "train", config.batch)  # too few showers are told of before anything is written
+    if (output / MANIFEST).exists():
+        raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
     request = folder.request_fingerprint(manifest, config)
     if (card := folder.begin(output, request, overwrite=overwrite)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")

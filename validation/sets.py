@@ -50,7 +50,7 @@ class ShowerSet:
         if not any(mask.any() for mask in masks):
             raise InputError(
                 f"--split {split}: none of the {sum(file.events for file in files)} showers of {len(files)} reference "
-                "file(s) is in it and above the cut of {cut_gev} GeV; give more files, another --split, or --split-file"
+                f"file(s) is in it and above the cut of {cut_gev} GeV; give more files or another --split"
             )
         labels = [
             np.concatenate([getattr(file, name)[mask] for file, mask in zip(files, masks, strict=True)])
@@ -164,7 +164,7 @@ def _same_geometry(reference: ShowerSet, candidate: ShowerSet) -> None:
         name = different[0]
         raise InputError(
             f"{candidate.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
-            f"{expected[name]}; compare showers of one detector" + ("" if name == "shape" else ", or give --geometry")
+            f"{expected[name]}; compare showers of one detector, stored in one unit"
         )
 
 
