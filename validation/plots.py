@@ -33,12 +33,11 @@ _LEAST_IN_BIN = 20  # showers for a point of the resolution
 
 @dataclass(frozen=True)
 class Compared:
-    """What a plot shows: the two sets, without empty showers, their geometry, and what to call the candidate."""
+    """What a plot shows: the two sets, without empty showers, and their geometry."""
 
     reference: Observables
     candidate: Observables
     geometry: Geometry
-    name: str = "Candidate"
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,10 @@ def curves(compared: Compared) -> dict[str, Curve]:
 def draw_all(compared: Compared, pictures: tuple[Picture, Picture] | None) -> Iterator[tuple[str, bytes]]:
     """Every plot of the report: its title, and a PNG."""
     for name, curve in curves(compared).items():
-        yield curve.title, _png(partial(_draw, curve=curve, name=compared.name), (5.0, 4.6))
+        yield curve.title, _png(partial(_draw, curve=curve), (5.0, 4.6))
         if name in ("longitudinal", "along_y"):
             title = f"{curve.title}, logarithmic"
-            yield title, _png(partial(_draw, curve=curve, name=compared.name, log=True), (5.0, 4.6))
+            yield title, _png(partial(_draw, curve=curve, log=True), (5.0, 4.6))
     if pictures is not None:
         yield "Two single showers", _png(partial(_event_display, pictures=pictures, compared=compared), (7.5, 6.5))
 
@@ -114,12 +113,12 @@ def overview(compared: Compared) -> bytes:
     def paint(figure: Figure) -> None:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
         for part, curve in zip(parts.flat, chosen, strict=True):
-            _draw(part, curve, compared.name, log=curve.title == "Hit energies")
+            _draw(part, curve, log=curve.title == "Hit energies")
 
     return _png(paint, (14.0, 8.6))
 
 
-def _draw(figure: FigureBase, curve: Curve, name: str, log: bool = False) -> None:
+def _draw(figure: FigureBase, curve: Curve, log: bool = False) -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1})
     figure.subplots_adjust(
         left=0.17, right=0.96, bottom=0.13, top=0.92
@@ -129,7 +128,9 @@ def _draw(figure: FigureBase, curve: Curve, name: str, log: bool = False) -> Non
         ours, ax=above, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none"
     )
     mplhep.histplot(ours, ax=above, color=_MC, histtype="step", yerr=True, flow="none")
-    mplhep.histplot(theirs, ax=above, color=_CANDIDATE, label=name, histtype="errorbar", flow="none", markersize=4)
+    mplhep.histplot(
+        theirs, ax=above, color=_CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         mplhep.comp.comparison(
             theirs, ours, below, comparison="ratio", flow="none", color=_CANDIDATE, markersize=4,
@@ -165,7 +166,7 @@ def _event_display(figure: Figure, pictures: tuple[Picture, Picture], compared: 
     for row, (view, x, y, extent) in enumerate(rows):
         images = [getattr(picture, view) for picture in pictures]
         highest = max(float(image.max()) for image in images)
-        for axis, picture, image, name in zip(axes[row], pictures, images, ("Monte Carlo", compared.name), strict=True):
+        for axis, picture, image, name in zip(axes[row], pictures, images, ("Monte Carlo", "Candidate"), strict=True):
             shown = np.ma.masked_less_equal(image if view == "side" else image.T, highest * 1e-5)
             mesh = axis.imshow(
                 shown,
