@@ -8,24 +8,41 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def discover(patterns: list[str], geometry: str) -> NamedTuple(  # type: ignore[valid-type]
-    "Discovered", [("files", list[str]), ("fingerprint", str)]
+def discover(
+    patterns: list[str],
+    geometry: str,
+    on_bad_event: str,
+    on_bad_file: str,
+    max_bad_files: float,
+    dataset: str,
+    output: str,
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str)]
 ):
     """Find and check the HDF5 files that the patterns name.
 
     Args:
         patterns: Paths or globs of HDF5 files, as the steps see them.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+        on_bad_event: stop, or skip events with impossible labels.
+        on_bad_file: stop, or skip files that are not showers.
+        max_bad_files: Stop all the same past this share of the files.
+        dataset: Folder of the dataset, where what is found out of the files is remembered; empty for the run's own.
+        output: Folder of the run.
 
     Returns:
-        The files, each content once, and a fingerprint of their content.
+        The files, a fingerprint of the content of those that can be used, and the folder of the dataset.
     """
     from preprocessing.errors import one_line_errors
 
     with one_line_errors():
-        from preprocessing.pipeline import content_fingerprint
-        from preprocessing.pipeline import discover as find
+        from preprocessing.flaws import Tolerance
+        from preprocessing.inputs import discover as find
+        from preprocessing.storage import expand, location
 
-        found = find(patterns, geometry)
-        print(f"{len(found)} files, {sum(file.events for file in found)} showers")
-        return ([str(file.path.absolute()) for file in found], content_fingerprint(found))
+        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
+        folder = dataset or f"{output}/dataset"
+        found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
+        print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
+        files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
+        return (files, found.fingerprint(), folder)

@@ -13,6 +13,7 @@ def generate(
     split_files: list[str],
     geometry: str,
     cut_gev: float,
+    on_bad_event: str,
     per_event: int,
     seed: int,
     generated: str,
@@ -26,6 +27,7 @@ def generate(
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         cut_gev: Showers of the files that deposit no more are left out.
+        on_bad_event: stop, or skip corrupt events.
         per_event: Showers for each event.
         seed: Of the noise.
         generated: HDF5 file to write.
@@ -53,6 +55,7 @@ def generate(
             per_event=per_event,
             seed=seed,
             cut_gev=cut_gev,
+            bad_event=on_bad_event,
             geometry=geometry,
         )
         return sha256_of_file(Path(generated))

@@ -1,5 +1,7 @@
 """Step 2: HDF5 files to a dataset of TFRecord shards."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 from components.image import IMAGE
@@ -15,8 +17,14 @@ def preprocess(
     split_files: list[str],
     geometry: str,
     beam_options: list[str],
+    on_bad_event: str,
+    on_bad_file: str,
+    max_bad_events: float,
+    max_bad_files: float,
     metrics: dsl.Output[dsl.Metrics],
-) -> str:
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Preprocessed", [("files", list[str]), ("fingerprint", str)]
+):
     """Write the dataset, or leave it where it stands.
 
     Args:
@@ -28,25 +36,34 @@ def preprocess(
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         beam_options: Options for Apache Beam, --NAME=VALUE each; empty runs in the step's own process.
+        on_bad_event: stop, or skip corrupt events.
+        on_bad_file: stop, or skip files that cannot be read.
+        max_bad_events: Stop all the same past this share of the events.
+        max_bad_files: Stop all the same past this share of the files.
 
     Returns:
-        The dataset's fingerprint.
+        The files that could be read, and the dataset's fingerprint.
     """
     from preprocessing.errors import one_line_errors
 
     with one_line_errors():
-        from pathlib import Path
-
         from preprocessing.dataset import Settings
-        from preprocessing.pipeline import discover, preprocess, require_content
+        from preprocessing.flaws import Tolerance
+        from preprocessing.inputs import discover
+        from preprocessing.pipeline import preprocess
         from preprocessing.splits import SplitRule
+        from preprocessing.storage import location
 
-        found = discover(files, geometry)
-        require_content(found, fingerprint)
+        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_events, max_bad_files)
+        folder = location(dataset)
+        found = discover(files, geometry, tolerance=tolerance, memory=folder)
+        found.require(fingerprint)
         settings = Settings(threshold_gev, cut_gev, split_rule=SplitRule.parse(split_files), geometry=geometry)
-        manifest = preprocess(found, Path(dataset), settings, beam_options)
+        manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)
         metrics.log_metric("showers read", manifest.events["read"])
         metrics.log_metric("showers written", manifest.events["written"])
         for reason, count in manifest.events["dropped"].items():
             metrics.log_metric(f"dropped: {reason}", count)
-        return manifest.fingerprint
+        used = {source.sha256 for source in manifest.inputs}
+        readable = [str(file.path.absolute()) for file in found.files if file.sha256 in used]
+        return (readable, manifest.fingerprint)

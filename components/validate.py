@@ -11,6 +11,7 @@ def validate(
     split_files: list[str],
     geometry: str,
     cut_gev: float,
+    on_bad_event: str,
     generated: str,
     fingerprint: str,
     output: str,
@@ -27,6 +28,7 @@ def validate(
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         cut_gev: Showers of the files that deposit no more are left out.
+        on_bad_event: stop, or skip corrupt events.
         generated: HDF5 file of generated showers.
         fingerprint: SHA-256 of that file.
         output: Folder for verdict.json and report.html.
@@ -56,6 +58,7 @@ def validate(
             rule=SplitRule.parse(split_files),
             grade=grade,
             cut_gev=cut_gev,
+            bad_event=on_bad_event,
             geometry=geometry,
             seed=seed,
         )

@@ -29,6 +29,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
     def calorimeter(  # noqa: PLR0917  the form that kfp reads the parameters from
         input: list[str],  # noqa: A002  the name that a person sees in the UI
         output: str,
+        dataset: str = "",
         config: str = "quick",
         epochs: int = 0,
         steps: int = 0,
@@ -40,6 +41,10 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
         threshold_gev: float = 0.0,
         cut_gev: float = 0.2,
         beam_options: list[str] = [],  # noqa: B006
+        on_bad_event: str = "stop",
+        on_bad_file: str = "stop",
+        max_bad_events: float = 0.01,
+        max_bad_files: float = 0.1,
         seed: int = 1,
     ) -> None:
         """Calorimeter showers to a validated generative model.
@@ -47,6 +52,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
         Args:
             input: Paths or globs of HDF5 files, as the steps see them.
             output: Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json.
+            dataset: Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset.
             config: Training config: quick, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for no such end.
@@ -58,22 +64,38 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             threshold_gev: Cells below it are set to zero.
             cut_gev: Showers that deposit no more are dropped.
             beam_options: Options of Apache Beam, --NAME=VALUE each.
+            on_bad_event: What to do about an event with NaN, negative or impossible values, stop or skip.
+            on_bad_file: What to do about a file that cannot be read as showers, stop or skip.
+            max_bad_events: Share of the events past which a run that skips corrupt ones stops all the same.
+            max_bad_files: Share of the files past which a run that skips corrupt ones stops all the same.
             seed: Of weights, order, noise and resampling.
         """
-        found = discover(patterns=input, geometry=geometry)
-        dataset = preprocess(
+        found = discover(
+            patterns=input,
+            geometry=geometry,
+            on_bad_event=on_bad_event,
+            on_bad_file=on_bad_file,
+            max_bad_files=max_bad_files,
+            dataset=dataset,
+            output=output,
+        )
+        prepared = preprocess(
             files=found.outputs["files"],
             fingerprint=found.outputs["fingerprint"],
-            dataset=f"{output}/dataset",
+            dataset=found.outputs["dataset"],
             threshold_gev=threshold_gev,
             cut_gev=cut_gev,
             split_files=split_files,
             geometry=geometry,
             beam_options=beam_options,
+            on_bad_event=on_bad_event,
+            on_bad_file=on_bad_file,
+            max_bad_events=max_bad_events,
+            max_bad_files=max_bad_files,
         )
         model = train(
-            dataset=f"{output}/dataset",
-            fingerprint=dataset.outputs["Output"],
+            dataset=found.outputs["dataset"],
+            fingerprint=prepared.outputs["fingerprint"],
             model=f"{output}/model",
             config=config,
             epochs=epochs,
@@ -84,19 +106,21 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
         showers = generate(
             model=f"{output}/model",
             fingerprint=model.outputs["Output"],
-            files=found.outputs["files"],
+            files=prepared.outputs["files"],
             split_files=split_files,
             geometry=geometry,
             cut_gev=cut_gev,
+            on_bad_event=on_bad_event,
             per_event=per_event,
             seed=seed,
             generated=f"{output}/generated.h5",
         )
         verdict = validate(
-            files=found.outputs["files"],
+            files=prepared.outputs["files"],
             split_files=split_files,
             geometry=geometry,
             cut_gev=cut_gev,
+            on_bad_event=on_bad_event,
             generated=f"{output}/generated.h5",
             fingerprint=showers.output,
             output=output,
@@ -110,7 +134,7 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             output=output,
             registry=f"{output}/registry",
         ).after(verdict)
-        for task in (found, dataset, model, showers, verdict, promotion):
+        for task in (found, prepared, model, showers, verdict, promotion):
             task.set_caching_options(False)
             task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
             if claim is not None:

@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import InputError, run_command
+from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import CONFIGS, STRATEGIES
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
@@ -78,6 +81,7 @@ def _add_cluster(task: argparse.ArgumentParser) -> None:
 
 def _add_parameters(task: argparse.ArgumentParser) -> None:
     """The pipeline's parameters; one that is not given keeps the pipeline's default."""
+    task.add_argument("--dataset", metavar="DIR", help="dataset that several runs share (default: OUTPUT/dataset)")
     task.add_argument("--config", choices=list(CONFIGS), help="training config (default quick)")
     task.add_argument("--epochs", type=int, metavar="N", help="passes over the train split (default: the config's)")
     task.add_argument("--steps", type=int, metavar="N", help="end the training after N steps")
@@ -91,13 +95,23 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
     task.add_argument("--cut-gev", type=float, metavar="E", help="showers of E or less are dropped (default 0.2)")
     task.add_argument("--beam-option", action="append", dest="beam_options", type="--{}".format, metavar="NAME=VALUE",
                       help="an option of Apache Beam")  # fmt: skip
+    task.add_argument(
+        "--on-bad-event", choices=(STOP, SKIP), help="stop at corrupt events (default), or leave them out"
+    )
+    task.add_argument(
+        "--on-bad-file", choices=(STOP, SKIP), help="stop at unreadable files (default), or leave them out"
+    )
+    for what in ("events", "files"):
+        task.add_argument(f"--max-bad-{what}", type=float, metavar="SHARE",
+                          help=f"stop all the same where more of the {what} are corrupt")  # fmt: skip
     task.add_argument("--seed", type=int, metavar="N", help="of weights, order, noise and resampling (default 1)")
 
 
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
     names = (
-        "input", "output", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files", "geometry",
-        "threshold_gev", "cut_gev", "beam_options", "seed",
+        "input", "output", "dataset", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files",
+        "geometry", "threshold_gev", "cut_gev", "beam_options", "on_bad_event", "on_bad_file", "max_bad_events",
+        "max_bad_files", "seed",
     )  # fmt: skip
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
@@ -107,9 +121,9 @@ def run(options: argparse.Namespace) -> None:
     """Run the pipeline through kfp's local runner, each step a process of this environment."""
     parameters = _parameters(options)
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
+    check(parameters, here=True)
     output = Path(options.output).absolute()
     parameters["output"] = str(output)
-    check(parameters, here=True)
 
     from kfp import local  # noqa: PLC0415  a second that bad input need not wait
 
@@ -133,7 +147,7 @@ def run(options: argparse.Namespace) -> None:
 
 def check(parameters: dict[str, Any], *, here: bool) -> None:
     """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
-    from preprocessing.pipeline import discover  # noqa: PLC0415
+    from preprocessing.inputs import discover  # noqa: PLC0415
     from preprocessing.splits import SPLITS, SplitRule  # noqa: PLC0415
     from training.configs import named_config  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
@@ -142,14 +156,23 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     config = named_config(parameters.get("config", "quick"), **given)
+    names = ("bad_event", "bad_file", "max_bad_events", "max_bad_files")
+    stated = {name: parameters[key] for name in names for key in (f"on_{name}", name) if key in parameters}
+    tolerance = Tolerance(**stated)
+    if parameters["output"].startswith("gs:"):
+        raise InputError(
+            f"--output {parameters['output']}: models are written to a file system; give a folder, on a cluster one of "
+            "a volume that every step mounts (input and --dataset may be gs://)"
+        )
     if parameters.get("per_event", 1) < 1:
         raise InputError(f"--per-event is {parameters['per_event']}, expected at least 1")
     if not here:
         return
     load_grade(parameters.get("grade", "precision"))
-    files = discover(parameters["input"], parameters.get("geometry", ""))
+    files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
     config.check_shape(files[0].geometry)
-    events = {split: sum(int(file.mask(split, rule).sum()) for file in files) for split in SPLITS}
+    assigned = [rule.assign(file.path.name, file.sha256, range(file.events)) for file in files]
+    events = dict(zip(SPLITS, np.bincount(np.concatenate(assigned), minlength=len(SPLITS)), strict=True))
     for split, least in (("train", config.batch), ("test", 1)):
         if events[split] < least:
             raise InputError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.errors import InputError, run_command
-from preprocessing.options import add_cut, add_geometry, add_split_file
-from preprocessing.pipeline import discover, preprocess
+from preprocessing.flaws import SKIP, STOP, Tolerance
+from preprocessing.inputs import discover
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split_file
+from preprocessing.pipeline import preprocess
 from preprocessing.splits import SPLITS, SplitRule
+from preprocessing.storage import location
 
 _EXAMPLES = """
 examples:
@@ -18,6 +20,8 @@ examples:
   python -m preprocessing --input 'data/geant4/*.h5' --output runs/dataset --split-file 'test=*_002.h5'
   python -m preprocessing --input showers.h5 --output runs/dataset --geometry cell_mm=5.1,layer_pitch_mm=4
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --workers 4
+  python -m preprocessing --input 'data/*.h5' --output runs/dataset --on-bad-event skip --on-bad-file skip
+  python -m preprocessing --input 'gs://bucket/showers/*.h5' --output gs://bucket/dataset
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --beam-option runner=FlinkRunner
 
 Run the same command again and only what is
@@ -34,8 +38,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, or patterns of them")
-    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the dataset")
+    command.add_argument(
+        "--input",
+        nargs="+",
+        required=True,
+        metavar="GLOB",
+        help="HDF5 files, or patterns of them; paths or gs:// addresses",
+    )
+    command.add_argument(
+        "--output", type=location, required=True, metavar="DIR", help="folder of the dataset, or a gs:// address"
+    )
     command.add_argument(
         "--threshold-gev", type=float, default=defaults.threshold_gev, metavar="E",
         help="cells below E GeV are set to zero (default %(default)s: nothing is lost)",
@@ -47,6 +59,22 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_split_file(command)
     add_geometry(command)
+    defaults_of_tolerance = Tolerance()
+    add_bad_event(command)
+    command.add_argument(
+        "--on-bad-file", choices=(STOP, SKIP), default=STOP,
+        help="what to do about a file that cannot be read as showers: stop, or leave it out and say so in the manifest",
+    )  # fmt: skip
+    for what in ("events", "files"):
+        name = f"max_bad_{what}"
+        command.add_argument(
+            f"--max-bad-{what}", type=float, default=getattr(defaults_of_tolerance, name), metavar="SHARE",
+            help=f"stop all the same where more than this share of the {what} is corrupt (default %(default)s)",
+        )  # fmt: skip
+    command.add_argument(
+        "--verify", action="store_true",
+        help="read again what is remembered by size and time: inputs that were hashed before, and shards that stand",
+    )  # fmt: skip
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
     command.add_argument(
         "--beam-option", action="append", default=[], metavar="NAME=VALUE",
@@ -69,10 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         split_rule=SplitRule.parse(options.split_file),
         geometry=options.geometry,
     )
-    manifest = preprocess(discover(options.input, options.geometry), options.output, settings, beam_options)
+    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
+    found = discover(options.input, options.geometry, tolerance=tolerance, memory=options.output, verify=options.verify)
+    manifest = preprocess(found, options.output, settings, beam_options, tolerance=tolerance, verify=options.verify)
     counts = ", ".join(f"{split} {manifest.count(split)}" for split in SPLITS)
-    dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items())
-    print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped}")
+    dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items() if count)
+    print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped or 'none'}")
     print(f"dataset: {options.output / MANIFEST}")
 
 

@@ -20,9 +20,16 @@ def measured_angle(cells: npt.ArrayLike, cell_size: float = 1.0, layer_pitch: fl
     weights are then depths in mm, which changes nothing. A shower without energy reads 100.
     """
     image = np.asarray(cells, dtype=np.float64)
+    return angle_of_projections(image.sum(axis=2), image.sum(axis=1), cell_size, layer_pitch)
+
+
+def angle_of_projections(
+    in_x: npt.NDArray[np.float64], in_y: npt.NDArray[np.float64], cell_size: float = 1.0, layer_pitch: float = 1.0
+) -> FloatArray:
+    """`measured_angle` of showers summed along y, `in_x` (N, x, layer), and along x, `in_y` (N, y, layer)."""
     sizes = (cell_size, cell_size, layer_pitch)
-    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(image.shape[1:], sizes, strict=True))
-    in_x, in_y = image.sum(axis=2), image.sum(axis=1)  # (N, x, layer), (N, y, layer)
+    lengths = (in_x.shape[1], in_y.shape[1], in_x.shape[2])
+    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(lengths, sizes, strict=True))
     layer_energy = in_x.sum(axis=1)  # (N, layer)
     total = layer_energy.sum(axis=1)  # (N,)
     filled = layer_energy > 0

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import InputError
+from preprocessing.flaws import FLAWS
+from preprocessing.inputs import BadFile
 from preprocessing.showers import Geometry
 from preprocessing.splits import ALL, SPLITS, SplitRule
+from preprocessing.storage import Location
 
 CUT_GEV = 0.2
 
 KIND = "calopipe.dataset"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 SHARDS = "shards"
+
+# Why an event that was read was not written.
+BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
+DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -70,11 +80,21 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class BadEvent:
+    """A corrupt event that was left out: the file's name, the index in it, and one of `flaws.FLAWS`."""
+
+    name: str
+    event: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
 
     `events` counts {"read", "written", "dropped": {reason: count}}: read = written + dropped. `energy_gev` and
     `theta_rad` are the lowest and highest label of the events written, which bounds what a model can learn.
+    `bad_events` and `bad_files` are those that were left out because the run was told to skip them.
     """
 
     fingerprint: str
@@ -85,6 +105,8 @@ class Manifest:
     energy_gev: tuple[float, float]
     theta_rad: tuple[float, float]
     inputs: tuple[Source, ...]
+    bad_files: tuple[BadFile, ...]
+    bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
 
     def count(self, split: str) -> int:
@@ -96,30 +118,31 @@ class Manifest:
         return {"kind": KIND, "schema_version": SCHEMA_VERSION} | asdict(self) | {"splits": splits}
 
 
-def request_fingerprint(inputs: list[Source], settings: Settings) -> str:
+def request_fingerprint(inputs: Sequence[Source], settings: Settings) -> str:
     """Names a dataset before it is made: by the content of its input files, the settings and the schema."""
     identities = sorted(settings.identity(source) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Location, manifest: Manifest) -> None:
     storage.write_json(folder / MANIFEST, manifest.to_json())
 
 
-def require_unaltered(folder: Path, manifest: Manifest) -> None:
+def require_unaltered(folder: Location, manifest: Manifest) -> None:
     """Raise InputError unless every shard has the content that the manifest was written for."""
-    for shard in manifest.shards:
-        if storage.sha256_of_file(folder / shard.name) != shard.sha256:
-            raise InputError(f"{folder / shard.name}: altered since it was written; delete it and preprocess again")
+    hashes = storage.at_once(lambda shard: storage.sha256_of_file(folder / shard.name), manifest.shards)
+    for shard, sha256 in zip(manifest.shards, hashes, strict=True):
+        if sha256 != shard.sha256:
+            raise InputError(f"{folder / shard.name}: altered since it was written; preprocess again with --verify")
 
 
-def require_dataset(folder: Path, fingerprint: str) -> None:
+def require_dataset(folder: Location, fingerprint: str) -> None:
     """Raise InputError unless the dataset in `folder` is whole and the one that `fingerprint` names."""
     if read_manifest(folder).fingerprint != fingerprint:
         raise InputError(f"{folder}: holds another dataset than the one just made; does another run write there?")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`, once every shard is there with its size."""
     path = folder / MANIFEST
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
@@ -133,14 +156,29 @@ def read_manifest(folder: Path) -> Manifest:
             energy_gev=tuple(document["energy_gev"]),
             theta_rad=tuple(document["theta_rad"]),
             inputs=tuple(Source(**source) for source in document["inputs"]),
+            bad_files=tuple(BadFile(**file) for file in document["bad_files"]),
+            bad_events=tuple(BadEvent(**event) for event in document["bad_events"]),
             shards=tuple(Shard(**shard) for shard in document["shards"]),
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole manifest ({error!r}); preprocess again") from None
+    sizes = storage.listing(folder)
     for shard in manifest.shards:
-        shard_path = folder / shard.name
-        found = shard_path.stat().st_size if shard_path.is_file() else None
+        found = sizes.get(shard.name)
         if found != shard.bytes:
             state = "missing" if found is None else f"{found} bytes long"
-            raise InputError(f"{shard_path}: {state}, the manifest expects {shard.bytes} bytes; preprocess again")
+            raise InputError(
+                f"{folder / shard.name}: {state}, the manifest expects {shard.bytes} bytes; preprocess again"
+            )
     return manifest
+
+
+@contextmanager
+def at_hand(folder: Location, manifest: Manifest) -> Iterator[Path]:
+    """The dataset's folder on a local disk: itself, or while the block lasts a copy of its shards."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="calopipe-dataset-") as copy:
+        storage.fetched(folder, [shard.name for shard in manifest.shards], Path(copy))
+        yield Path(copy)

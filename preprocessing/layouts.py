@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,12 @@ import numpy.typing as npt
 from preprocessing import storage
 from preprocessing.angle import measured_angle
 from preprocessing.errors import InputError
+from preprocessing.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
+from preprocessing.hits import Hits
+from preprocessing.inputs import distinct
 from preprocessing.showers import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from preprocessing.splits import ALL, SplitRule
+from preprocessing.storage import Location
 
 logger = logging.getLogger(__name__)
 
@@ -66,19 +70,21 @@ LAYOUTS = (
     Layout("fixed-angle", (frozenset({"ECAL", "target"}),), _fixed_angle_labels),
 )
 
-_BATCH_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
+_PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
 _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
+_HIGHEST = {"energy": np.inf, "theta": np.pi, "mtheta": np.pi}  # labels lie above zero and below this: GeV, rad
 
 
 @dataclass(frozen=True)
 class ShowerFile:
-    """A file whose header and labels have been checked; its cells are read and checked on demand.
+    """A file whose header has been checked; its cells are read and checked on demand.
 
     `chunk_events` is the number of showers that are stored, and so best read, together. `mtheta_rad` is None where the
-    file carries no `mtheta`. `stamp` tells whether the file is still the one that was opened.
+    file carries no `mtheta`. `stamp` tells whether the file is still the one that was opened. `label_flaws` (N,) tells
+    of each event what is wrong with its labels.
     """
 
-    path: Path
+    path: Location
     stamp: tuple[int, int]
     layout: str
     events: int
@@ -87,6 +93,7 @@ class ShowerFile:
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray | None
+    label_flaws: Flaws
     request: str | None  # of generated showers: what they were made of
 
     @cached_property
@@ -97,7 +104,11 @@ class ShowerFile:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
         events = range(self.events)[start:stop]
         cells = self.cells(events.start, events.stop)
-        self._check_cells(cells, events.start)
+        flaws = flaws_of_hits(Hits.of(cells))
+        if flaws.any():
+            first = int(np.argmax(flaws != 0))
+            told = self.flaw_of_cells(events.start + first, cells[first])
+            raise InputError(f"{told}; mend it, or leave such events out with --on-bad-event skip")
         labels = slice(events.start, events.stop)
         mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
         return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
@@ -105,59 +116,73 @@ class ShowerFile:
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""
         with _opened(self.path) as file:
-            cells: FloatArray = file["ECAL"][start:stop].astype(np.float32)
-            return cells
+            return _read(file, start, stop)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
+        """The cells of showers `start` to `stop`, good or bad, piece by piece, each with its first shower's index.
+
+        `start` is a multiple of `chunk_events`. A piece is whole chunks, or where chunks are larger a part of one band
+        of them, which is then kept while it is read: so nothing is decompressed twice, and memory is bounded by the
+        larger of a piece and a band.
+        """
+        size = max(_PIECE_EVENTS // self.chunk_events, 1) * self.chunk_events
+        band_bytes = self.chunk_events * self.geometry.cells * 8 if size > _PIECE_EVENTS else 0
+        with _opened(self.path, band_bytes) as file:
+            for band in range(start, stop, size):
+                end = min(band + size, stop)
+                for first in range(band, end, _PIECE_EVENTS):
+                    yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
 
     def batches(self, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
         """Indices and cells, good or bad, of the events that `mask` selects, in order and in pieces."""
-        for start in range(0, self.events, _BATCH_EVENTS):
-            chosen = np.flatnonzero(mask[start : start + _BATCH_EVENTS])
-            if len(chosen):
-                yield start + chosen, self.cells(start, start + _BATCH_EVENTS)[chosen]
+        chosen = np.flatnonzero(mask)
+        if len(chosen):
+            for first, cells in self.pieces(0, int(chosen[-1]) + 1):
+                inside = np.flatnonzero(mask[first : first + len(cells)])
+                if len(inside):
+                    yield first + inside, cells[inside]
 
-    def mask(self, split: str, rule: SplitRule, cut_gev: float = 0.0) -> npt.NDArray[np.bool_]:
+    def mask(self, split: str, rule: SplitRule, cut_gev: float = 0.0, bad_event: str = STOP) -> npt.NDArray[np.bool_]:
         """Which of the file's events are in `split` and deposit more than `cut_gev`, as preprocessing takes them.
 
-        A cut reads the cells of the split's events.
+        A cut reads the cells of the split's events. Corrupt events stay in, for whoever reads them to stop at, unless
+        `bad_event` is "skip".
         """
         mask = np.ones(self.events, dtype=np.bool_)
         if split != ALL:
             mask = rule.mask(split, self.path.name, self.sha256, range(self.events))
-        if cut_gev > 0:
+        if cut_gev > 0 or bad_event != STOP:
             for events, cells in self.batches(mask):
-                mask[events] = above_cut(cells, cut_gev, self.geometry) | unphysical(cells)  # the latter to be told of
+                hits = Hits.of(cells)
+                bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[events] != 0)
+                good = hits.sums() > cut_gev / self.geometry.file_unit_gev if cut_gev > 0 else np.ones_like(bad)
+                mask[events] = np.where(bad, bad_event == STOP, good)
         return mask
 
-    def _check_cells(self, cells: FloatArray, start: int) -> None:
-        bad = unphysical(cells)
-        if bad.any():
-            event = int(np.argmax(bad))
-            values = cells[event]
-            found = values[~(np.isfinite(values) & (values >= 0))]
-            raise InputError(
-                f"{self.path}: event {start + event}: ECAL holds {found[0]} in {len(found)} cell(s), expected "
-                "finite deposits of zero or more; mend or remove the event"
-            )
+    def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
+        """What is wrong with `cells` (x, y, layer) of `event`, and where."""
+        found = cells[~(np.isfinite(cells) & (cells >= 0))]
+        return (
+            f"{self.path}: event {event}: ECAL holds {found[0]} in {len(found)} cell(s), expected finite deposits of "
+            "zero or more"
+        )
+
+    def flaw_of_labels(self, event: int) -> str:
+        """What is wrong with the labels of `event`, and where."""
+        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
+        for name, values in labels.items():
+            if values is not None and flaws_of_label(values[event : event + 1], _HIGHEST[name])[0]:
+                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
+                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
+                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
+        raise ValueError(f"the labels of event {event} of {self.path} are good")
 
 
-def unphysical(cells: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which showers (N,) of `cells` (N, x, y, layer) hold a cell that is NaN, infinite or negative."""
-    flat = cells.reshape(len(cells), -1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = flat.sum(axis=1, dtype=np.float64)  # not finite where any cell is not
-    return ~(np.isfinite(total) & (flat.min(axis=1, initial=0) >= 0))
-
-
-def above_cut(cells: FloatArray, cut_gev: float, geometry: Geometry) -> npt.NDArray[np.bool_]:
-    """Which showers (N,) of `cells` (N, x, y, layer), in file units, deposit more than `cut_gev`."""
-    return cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut_gev / geometry.file_unit_gev
-
-
-def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
+def open_showers(path: Location, geometry_values: str = "", bad_event: str = STOP) -> ShowerFile:
     """Check the header and labels of `path`.
 
     `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
-    is taken to have the reference's geometry, with a warning.
+    is taken to have the reference's geometry, with a warning. A bad label is an error unless `bad_event` is "skip".
     """
     with _opened(path) as file:
         stamp = storage.stamp(path)
@@ -165,18 +190,21 @@ def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
         layout = next((layout for layout in LAYOUTS if layout.matches(names)), None)
         if layout is None:
             expected = " or ".join(" + ".join(sorted(needed)) for each in LAYOUTS for needed in each.needs)
-            raise InputError(f"{path}: found datasets {sorted(names) or 'none'}, expected {expected}")
+            raise BadFileError(f"{path}: found datasets {sorted(names) or 'none'}, expected {expected}")
         ecal = file["ECAL"]
         if ecal.ndim != 4 or ecal.dtype.kind not in "fiu":
-            raise InputError(f"{path}: ECAL has shape {ecal.shape} of {ecal.dtype}, expected numbers (N, x, y, layer)")
+            raise BadFileError(
+                f"{path}: ECAL has shape {ecal.shape} of {ecal.dtype}, expected numbers (N, x, y, layer)"
+            )
         if len(ecal) == 0:
-            raise InputError(f"{path}: holds no showers; remove it from the input")
+            raise BadFileError(f"{path}: holds no showers; remove it from the input")
         energy, theta, mtheta = layout.labels(file)
         labels = {"energy": energy, "theta": theta} | ({} if mtheta is None else {"mtheta": mtheta})
         arrays = {name: _check_label(path, name, values, len(ecal)) for name, values in labels.items()}
         geometry = _geometry(path, file.attrs, ecal.shape[1:], geometry_values)
         chunk = ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS
-        return ShowerFile(
+        label_flaws = np.max([flaws_of_label(values, _HIGHEST[name]) for name, values in arrays.items()], axis=0)
+        opened = ShowerFile(
             path,
             stamp,
             layout.name,
@@ -186,60 +214,57 @@ def open_showers(path: Path, geometry_values: str = "") -> ShowerFile:
             arrays["energy"],
             arrays["theta"],
             arrays.get("mtheta"),
+            label_flaws,
             file.attrs.get(REQUEST),
         )
+    if bad_event == STOP and label_flaws.any():
+        first = int(np.argmax(label_flaws != 0))
+        raise InputError(f"{opened.flaw_of_labels(first)}; mend it, or leave such events out with --on-bad-event skip")
+    return opened
 
 
-def open_all(paths: Sequence[Path], geometry_values: str = "") -> list[ShowerFile]:
+def open_all(paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP) -> list[ShowerFile]:
     """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning."""
-    files: dict[str, ShowerFile] = {}
-    for path in paths:
-        file = open_showers(path, geometry_values)
-        twin = files.setdefault(file.sha256, file)
-        if twin is not file:
-            logger.warning("%s has the same content as %s: used once", file.path, twin.path)
-    first, *others = files.values()
-    for file in others:
-        if file.geometry != first.geometry:
-            raise InputError(
-                f"{file.path}: geometry {file.geometry.to_json()} differs from that of {first.path}, "
-                f"{first.geometry.to_json()}; use files of one detector, or give --geometry"
-            )
-    return [first, *others]
+    opened = [open_showers(path, geometry_values, bad_event) for path in paths]
+    storage.at_once(lambda file: file.sha256, opened)
+    return distinct(opened)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
+def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
+    """The HDF5 file `path`, with room for so many bytes of decompressed chunks."""
+    # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
+    room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        with ExitStack() as stack:
+            source = path if isinstance(path, Path) else stack.enter_context(storage.opened(path))
+            yield stack.enter_context(h5py.File(source, "r", **room))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except PermissionError:
         raise InputError(f"{path}: permission denied; make the file readable for this user") from None
+    except InputError:
+        raise
     except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
         reason = str(error).partition("(")[2].rstrip(")") or str(error)
-        raise InputError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again") from None
+        raise BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again") from None
 
 
-def _check_label(path: Path, name: str, values: npt.NDArray[Any], events: int) -> FloatArray:
-    """Labels come as (N,) or (N, 1), in either precision; all must be finite, and energies positive."""
+def _read(file: h5py.File, start: int, stop: int) -> FloatArray:
+    return file["ECAL"][start:stop].astype(np.float32, copy=False)
+
+
+def _check_label(path: Location, name: str, values: npt.NDArray[Any], events: int) -> FloatArray:
+    """Labels come as (N,) or (N, 1), in either precision."""
     values = np.asarray(values)
     if values.size != events or values.dtype.kind not in "fiu":
-        raise InputError(
+        raise BadFileError(
             f"{path}: '{name}' has shape {values.shape} of {values.dtype}, expected ({events},) numbers, one a shower"
         )
-    flat = values.reshape(events).astype(np.float32)
-    high, expected = (np.inf, "a positive number of GeV") if name == "energy" else (np.pi, "an angle of 0 to pi rad")
-    good = (flat > 0) & (flat < high)
-    if not good.all():
-        event = int(np.argmin(good))
-        hint = "; is it in degrees?" if name != "energy" and flat[event] >= high else "; mend or remove the event"
-        raise InputError(f"{path}: event {event}: {name} is {flat[event]}, expected {expected}{hint}")
-    return flat
+    return values.reshape(events).astype(np.float32)
 
 
-def _geometry(path: Path, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
+def _geometry(path: Location, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     try:
         stated = {name: float(attributes[name]) for name in names if name in attributes}
@@ -302,7 +327,7 @@ class ShowerWriter:
 
 
 @contextmanager
-def shower_writer(path: Path, geometry: Geometry, attributes: Mapping[str, Any]) -> Iterator[ShowerWriter]:
+def shower_writer(path: Location, geometry: Geometry, attributes: Mapping[str, Any]) -> Iterator[ShowerWriter]:
     """A writer to `path`, which appears when it is whole. `attributes` are added to those of the geometry."""
     with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
         with h5py.File(sink, "w") as file:

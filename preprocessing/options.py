@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from preprocessing.dataset import CUT_GEV
+from preprocessing.flaws import SKIP, STOP
 from preprocessing.splits import ALL, SPLITS
 
 
@@ -30,6 +31,14 @@ def add_cut(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--cut-gev", type=float, default=CUT_GEV, metavar="E",
         help="Monte Carlo showers that deposit E GeV or less are left out (default %(default)s)",
+    )  # fmt: skip
+
+
+def add_bad_event(command: argparse.ArgumentParser) -> None:
+    """What every reader of Monte Carlo does about a corrupt event, which all stages of a run must share."""
+    command.add_argument(
+        "--on-bad-event", choices=(STOP, SKIP), default=STOP,
+        help="what to do about an event with NaN, negative or impossible values: stop, or leave it out",
     )  # fmt: skip
 
 

@@ -1,101 +1,117 @@
-"""HDF5 files to a dataset: discover the inputs, carry out what is not yet done through Beam, compose the manifest."""
+"""HDF5 files to a dataset: carry out what is not yet done through Beam, then compose the manifest."""
 
 from __future__ import annotations
 
 import fnmatch
+import io
 import logging
+import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from preprocessing import dataset, records, shards, storage
-from preprocessing.dataset import Manifest, Settings, Shard, Source
-from preprocessing.errors import InputError, describe
-from preprocessing.layouts import ShowerFile, open_all
+from preprocessing import dataset, storage
+from preprocessing.dataset import BAD_FILE, DROPPED, BadEvent, Manifest, Settings, Shard, Source
+from preprocessing.errors import InputError
+from preprocessing.flaws import STOP, Tolerance
+from preprocessing.inputs import BadFile, InputFile, Inputs
 from preprocessing.progress import progress_bar
+from preprocessing.records import index_type
+from preprocessing.storage import Location
+
+if TYPE_CHECKING:
+    from preprocessing.shards import Attempt, Plan
 
 logger = logging.getLogger(__name__)
 
-_PROGRESS_SECONDS = 1.0
+_PROGRESS_SECONDS = 1.0  # between two looks at what is done
+_REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
+_RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
+_REMOTE_RUNNERS = ("DataflowRunner",)  # whose workers are other machines, always
 
 
-def discover(patterns: Sequence[str], geometry: str = "") -> list[ShowerFile]:
-    """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
-
-    Showers that this program generated are refused: they are no Monte Carlo to learn from or to be judged by.
-    """
-    files = open_all(storage.expand(patterns), geometry)
-    for file in files:
-        if file.request is not None:
-            raise InputError(f"{file.path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-    return files
-
-
-def sources(files: Sequence[ShowerFile]) -> list[Source]:
+def sources(files: Sequence[InputFile]) -> list[Source]:
     return [Source(file.path.name, file.sha256, file.events) for file in files]
 
 
-def content_fingerprint(files: Sequence[ShowerFile]) -> str:
-    """Names the content of `files`, whatever they are called and in whatever order they come."""
-    return storage.fingerprint(sorted(file.sha256 for file in files))
-
-
-def require_content(files: Sequence[ShowerFile], fingerprint: str) -> None:
-    """Raise InputError unless the content of `files` is what was fingerprinted before."""
-    if content_fingerprint(files) != fingerprint:
-        raise InputError(f"{files[0].path} or a file beside it changed since it was discovered; run again")
-
-
 def preprocess(
-    files: Sequence[ShowerFile], output: Path, settings: Settings, beam_options: Sequence[str] = ()
+    inputs: Inputs,
+    output: Location,
+    settings: Settings,
+    beam_options: Sequence[str] = (),
+    *,
+    tolerance: Tolerance | None = None,
+    verify: bool = False,
 ) -> Manifest:
-    """Write the dataset of `files` into `output`, or leave it where it stands.
+    """Write the dataset of `inputs` into `output`, or leave it where it stands.
 
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
-    this process. Raises InputError naming every file that could not be used.
+    this process. `verify` reads every shard that stands again, and makes those anew that were altered. Raises
+    InputError naming what could not be used.
     """
+    allowed = tolerance or Tolerance()
+    files = inputs.files
     for split, pattern in settings.split_rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.request_fingerprint(sources(files), settings)
-    if (standing := _standing(output, request)) is not None:
+    if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
         print(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
-    (output / dataset.SHARDS).mkdir(parents=True, exist_ok=True)
+    _check_reach(files, output, beam_options)
+    from preprocessing import shards  # noqa: PLC0415  what reads HDF5, which a dataset that stands need not wait for
+
+    storage.require_writable(output / dataset.SHARDS)
+    storage.sweep(output / dataset.SHARDS)
     plans = shards.plan(files, settings)
-    missing = [plan for plan in plans if not _done(output, plan)]
+    found = shards.receipts(output, plans, verify=verify)
+    missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
     print(f"preprocessing {sum(file.events for file in files)} showers of {len(files)} files: {len(missing)} of "
           f"{len(plans)} pieces to do")  # fmt: skip
-    for plan in missing:  # the error of an earlier try, or a receipt whose shards are gone
-        shards.receipt_path(output, plan.key).unlink(missing_ok=True)
     if missing:
+        attempt = shards.Attempt(allowed)
         with _progress(output, missing):
-            _run(output, missing, settings, beam_options)
-    manifest = _compose(output, files, plans, settings, request)
+            _run(output, missing, settings, attempt, beam_options)
+        found = shards.receipts(output, plans)
+    manifest = _compose(inputs, plans, found, settings, allowed)
     dataset.write_manifest(output, manifest)
     return manifest
 
 
-def _standing(output: Path, request: str) -> Manifest | None:
-    """The dataset in `output`, if it is the one that `request` names and whole."""
+def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance, verify: bool) -> Manifest | None:
+    """The dataset in `output`, if it is the one that is asked for, and whole."""
     if not (output / dataset.MANIFEST).is_file():
         return None
     try:
         manifest = dataset.read_manifest(output)
+        if verify:
+            dataset.require_unaltered(output, manifest)
     except InputError as error:
         logger.warning("%s", error)
         return None
-    return manifest if manifest.fingerprint == request else None
+    tolerated = (tolerance.bad_event != STOP or not manifest.bad_events) and (
+        tolerance.bad_file != STOP or not manifest.bad_files
+    )
+    told = set(inputs.bad) <= set(manifest.bad_files)
+    return manifest if manifest.fingerprint == request and tolerated and told else None
 
 
-def _done(output: Path, plan: shards.Plan) -> bool:
-    receipt = shards.read_receipt(output, plan.key)
-    return receipt is not None and "error" not in receipt
+def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Sequence[str]) -> None:
+    """Raise InputError where the runner's workers cannot see the files."""
+    runner = next((option.partition("=")[2] for option in beam_options if option.startswith("--runner=")), "")
+    for place in (output, *(file.path for file in files)):
+        if runner in _REMOTE_RUNNERS and isinstance(place, Path):
+            raise InputError(f"{place}: the workers of {runner} cannot see this path; give gs:// addresses")
 
 
-def _run(output: Path, plans: Sequence[shards.Plan], settings: Settings, beam_options: Sequence[str]) -> None:
+def _run(
+    output: Location, plans: Sequence[Plan], settings: Settings, attempt: Attempt, beam_options: Sequence[str]
+) -> None:
+    """Carry out `plans` on Beam's runner; InputError with the first reason that a piece stopped for."""
+    from preprocessing import shards  # noqa: PLC0415
+
     logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
     import apache_beam as beam  # noqa: PLC0415  three seconds that a dataset that stands need not wait
     from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
@@ -105,63 +121,96 @@ def _run(output: Path, plans: Sequence[shards.Plan], settings: Settings, beam_op
     # DirectRunner would look for a Go binary to download; the runner in this process needs none.
     chosen = any(option.startswith("--runner") for option in beam_options)
     options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
+    folder = str(output)
+    beam_log = logging.getLogger("apache_beam")
+    beam_log.setLevel(logging.CRITICAL)  # what a worker raised reaches us as an exception too, and is told there
+    usage = io.StringIO()
     try:
-        prepared = beam.Pipeline(options=options)
-    except ValueError as error:
-        raise InputError(f"Beam does not take {' '.join(beam_options)}: {error}") from None
+        with redirect_stderr(usage):  # Beam's own parser tells of a bad option in many lines, and exits
+            options.get_all_options()
+            prepared = beam.Pipeline(options=options)
+    except (ValueError, SystemExit) as error:
+        reason = usage.getvalue().strip().rpartition("error: ")[2] or error
+        raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
     try:
         with prepared as pipeline:
             (
                 pipeline
                 | "Plan" >> beam.Create(list(plans))
                 | "Spread over workers" >> beam.Reshuffle()
-                | "Write shards" >> beam.Map(lambda plan: shards.write_shards(output, plan, settings))
+                | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
             )
+    except ImportError as error:
+        raise InputError(f"Beam's runner is not installed here: {error}") from None
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:  # Beam wraps what a worker raised
-            if (line := describe(cause)) is not None:
-                raise InputError(line) from None
-            cause = cause.__cause__ or cause.__context__
+        if told := _RAISED_BY_WORKER.search(str(error)):  # a runner hands on a worker's traceback as text
+            raise InputError(told[1]) from None
         raise
+    finally:
+        beam_log.setLevel(logging.NOTSET)
+    if stopped := shards.notes(output, attempt):
+        raise InputError(stopped[0])
 
 
 def _compose(
-    output: Path, files: Sequence[ShowerFile], plans: Sequence[shards.Plan], settings: Settings, request: str
+    inputs: Inputs,
+    plans: Sequence[Plan],
+    found: Sequence[dict[str, Any] | None],
+    settings: Settings,
+    tolerance: Tolerance,
 ) -> Manifest:
-    """The manifest of the receipts that the plans left."""
-    receipts = [shards.read_receipt(output, plan.key) for plan in plans]
-    errors = [receipt["error"] for receipt in receipts if receipt is not None and "error" in receipt]
-    if errors:
-        more = f" (and {len(errors) - 1} more like it)" if len(errors) > 1 else ""
-        raise InputError(errors[0] + more)
-    whole = [receipt for receipt in receipts if receipt is not None]
+    """The manifest of the receipts that the plans left, once what is corrupt in them is tolerated."""
+    whole = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt is not None]
     if len(whole) != len(plans):
-        raise InputError(f"{output}: {len(plans) - len(whole)} pieces vanished while they were made; run again")
-    dropped: dict[str, int] = {}
-    for receipt in whole:
+        raise InputError(f"{len(plans) - len(whole)} pieces of the dataset vanished while they were made; run again")
+
+    unreadable = {plan.path: receipt["bad_file"] for plan, receipt in whole if receipt["bad_file"]}
+    bad_files = list(inputs.bad)
+    for path, reason in unreadable.items():
+        logger.warning("left out: %s", reason)
+        bad_files.append(BadFile(storage.location(path).name, reason))
+    if bad_files:
+        tolerance.require("file", len(bad_files), len(inputs.files) + len(inputs.bad), bad_files[0].reason)
+    used = [(plan, receipt) for plan, receipt in whole if plan.path not in unreadable]
+
+    bad_events = [
+        BadEvent(storage.location(plan.path).name, event, reason)
+        for plan, receipt in used
+        for event, reason in receipt["bad_events"]
+    ]
+    read = sum(file.events for file in inputs.files)
+    told = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
+    tolerance.require("event", len(bad_events), read, told)
+
+    dropped = dict.fromkeys(DROPPED, 0)
+    dropped[BAD_FILE] = sum(file.events for file in inputs.files if str(file.path) in unreadable)
+    written = {plan.path: 0 for plan, _ in used}
+    for plan, receipt in used:
+        written[plan.path] += receipt["events"]["written"]
         for reason, count in receipt["events"]["dropped"].items():
-            dropped[reason] = dropped.get(reason, 0) + count
-    kept = dict.fromkeys((str(file.path) for file in files), 0)
-    for plan, receipt in zip(plans, whole, strict=True):
-        kept[plan.path] += receipt["events"]["written"]
-    for path, showers in kept.items():
-        if showers == 0:
+            dropped[reason] += count
+    if not used:
+        raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files can be read")
+    for file in inputs.files:
+        if written.get(str(file.path)) == 0:
             raise InputError(
-                f"{path}: no shower is above the cut of {settings.cut_gev} GeV; its unit may be another than "
-                f"{files[0].geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+                f"{file.path}: no shower is above the cut of {settings.cut_gev} GeV; its unit may be another than "
+                f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
             )
-    written = sum(kept.values())
+    geometry = inputs.files[0].geometry
+    receipts = [receipt for _, receipt in used]
     return Manifest(
-        fingerprint=request,
+        fingerprint=dataset.request_fingerprint(sources(inputs.files), settings),
         settings=settings.to_json(),
-        geometry=files[0].geometry,
-        index_type=records.index_type(files[0].geometry),
-        events={"read": sum(r["events"]["read"] for r in whole), "written": written, "dropped": dropped},
-        energy_gev=_range(whole, "energy_gev"),
-        theta_rad=_range(whole, "theta_rad"),
-        inputs=tuple(sources(files)),
-        shards=tuple(Shard(**shard) for receipt in whole for shard in receipt["shards"]),
+        geometry=geometry,
+        index_type=index_type(geometry.cells),
+        events={"read": read, "written": sum(written.values()), "dropped": dropped},
+        energy_gev=_range(receipts, "energy_gev"),
+        theta_rad=_range(receipts, "theta_rad"),
+        inputs=tuple(sources([file for file in inputs.files if str(file.path) not in unreadable])),
+        bad_files=tuple(bad_files),
+        bad_events=tuple(bad_events),
+        shards=tuple(Shard(**shard) for receipt in receipts for shard in receipt["shards"]),
     )
 
 
@@ -172,18 +221,22 @@ def _range(receipts: Sequence[dict[str, Any]], label: str) -> tuple[float, float
 
 
 @contextmanager
-def _progress(output: Path, plans: Sequence[shards.Plan]) -> Iterator[None]:
+def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
     """A bar of the showers done, read off the receipts: so it serves any runner, wherever its workers are."""
+    from preprocessing import shards  # noqa: PLC0415
+
     pending = {plan.key: plan.stop - plan.start for plan in plans}
+    pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
     finished = threading.Event()
     bar = progress_bar("preprocess", sum(pending.values()), "showers")
 
     def watch() -> None:
         last = False
         while not last:
-            last = finished.wait(_PROGRESS_SECONDS)  # one more look after the end
-            for key in [key for key in pending if shards.receipt_path(output, key).is_file()]:
-                bar.update(pending.pop(key))
+            last = finished.wait(pause)  # one more look after the end
+            with suppress(InputError, OSError):  # a look that fails must not end the work
+                for key in pending.keys() & shards.done(output, plans):
+                    bar.update(pending.pop(key))
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     watcher.start()

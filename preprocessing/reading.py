@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +12,10 @@ from preprocessing.dataset import Manifest
 from preprocessing.errors import InputError
 from preprocessing.showers import REFERENCE_UNIT_GEV
 
-# Records that are shuffled together: 60 MB of the Geant4 sample's sparse showers.
+# Records that a replica shuffles together: 60 MB of the Geant4 sample's sparse showers.
 _SHUFFLE_RECORDS = 10_000
+_SHARDS_AT_ONCE = 16  # what mixes the input files within a shuffle, and hides a remote file's latency
+_PREFETCHED_STEPS = 2
 
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
@@ -26,24 +29,80 @@ def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
     return steps
 
 
-def training_batches(
-    folder: Path, manifest: Manifest, *, batch: int, seed: int, epoch: int, start: int = 0,
-    replicas: int = 1, worker: int = 0, workers: int = 1,
-) -> tf.data.Dataset:  # fmt: skip
-    """One replica's batches, one after the other, of one epoch of the train split, from step `start` on.
+class TrainingSplit:
+    """The train split of the dataset in `folder`, dealt anew to the replicas of a training at every epoch.
 
-    A step takes `replicas` batches of `batch` showers; `worker` of `workers` gets its share of them in turn. The order
-    is a function of (seed, epoch) alone, so that a run that stops can go on as if it had not, and any number of
-    workers sees the same steps. Elements are as in `decode`; shapes are static.
+    With `cache` the undecoded records are read here, once, and held in memory, as many bytes as the train shards have;
+    the batches are the same. A worker then holds the whole split, for in time it meets every shard.
     """
-    order = np.random.default_rng([seed, epoch]).permutation([s.name for s in manifest.shards if s.split == "train"])
-    files = tf.data.Dataset.from_tensor_slices([str(folder / name) for name in order])
-    records = files.interleave(tf.data.TFRecordDataset, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE)
-    records = records.shuffle(_SHUFFLE_RECORDS, seed=int(np.random.default_rng([seed, epoch, 1]).integers(2**31)))
-    steps = steps_per_epoch(manifest, "train", batch * replicas)
-    batches = records.batch(batch, drop_remainder=True).take(steps * replicas)
-    batches = batches.skip(start * replicas).shard(workers, worker)  # undecoded, so that skipping costs little
-    return batches.map(lambda chosen: decode(chosen, manifest), tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+
+    def __init__(self, folder: Path, manifest: Manifest, *, cache: bool = False) -> None:
+        self._manifest = manifest
+        shards = [shard for shard in manifest.shards if shard.split == "train"]
+        self._events = np.array([shard.events for shard in shards], dtype=np.int64)
+        self._paths = [str(folder / shard.name) for shard in shards]
+        self._cached: Any = None  # the records of all shards, one after the other
+        if cache and shards:
+            records = tf.data.TFRecordDataset(self._paths).batch(int(self._events.sum()))
+            self._cached = records.get_single_element()
+
+    def batches(
+        self, *, batch: int, seed: int, step: int = 0, replicas: int = 1, worker: int = 0, workers: int = 1
+    ) -> tf.data.Dataset:
+        """The batches of this worker's replicas in turn, one each a step, from `step` of the training on, without end.
+
+        An epoch is as many whole steps as the split has. In it a shower comes at most once, whichever replica gets it.
+        A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) alone: a run that
+        stops can go on as if it had not, on any number of workers. Elements are as in `decode`; shapes are static.
+        """
+        steps = steps_per_epoch(self._manifest, "train", batch * replicas)
+        first_epoch, start = divmod(step, steps)
+
+        def of_replica(replica: int) -> tf.data.Dataset:
+            def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+                order = tf.random.stateless_uniform([], [seed, epoch], 0, 2**31, tf.int64, "philox") + replica
+                records = self._records(seed, epoch, replica, replicas)
+                shuffled = records.shuffle(_SHUFFLE_RECORDS, seed=order, reshuffle_each_iteration=False)
+                # undecoded, so that skipping costs little
+                whole = shuffled.batch(batch, drop_remainder=True).take(steps)
+                return whole.skip(tf.where(epoch == first_epoch, tf.constant(start, tf.int64), 0))
+
+            # one dataset for all epochs: the next shuffle fills while the last batches are trained on
+            return tf.data.Dataset.counter(first_epoch).flat_map(of_epoch)
+
+        own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
+        turns = tf.data.Dataset.range(len(own)).repeat()
+        batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
+        decoded = batches.map(lambda chosen: decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
+        return decoded.prefetch(_PREFETCHED_STEPS * len(own))
+
+    def _records(self, seed: int, epoch: tf.Tensor, replica: int, replicas: int) -> tf.data.Dataset:
+        """The serialised records of one replica: its stretch of the shards in this epoch's order, interleaved."""
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self._events)), [seed, epoch], "philox")
+        first, last = share(tf.gather(self._events, order), replica, replicas)
+        stretches = tf.data.Dataset.from_tensor_slices((order, first, last)).filter(lambda _, low, high: low < high)
+        read = self._from_files if self._cached is None else self._from_memory
+        return stretches.interleave(
+            read, cycle_length=_SHARDS_AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+
+    def _from_files(self, shard: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TFRecordDataset(tf.gather(self._paths, shard)).skip(first).take(last - first)
+
+    def _from_memory(self, shard: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
+        begin = tf.gather(np.cumsum(self._events) - self._events, shard)
+        return tf.data.Dataset.from_tensor_slices(self._cached[begin + first : begin + last])
+
+
+def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where in each shard the records of `replica` begin and end, (shards,) each, for shards of `events` (shards,).
+
+    The shards, laid end to end, are cut into `replicas` equal stretches, so that a replica opens few but its own.
+    """
+    ends = tf.cumsum(events)
+    begins = ends - events
+    low, high = (ends[-1] * number // replicas for number in (replica, replica + 1))
+    return tf.clip_by_value(low - begins, 0, events), tf.clip_by_value(high - begins, 0, events)
 
 
 def ordered_batches(folder: Path, manifest: Manifest, split: str, *, batch: int) -> tf.data.Dataset:
@@ -64,16 +123,19 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
         records, {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
     )
     showers = records.shape[0] or tf.shape(records)[0]
+    cells = manifest.geometry.cells
     index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), manifest.index_type)
     value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
+    value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
     hits = tf.strings.length(parsed["value"]) // 4
-    row = tf.repeat(tf.range(showers), hits)
-    flat = tf.scatter_nd(
-        tf.stack([row, tf.cast(index, tf.int32)], axis=1), value, tf.stack([showers, manifest.geometry.cells])
-    )
-    scale = manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
+    place = tf.repeat(tf.range(showers) * cells, hits) + tf.cast(index, tf.int32)
+    # Half the time of scatter_nd, which adds; a place that is out of bounds is an error here too.
+    flat = tf.raw_ops.SparseToDense(
+        sparse_indices=place, output_shape=[showers * cells], sparse_values=value, default_value=0.0,
+        validate_indices=False,
+    )  # fmt: skip
     return {
-        "cells": tf.reshape(flat, [showers, *manifest.geometry.shape]) * scale,
+        "cells": tf.reshape(flat, [showers, *manifest.geometry.shape]),
         "energy_gev": parsed["energy"],
         "theta_rad": parsed["theta"],
         "mtheta_rad": parsed["mtheta"],

@@ -23,29 +23,34 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from preprocessing.showers import Geometry, Showers
+from preprocessing.hits import Hits
+from preprocessing.showers import FloatArray
 
 _CRC_MASK = 0xA282EAD8  # of the TFRecord format
 
 
-def index_type(geometry: Geometry) -> str:
-    """The smallest integer that counts the cells of `geometry` and that `tf.io.decode_raw` knows, by NumPy's name."""
-    return "uint16" if geometry.cells <= 1 << 16 else "int32"
+def index_type(cells: int) -> str:
+    """The smallest integer that counts so many cells and that `tf.io.decode_raw` knows, by NumPy's name."""
+    return "uint16" if cells <= 1 << 16 else "int32"
 
 
-def encode(showers: Showers, events: npt.NDArray[np.int64], geometry: Geometry) -> Iterator[bytes]:
-    """The serialised `tf.train.Example` of each shower; `events` (N,) are their indices in their file."""
-    integer = np.dtype(index_type(geometry)).newbyteorder("<")
-    for offset, cells in enumerate(showers.cells.reshape(len(showers), geometry.cells)):
-        index = np.flatnonzero(cells)
+def encode(
+    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64]
+) -> Iterator[bytes]:
+    """The serialised `tf.train.Example` of each shower; the labels and `events`, indices in the file, are (N,)."""
+    index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
+    value = hits.value.astype("<f4")
+    edges = hits.edges()
+    for row in range(len(hits)):
+        inside = slice(edges[row], edges[row + 1])
         example = _example_class()()
         feature = example.features.feature
-        feature["index"].bytes_list.value.append(index.astype(integer).tobytes())
-        feature["value"].bytes_list.value.append(cells[index].astype("<f4").tobytes())
-        feature["energy"].float_list.value.append(float(showers.energy_gev[offset]))
-        feature["theta"].float_list.value.append(float(showers.theta_rad[offset]))
-        feature["mtheta"].float_list.value.append(float(showers.mtheta_rad[offset]))
-        feature["event"].int64_list.value.append(int(events[offset]))
+        feature["index"].bytes_list.value.append(index[inside].tobytes())
+        feature["value"].bytes_list.value.append(value[inside].tobytes())
+        feature["energy"].float_list.value.append(float(energy_gev[row]))
+        feature["theta"].float_list.value.append(float(theta_rad[row]))
+        feature["mtheta"].float_list.value.append(float(mtheta_rad[row]))
+        feature["event"].int64_list.value.append(int(events[row]))
         yield example.SerializeToString(deterministic=True)
 
 

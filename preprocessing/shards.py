@@ -2,30 +2,35 @@
 
 A plan is a range of one input file. Everything that names its output follows from the file's content and the
 settings, so a shard that stands is never made again, whoever asks. A plan leaves a shard for each split and then, last
-and atomically, a receipt: the JSON that says what they hold. No receipt, no shard.
+and atomically, a receipt: the JSON that says what they hold, and what of the range was corrupt. No receipt, no shard.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing import records, storage
-from preprocessing.angle import measured_angle
-from preprocessing.dataset import SCHEMA_VERSION, SHARDS, Settings, Shard, Source
+from preprocessing.angle import angle_of_projections
+from preprocessing.dataset import BELOW_CUT, SCHEMA_VERSION, SHARDS, Settings, Shard, Source
 from preprocessing.errors import InputError, describe
-from preprocessing.layouts import ShowerFile, above_cut, open_showers
-from preprocessing.showers import Showers
+from preprocessing.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
+from preprocessing.hits import Hits
+from preprocessing.inputs import InputFile
+from preprocessing.layouts import ShowerFile, open_showers
+from preprocessing.showers import FloatArray
 from preprocessing.splits import SPLITS
+from preprocessing.storage import Location
 
 RECEIPT_KIND = "calopipe.shards"
-_READ_EVENTS = 100  # showers made dense at a time: 26 MB of the reference's
+_NOTES = "notes"
+_NOTE_KIND = "calopipe.note"
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,15 @@ class Plan:
     key: str
 
 
-def plan(files: Sequence[ShowerFile], settings: Settings) -> list[Plan]:
+@dataclass(frozen=True)
+class Attempt:
+    """One run of preprocessing: what it does about corrupt input, and where its pieces leave word if they must stop."""
+
+    tolerance: Tolerance
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
     """Ranges of at most `settings.shard_events` showers (or one chunk), aligned to the chunks of each file."""
     plans = []
     for file in files:
@@ -56,83 +69,151 @@ def plan(files: Sequence[ShowerFile], settings: Settings) -> list[Plan]:
     return plans
 
 
-def receipt_path(folder: Path, key: str) -> Path:
-    return folder / SHARDS / f"{key}.json"
+def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -> list[dict[str, Any] | None]:
+    """What each plan left, or None where it is not done or its shards are not whole; to `verify` they are hashed."""
+    sizes = storage.listing(folder / SHARDS)
+
+    def whole(shard: dict[str, Any]) -> bool:
+        name = shard["name"].removeprefix(f"{SHARDS}/")
+        if sizes.get(name) != shard["bytes"]:
+            return False
+        return not verify or bool(storage.sha256_of_file(folder / shard["name"]) == shard["sha256"])
+
+    def read(plan: Plan) -> dict[str, Any] | None:
+        if f"{plan.key}.json" not in sizes:
+            return None
+        receipt = storage.read_json(_receipt_path(folder, plan), kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+        return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+
+    return storage.at_once(read, plans)
 
 
-def read_receipt(folder: Path, key: str) -> dict[str, Any] | None:
-    """What the plan `key` left, or None where it is not done or its shards are no longer whole."""
-    path = receipt_path(folder, key)
-    if not path.is_file():
-        return None
-    receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
-    shards = [(folder / shard["name"], shard["bytes"]) for shard in receipt.get("shards", ())]
-    whole = all(shard.is_file() and shard.stat().st_size == size for shard, size in shards)
-    return receipt if whole else None
+def done(folder: Location, plans: Sequence[Plan]) -> set[str]:
+    """The keys of those `plans` that have left a receipt."""
+    names = storage.listing(folder / SHARDS)
+    return {plan.key for plan in plans if f"{plan.key}.json" in names}
 
 
-def write_shards(folder: Path, plan: Plan, settings: Settings) -> None:
+def notes(folder: Location, attempt: Attempt) -> list[str]:
+    """Why the attempt's pieces stopped it. The notes are cleared away."""
+    place = folder / _NOTES / attempt.name
+    lines = [
+        storage.read_json(place / name, kind=_NOTE_KIND, schema_version=SCHEMA_VERSION)["line"]
+        for name in sorted(storage.listing(place))
+    ]
+    storage.discard(place)
+    return lines
+
+
+def write_shards(folder: str, plan: Plan, settings: Settings, attempt: Attempt) -> None:
     """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
 
-    An error that the user can mend (a corrupt event, a full disk) becomes the receipt's "error": it reaches the user
-    whole from any runner, and the other plans' work is kept.
+    Corrupt events are left out and told of in the receipt, and so is a file that cannot be read. What must stop the
+    run becomes a note beside the dataset: it reaches the user whole from any runner, the other plans see it and do no
+    more, and what is finished is kept.
     """
-    receipt: dict[str, Any] = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
+    output = storage.location(folder)
+    place = output / _NOTES / attempt.name
+    if storage.listing(place):
+        return
     try:
-        receipt |= _make(folder, plan, settings)
+        receipt = _make(output, plan, settings)
+        storage.write_json(_receipt_path(output, plan), receipt)
+        if receipt["bad_file"]:
+            attempt.tolerance.require_none("file", receipt["bad_file"])
+        if receipt["bad_events"]:
+            attempt.tolerance.require_none("event", receipt["first_bad_event"])
     except Exception as error:
         line = describe(error)
         if line is None:
             raise
-        receipt["error"] = line
-    storage.write_json(receipt_path(folder, plan.key), receipt)
+        note = {"kind": _NOTE_KIND, "schema_version": SCHEMA_VERSION, "line": line}
+        try:
+            storage.write_json(place / f"{plan.key}.json", note)
+        except (InputError, OSError):  # the disk is full, the store is gone: then the runner has to carry the word
+            raise InputError(line) from None
 
 
-def _make(folder: Path, plan: Plan, settings: Settings) -> dict[str, Any]:
-    file = open_showers(Path(plan.path), settings.geometry)
-    split_of = settings.split_rule.assign(file.path.name, plan.sha256, range(plan.start, plan.stop))
-    encoded: dict[str, list[bytes]] = {split: [] for split in SPLITS}
-    energies, thetas = [], []
-    for events, showers in _kept(file, plan, settings):
-        energies.append(showers.energy_gev)
-        thetas.append(showers.theta_rad)
-        for event, record in zip(events, records.encode(showers, events, file.geometry), strict=True):
-            encoded[SPLITS[split_of[event - plan.start]]].append(record)
-    if storage.stamp(file.path) != plan.stamp:
-        raise InputError(f"{file.path}: changed while it was read; run again when nothing writes to it")
-    energy, theta = np.concatenate(energies), np.concatenate(thetas)
-    read, written = plan.stop - plan.start, len(energy)
-    return {
-        "events": {"read": read, "written": written, "dropped": {"below_cut": read - written}},
-        "energy_gev": [float(energy.min()), float(energy.max())] if written else None,
-        "theta_rad": [float(theta.min()), float(theta.max())] if written else None,
-        "shards": [asdict(_write(folder, plan, split, lines)) for split, lines in encoded.items() if lines],
+def _receipt_path(folder: Location, plan: Plan) -> Location:
+    return folder / SHARDS / f"{plan.key}.json"
+
+
+def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Write the plan's shards, none for a file that cannot be read; the receipt."""
+    receipt: dict[str, Any] = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
+    path = storage.location(plan.path)
+    try:
+        file = open_showers(path, settings.geometry, SKIP)
+        pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
+    except BadFileError as error:
+        return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
+    if storage.stamp(path) != plan.stamp:
+        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+    encoded = [record for piece in pieces for record in piece.encoded]
+    events, energy, theta = (
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("events", "energy_gev", "theta_rad")
+    )
+    split_of = settings.split_rule.assign(path.name, plan.sha256, range(plan.start, plan.stop))[events - plan.start]
+    chosen = {split: np.flatnonzero(split_of == number) for number, split in enumerate(SPLITS)}
+    bad_events = [bad for piece in pieces for bad in piece.bad_events]
+    dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(events) - len(bad_events)
+    return receipt | {
+        "events": {"read": plan.stop - plan.start, "written": len(events), "dropped": dropped},
+        "energy_gev": [float(energy.min()), float(energy.max())] if len(events) else None,
+        "theta_rad": [float(theta.min()), float(theta.max())] if len(events) else None,
+        "bad_file": "",
+        "bad_events": bad_events,
+        "first_bad_event": next((piece.first_bad_event for piece in pieces if piece.bad_events), ""),
+        "shards": [
+            asdict(_write(folder, plan, split, [encoded[place] for place in places]))
+            for split, places in chosen.items()
+            if len(places)
+        ],
     }
 
 
-def _kept(file: ShowerFile, plan: Plan, settings: Settings) -> Iterator[tuple[npt.NDArray[np.int64], Showers]]:
-    """The plan's range piece by piece: the indices of the showers that pass the cut, and these after the threshold."""
-    for first in range(plan.start, plan.stop, _READ_EVENTS):
-        stored = file.read(first, min(first + _READ_EVENTS, plan.stop))
-        kept = above_cut(stored.cells, settings.cut_gev, file.geometry)
-        showers = stored[kept]
-        if settings.threshold_gev > 0:
-            showers.cells[showers.cells < settings.threshold_gev / file.geometry.file_unit_gev] = 0
-            if file.mtheta_rad is None:  # the angle of what the model will see
-                showers = replace(showers, mtheta_rad=measured_angle(showers.cells))
-        yield first + np.flatnonzero(kept), showers
+@dataclass(frozen=True)
+class _Piece:
+    """The showers of one reading: those that are kept, (K,), and the indices and flaws of the corrupt ones."""
+
+    events: npt.NDArray[np.int64]
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    encoded: list[bytes]
+    bad_events: list[tuple[int, str]]
+    first_bad_event: str
 
 
-def _write(folder: Path, plan: Plan, split: str, encoded: list[bytes]) -> Shard:
+def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
+    unit = file.geometry.file_unit_gev
+    hits = Hits.of(cells)
+    events = first + np.arange(len(cells))
+    in_cells = flaws_of_hits(hits)
+    flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
+    bad = np.flatnonzero(flaws)
+    told = ""
+    if len(bad):
+        of_cells = in_cells[bad[0]] != 0
+        told = (
+            file.flaw_of_cells(int(events[bad[0]]), cells[bad[0]]) if of_cells else file.flaw_of_labels(events[bad[0]])
+        )
+    kept = (flaws == 0) & (hits.sums() > settings.cut_gev / unit)
+    hits, events = hits[kept], events[kept]
+    if settings.threshold_gev > 0:
+        hits = hits.at_least(settings.threshold_gev / unit)
+    energy, theta = file.energy_gev[events], file.theta_rad[events]
+    # where the file has no measured angle, that of the cells that the model will see
+    mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
+    encoded = list(records.encode(hits, energy, theta, mtheta, events))
+    return _Piece(events, energy, theta, encoded, [(first + int(row), FLAWS[flaws[row]]) for row in bad], told)
+
+
+def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:
     """Write the records of one split in an order that depends on the plan alone."""
     order = np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(encoded))
+    content = b"".join(records.framed(encoded[position]) for position in order)
     name = f"{SHARDS}/{plan.key}-{split}.tfrecord"
-    digest = hashlib.sha256()
-    size = 0
-    with storage.replacing(folder / name) as temporary, temporary.open("wb") as stream:
-        for position in order:
-            frame = records.framed(encoded[position])
-            digest.update(frame)
-            size += len(frame)
-            stream.write(frame)
-    return Shard(name, split, len(encoded), size, digest.hexdigest())
+    with storage.replacing(folder / name) as temporary:
+        temporary.write_bytes(content)
+    return Shard(name, split, len(encoded), len(content), hashlib.sha256(content).hexdigest())

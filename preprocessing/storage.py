@@ -1,52 +1,168 @@
-"""Where bytes live. The only module that lists, hashes and replaces files."""
+"""Where bytes live: local paths, and gs:// through `preprocessing.gcs`. What lists, hashes and replaces files."""
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import hashlib
+import io
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from preprocessing.errors import InputError
 
+if TYPE_CHECKING:
+    from preprocessing.gcs import GcsPath
 
-def expand(patterns: Sequence[str]) -> list[Path]:
+Location: TypeAlias = "Path | GcsPath"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_AT_ONCE = 16  # small reads of files that wait for a network rather than for a processor
+_PARTIAL = ".partial"
+_TICK_SECONDS = 2.0  # the coarsest clock of a file system in use
+_ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
+
+
+def location(text: str) -> Location:
+    """The path or gs:// address that `text` names."""
+    if text.startswith("gs://"):
+        from preprocessing.gcs import GcsPath  # noqa: PLC0415  a second that local files need not wait
+
+        return GcsPath.parse(text)
+    return Path(text).expanduser()
+
+
+def expand(patterns: Sequence[str]) -> list[Location]:
     """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
-    found: set[Path] = set()
+    found: dict[str, Location] = {}
     for pattern in patterns:
-        literal = Path(pattern).expanduser()  # first, for names that hold brackets
-        # Path.glob takes no absolute pattern
-        globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
-        matches = [Path(match) for match in globbed]
-        files = {path for path in matches if path.is_file()}
-        if not files:
-            if matches:
-                raise InputError(f"{pattern}: a folder, not a file; name its files, for example {pattern}/*.h5")
-            hint = "the pattern matches no file" if glob.has_magic(pattern) else "no such file"
-            raise InputError(f"{pattern}: {hint}; check the path (seen from {Path.cwd()})")
-        found |= files
+        files = _expand_gcs(pattern) if pattern.startswith("gs://") else _expand_local(pattern)
+        found |= {str(file): file for file in files}
     if not found:
         raise InputError("no input files; give at least one path or pattern")
-    return sorted(found)
+    return [found[text] for text in sorted(found)]
 
 
-def sha256_of_file(path: Path) -> str:
-    with path.open("rb") as stream:
+def _expand_local(pattern: str) -> list[Path]:
+    literal = Path(pattern).expanduser()  # first, for names that hold brackets
+    # Path.glob takes no absolute pattern
+    globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
+    matches = [Path(match) for match in globbed]
+    files = [path for path in matches if path.is_file()]
+    if not files:
+        if matches:
+            raise InputError(f"{pattern}: a folder, not a file; name its files, for example {pattern}/*.h5")
+        hint = "the pattern matches no file" if glob.has_magic(pattern) else "no such file"
+        raise InputError(f"{pattern}: {hint}; check the path (seen from {Path.cwd()})")
+    return files
+
+
+def _expand_gcs(pattern: str) -> list[GcsPath]:
+    from preprocessing import gcs  # noqa: PLC0415
+
+    path = gcs.GcsPath.parse(pattern)
+    if path.key and path.is_file():
+        return [path]
+    steps = PurePosixPath(path.key).parts
+    plain = next((number for number, step in enumerate(steps) if glob.has_magic(step)), None)
+    if plain is None:
+        inside = gcs.objects(path)
+        hint = f"a folder, not a file; name its files, for example {pattern}/*.h5" if inside else "no such object"
+        raise InputError(f"{pattern}: {hint}")
+    folder = gcs.GcsPath(path.bucket, "/".join(steps[:plain]))
+    files = [folder / name for name in gcs.objects(folder) if _matches(name.split("/"), steps[plain:])]
+    if not files:
+        raise InputError(f"{pattern}: the pattern matches no object; check the address")
+    return files
+
+
+def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the steps of `name` are those of a glob: as in a shell, no wildcard but `**` passes a slash."""
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_matches(name[passed:], pattern[1:]) for passed in range(len(name) + 1))
+    return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
+
+
+def listing(folder: Location) -> dict[str, int]:
+    """Size in bytes of each file under `folder`, by its name from there; what is not there holds nothing."""
+    if isinstance(folder, Path):
+        sizes = {}
+        for path in folder.rglob("*"):
+            with suppress(FileNotFoundError):  # what another run is writing may be gone by now
+                if path.is_file():
+                    sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+        return sizes
+    from preprocessing import gcs  # noqa: PLC0415
+
+    return {name: size for name, (size, _) in gcs.objects(folder).items()}
+
+
+def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """`work` of each of `items`, in order, done in threads: for what waits for files rather than computes."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(work, items))
+
+
+def opened(path: Location) -> io.BufferedReader:
+    """A reader of `path` with random access."""
+    return path.open("rb") if isinstance(path, Path) else path.open()
+
+
+def sha256_of_file(path: Location) -> str:
+    with opened(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Size in bytes and time of the last change in ns: what tells a file that changes while it is read."""
+def stamp(path: Location) -> tuple[int, int]:
+    """Size in bytes, and time of the last change in ns or generation: what tells a file that has changed."""
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
 
 
-def require_file(path: Path, sha256: str) -> None:
+def settled(path: Location) -> bool:
+    """Whether a change from now on is sure to change the stamp of `path`: clocks of file systems tick slowly."""
+    return not isinstance(path, Path) or time.time() - path.stat().st_mtime > _TICK_SECONDS
+
+
+def fetched(folder: Location, names: Iterable[str], to: Path) -> None:
+    """Copy the files `names` of a gs:// `folder` into the local folder `to`."""
+    from preprocessing import gcs  # noqa: PLC0415
+
+    for name in names:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+    gcs.download({folder / name: to / name for name in names})  # type: ignore[misc]
+
+
+def discard(folder: Location) -> None:
+    """Remove `folder` and all that is in it."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        for name in listing(folder):
+            (folder / name).unlink(missing_ok=True)
+
+
+def sweep(folder: Location) -> None:
+    """Remove what writers that were killed left in `folder`."""
+    if isinstance(folder, Path):
+        for path in folder.glob(f".*{_PARTIAL}"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
+                    path.unlink()
+
+
+def require_file(path: Location, sha256: str) -> None:
     """Raise InputError unless `path` is the file that hashes to `sha256`."""
     if not path.is_file() or sha256_of_file(path) != sha256:
         raise InputError(f"{path}: missing, or not the file just made; does another run write there?")
@@ -57,22 +173,34 @@ def fingerprint(document: Any) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Location) -> None:
     """Make `folder` and write to it, so that a read-only output is found before any work is done."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    else:
+        probe = folder / ".writable"
+        write_json(probe, None)
+        probe.unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place, whole and at once, when the block ends well.
+def replacing(path: Location) -> Iterator[Path]:
+    """A temporary file that takes the place of `path`, whole and at once, when the block ends well.
 
     A block that fails leaves `path` as it was and removes the temporary file. The data reach the disk before the
     name does, so that a crash cannot leave a name without its content.
     """
+    if not isinstance(path, Path):
+        with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+            local = Path(scratch) / path.name
+            local.touch()
+            yield local
+            path.upload(local)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -93,13 +221,13 @@ def _umask() -> int:
     return mask
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Location, document: Any) -> None:
     """Write `document` to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, *, kind: str, schema_version: int) -> dict[str, Any]:
+def read_json(path: Location, *, kind: str, schema_version: int) -> dict[str, Any]:
     """Read a document of ours, checked for its kind and version."""
     try:
         document = json.loads(path.read_text())

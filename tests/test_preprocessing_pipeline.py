@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +18,11 @@ from showers import make_file, make_showers, write_file
 
 from preprocessing import __main__ as command
 from preprocessing.angle import measured_angle
-from preprocessing.dataset import Settings, read_manifest
+from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
 from preprocessing.errors import InputError, run_command
-from preprocessing.layouts import REQUEST
-from preprocessing.pipeline import discover, preprocess
+from preprocessing.inputs import MEMORY, discover
+from preprocessing.layouts import REQUEST, open_showers
+from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from preprocessing.splits import SPLITS
 
@@ -29,7 +32,9 @@ def _run(*arguments: object) -> None:
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """The dataset's files; what is remembered of the inputs beside them is none of it."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
@@ -41,7 +46,8 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
     expected = int((cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut / 0.02).sum())
     _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds", "--cut-gev", cut)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
-    assert document["events"] == {"read": 60, "written": expected, "dropped": {"below_cut": 60 - expected}}
+    none = dict.fromkeys(DROPPED, 0)
+    assert document["events"] == {"read": 60, "written": expected, "dropped": none | {"below_cut": 60 - expected}}
     assert sum(document["splits"].values()) == expected
     assert expected in range(49, 52)
 
@@ -74,17 +80,114 @@ def test_generated_showers_are_no_input(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=30)
+    path = _settled(make_file(tmp_path / "a.h5", events=30))
     _run("--input", path, "--output", tmp_path / "ds")
     before = _content(tmp_path / "ds")
     program = (
         "import sys; from preprocessing.__main__ import main;"
         f"main(['--input', {str(path)!r}, '--output', {str(tmp_path / 'ds')!r}]);"
-        "assert not {'apache_beam', 'tensorflow'} & set(sys.modules)"
+        "assert not {'apache_beam', 'tensorflow', 'h5py'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "dataset stands" in done.stdout
     assert _content(tmp_path / "ds") == before
+
+
+def _settled(path: Path) -> Path:
+    """The file, last changed long enough ago to be remembered by its time."""
+    hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
+    os.utime(path, ns=(hour_ago, hour_ago))
+    return path
+
+
+def test_a_file_is_known_by_size_and_time_and_verified_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _settled(make_file(tmp_path / "a.h5", events=30))
+    common = ("--input", path, "--output", tmp_path / "ds")
+    _run(*common)
+    stamp = path.stat()
+    with h5py.File(path, "r+") as file:
+        file["energy"][3] += 1  # in place: the same size
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert path.stat().st_size == stamp.st_size
+    capsys.readouterr()
+    _run(*common)
+    assert "dataset stands" in capsys.readouterr().out
+    _run(*common, "--verify")
+    assert "1 of 1 pieces to do" in capsys.readouterr().out
+    path.touch()
+    _run(*common)  # looked at again, and found the same
+    assert "dataset stands" in capsys.readouterr().out
+
+
+def test_a_file_that_may_still_change_unseen_is_not_remembered(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
+    _run("--input", path, "--output", tmp_path / "ds")
+    assert not (tmp_path / "ds" / MEMORY).exists()
+    _settled(path)
+    _run("--input", path, "--output", tmp_path / "ds")
+    assert str(path) in (tmp_path / "ds" / MEMORY).read_text()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"kind": "calopipe.inputs", "schema_version": 1}', "\xff"])
+def test_a_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
+    path = _settled(make_file(tmp_path / "a.h5", events=5))
+    _run("--input", path, "--output", tmp_path / "ds")
+    (tmp_path / "ds" / MEMORY).write_bytes(content.encode("latin-1"))
+    _run("--input", path, "--output", tmp_path / "ds")
+    assert read_manifest(tmp_path / "ds").events["written"] == 5
+
+
+def test_a_shard_altered_in_place_is_found_and_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=30)
+    common = ("--input", path, "--output", tmp_path / "ds")
+    _run(*common)
+    whole = _content(tmp_path / "ds")
+    manifest = read_manifest(tmp_path / "ds")
+    shard = tmp_path / "ds" / manifest.shards[0].name
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(InputError, match=f"{shard}: altered"):
+        require_unaltered(tmp_path / "ds", manifest)
+    capsys.readouterr()
+    _run(*common, "--verify")
+    assert "1 of 1 pieces to do" in capsys.readouterr().out
+    assert _content(tmp_path / "ds") == whole
+
+
+def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    left, busy = (tmp_path / "ds/shards" / f".{name}.tfrecord.x.partial" for name in ("left", "busy"))
+    left.parent.mkdir(parents=True)
+    left.touch()
+    busy.touch()
+    day_ago = time.time() - 86_400
+    os.utime(left, (day_ago, day_ago))
+    _run("--input", path, "--output", tmp_path / "ds")
+    assert not left.exists()
+    assert busy.exists()
+
+
+def test_large_chunks_are_read_in_pieces(tmp_path: Path) -> None:
+    """Chunks of more showers than are made dense at a time, and chunks that divide showers."""
+    showers = make_showers(events=270)
+    plain = write_file(tmp_path / "plain.h5", showers)
+    for number, chunks in enumerate([(120, 17, 17, 5), (130, 4, 4, 2), (270, 17, 17, 5), (30, 17, 17, 5), None]):
+        path = tmp_path / f"{number}.h5"
+        write_file(path, showers, ECAL=None)
+        with h5py.File(path, "r+") as file:
+            file.create_dataset("ECAL", data=showers.cells, chunks=chunks, compression="gzip" if chunks else None)
+        file = open_showers(path)
+        pieces = list(file.pieces(0, 270))
+        assert max(len(cells) for _, cells in pieces) <= 100
+        assert [first for first, _ in pieces] == np.cumsum([0, *(len(cells) for _, cells in pieces)]).tolist()[:-1]
+        np.testing.assert_array_equal(np.concatenate([cells for _, cells in pieces]), open_showers(plain).read().cells)
+        _run("--input", path, "--output", tmp_path / f"ds{number}", "--shard-events", 50)
+        assert read_manifest(tmp_path / f"ds{number}").events["written"] == 270
 
 
 def test_a_new_file_costs_one_files_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,15 +207,6 @@ def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptu
     _run("--input", tmp_path / "*.h5", path, "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["read"] == 30
     assert "used once" in caplog.text
-
-
-def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=60)
-    common = [sys.executable, "-m", "preprocessing", "--input", path, "--shard-events", "20"]
-    subprocess.run([*common, "--output", tmp_path / "one"], check=True, capture_output=True)
-    subprocess.run([*common, "--output", tmp_path / "two", "--workers", "2"], check=True, capture_output=True)
-    assert _content(tmp_path / "one") == _content(tmp_path / "two")
-    assert len(read_manifest(tmp_path / "one").inputs) == 1
 
 
 def test_whole_files_to_a_split(tmp_path: Path) -> None:
@@ -149,6 +243,8 @@ def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, bad = make_file(tmp_path / "good.h5", events=20), make_file(tmp_path / "bad.h5", events=20, seed=1)
+    _run("--input", good, "--output", tmp_path / "ds")
+    (tmp_path / "ds/manifest.json").unlink()
     with h5py.File(bad, "r+") as file:
         file["ECAL"][7, 0, 0, 0] = -1
     told = _exit(capsys, "--input", good, bad, "--output", tmp_path / "ds")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from showers import make_file
 
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
-from preprocessing.pipeline import discover, preprocess
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training import fit, folder
 from training.folder import read_card
@@ -90,8 +92,10 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(datas
     assert read_card(tmp_path / "m").config.seed == 2
 
 
-def test_the_same_seed_gives_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
-    _fit(dataset, tmp_path / "again")
+def test_the_same_seed_gives_the_same_weights_from_disk_and_from_memory(
+    dataset: Path, model: Path, tmp_path: Path
+) -> None:
+    _fit(dataset, tmp_path / "again", "--cache")
     assert read_card(tmp_path / "again").weights == read_card(model).weights
 
 
@@ -185,6 +189,27 @@ def test_an_altered_shard_is_refused_by_name(dataset: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
         _fit(tmp_path / "ds", tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+def test_a_shard_altered_while_it_trains_is_refused_by_name(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(dataset, tmp_path / "ds")
+    shards = read_manifest(dataset).shards
+    shard = tmp_path / "ds" / next(shard.name for shard in shards if shard.split == "train")
+    engine = fit.Engine
+
+    def altering(*arguments: Any, **more: Any) -> fit.Engine:
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+        return engine(*arguments, **more)
+
+    monkeypatch.setattr(fit, "Engine", altering)
+    for more in ((), ("--cache", "--overwrite")):
+        shutil.copy(dataset / shard.relative_to(tmp_path / "ds"), shard)
+        with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
+            _fit(tmp_path / "ds", tmp_path / "m", *more)
 
 
 def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:

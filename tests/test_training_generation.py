@@ -14,8 +14,9 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from preprocessing.dataset import Settings
 from preprocessing.errors import InputError
+from preprocessing.inputs import discover
 from preprocessing.layouts import open_showers
-from preprocessing.pipeline import discover, preprocess
+from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
 from training import __main__ as command
 from training.configs import named_config

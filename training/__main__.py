@@ -9,7 +9,7 @@ from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import InputError, run_command
-from preprocessing.options import add_cut, add_geometry, add_split, add_split_file
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from training.configs import CONFIGS, STRATEGIES, named_config
 
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("--learning-rate", type=float, metavar="X", help="of RMSprop")
     fit.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
     fit.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")
+    fit.add_argument("--cache", action="store_true", help="hold the train split's records in memory, read once")
     fit.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
 
     generate = tasks.add_parser(
@@ -57,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     add_split_file(generate)
     add_geometry(generate)
+    add_bad_event(generate)
     add_cut(generate)
     return command
 
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         from training.fit import fit  # noqa: PLC0415
 
-        card = fit(options.dataset, options.output, config, overwrite=options.overwrite)
+        card = fit(options.dataset, options.output, config, overwrite=options.overwrite, cache=options.cache)
         losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
         print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
         print(f"model: {options.output}")
@@ -91,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         showers = generate(
             options.model, like, options.output, split=options.split, rule=SplitRule.parse(options.split_file),
             per_event=options.per_event, seed=options.seed, cut_gev=options.cut_gev, geometry=options.geometry,
+            bad_event=options.on_bad_event,
         )  # fmt: skip
         print(f"{showers} showers: {options.output}")
 

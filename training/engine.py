@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing.dataset import Manifest
-from preprocessing.reading import ordered_batches, training_batches
+from preprocessing.reading import TrainingSplit, ordered_batches
 from training import models
 from training.configs import FitConfig
 from training.randomness import Draws
@@ -32,13 +32,17 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
 
 
 class Engine:
-    """A model under a strategy, one optimizer a network, and the step that trains them."""
+    """A model under a strategy, one optimizer a network, and the step that trains them.
 
-    def __init__(self, config: FitConfig, folder: Path, manifest: Manifest) -> None:
+    `cache` holds the records of the train split in memory (`preprocessing.reading.TrainingSplit`).
+    """
+
+    def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, *, cache: bool = False) -> None:
         self.config = config
         self.strategy = make_strategy(config.strategy)
         self.global_batch = config.batch * self.strategy.num_replicas_in_sync
         self._folder, self._manifest = folder, manifest
+        self._train = TrainingSplit(folder, manifest, cache=cache)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         with self.strategy.scope():
@@ -56,12 +60,13 @@ class Engine:
         parts |= {f"optimizer_{name}": optimizer for name, optimizer in self.optimizers.items()}
         return tf.train.Checkpoint(step=self.step, epoch=epoch, **parts)
 
-    def batches(self, epoch: int, start: int) -> Any:
-        """This epoch's batches from number `start` on, spread over the replicas."""
+    def batches(self) -> Any:
+        """The batches from the present step on, without end, spread over the replicas."""
+        step = int(self.step)
 
         def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            return training_batches(
-                self._folder, self._manifest, batch=self.config.batch, seed=self.config.seed, epoch=epoch, start=start,
+            return self._train.batches(
+                batch=self.config.batch, seed=self.config.seed, step=step,
                 replicas=context.num_replicas_in_sync, worker=context.input_pipeline_id,
                 workers=context.num_input_pipelines,
             )  # fmt: skip

@@ -29,25 +29,27 @@ _CHECKPOINT_SECONDS = 600.0  # what a run that dies loses at most, beside the st
 _CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
 
 
-def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False) -> Card:
+def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False, cache: bool = False) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
-    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. Raises
-    InputError, also where TensorFlow finds disk or memory used up.
+    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. `cache`
+    holds the train split's records in memory; the model is the same. Raises InputError, also where TensorFlow finds
+    disk or memory used up, and where a shard is altered or removed meanwhile.
     """
     try:
-        return _fit(dataset, output, config, overwrite=overwrite)
-    except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError) as error:
+        return _fit(dataset, output, config, overwrite=overwrite, cache=cache)
+    except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         reason = str(error.message).splitlines()[0]
         if "No space left on device" in reason:
             raise OSError(errno.ENOSPC, reason, str(output)) from None
+        require_unaltered(dataset, read_manifest(dataset))  # names the shard, which TensorFlow does not
         raise InputError(
             f"{output}: TensorFlow gave up: {reason}; give a smaller --batch, or delete the file it names"
         ) from None
 
 
-def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> Card:
+def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool, cache: bool) -> Card:
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
     require_unaltered(dataset, manifest)
@@ -59,7 +61,7 @@ def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> 
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
 
-    engine = Engine(config, dataset, manifest)
+    engine = Engine(config, dataset, manifest, cache=cache)
     per_epoch = steps_per_epoch(manifest, "train", engine.global_batch)
     last_step = min(config.epochs * per_epoch, config.steps or config.epochs * per_epoch)
     running = Epoch()
@@ -79,21 +81,21 @@ def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool) -> 
     history = History(output, step)
     if not history.entries:
         history.add({"epoch": 0, "step": 0, _CHOSEN_BY: engine.evaluate(_CHOSEN_BY)})
+    batches = iter(engine.batches())
     saved_at = time.monotonic()
     with closing(ProgressBar(engine, last_step)) as progress:
         while step < last_step:
-            epoch, start = divmod(step, per_epoch)
+            epoch = step // per_epoch
+            end = min((epoch + 1) * per_epoch, last_step)
             began_at = time.monotonic()
-            for batch in engine.batches(epoch, start):
-                losses = engine.train_step(batch).numpy()
+            while step < end:
+                losses = engine.train_step(next(batches)).numpy()
                 step = int(engine.step)
                 running.add(losses, time.monotonic() - began_at)
                 began_at = time.monotonic()
                 progress.update(losses)
                 if not np.isfinite(losses).all():
                     raise InputError(f"{output}: a loss is not a finite number at step {step}; lower --learning-rate")
-                if step == last_step:
-                    break
                 if began_at - saved_at > _CHECKPOINT_SECONDS:
                     checkpoints.save(step)
                     saved_at = time.monotonic()

@@ -14,10 +14,12 @@ from preprocessing import storage
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import CUT_GEV
 from preprocessing.errors import InputError, require_seed
+from preprocessing.flaws import STOP
 from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
 from preprocessing.progress import progress_bar
 from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
+from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
 from training.randomness import Draws
@@ -65,7 +67,7 @@ class Generator:
 
 def generate(
     model: Path,
-    like: Sequence[Path],
+    like: Sequence[Location],
     output: Path,
     *,
     split: str,
@@ -74,10 +76,12 @@ def generate(
     seed: int = 1,
     cut_gev: float = CUT_GEV,
     geometry: str = "",
+    bad_event: str = STOP,
 ) -> int:
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
-    Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out. Each other's labels are used
+    Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
+    `bad_event` is "skip". Each other's labels are used
     `per_event` times, one after the other. The cells are in the unit of `like`. A file that stands for the same model,
     labels and seed is left as it is, and one of other generated showers replaced. Raises InputError.
     """
@@ -85,19 +89,19 @@ def generate(
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    files = open_all(like, geometry)
+    files = open_all(like, geometry, bad_event)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
         [
             metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], split, rule.by_file,
-            per_event, seed, cut_gev, geometry,
+            per_event, seed, cut_gev, geometry, bad_event,
         ]
     )  # fmt: skip
     if (standing := _standing(output, request)) is not None:
         print(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    masks = [file.mask(split, rule, cut_gev) for file in files]
+    masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
     energy, theta = (
         np.repeat(np.concatenate([label[mask] for label, mask in zip(labels, masks, strict=True)]), per_event)
         for labels in ([file.energy_gev for file in files], [file.theta_rad for file in files])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import run_command
-from preprocessing.options import add_cut, add_geometry, add_split, add_split_file
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from validation.criteria import built_in_grades
 from validation.verdict import REPORT_FILE, VERDICT_FILE, number, span
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add_split(command, "of the reference")
     add_split_file(command)
     add_geometry(command)
+    add_bad_event(command)
     add_cut(command)
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE",
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         grade=options.grade,
         cut_gev=options.cut_gev,
         geometry=options.geometry,
+        bad_event=options.on_bad_event,
         seed=options.seed,
     )
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):

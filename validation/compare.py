@@ -13,7 +13,9 @@ import numpy as np
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV
 from preprocessing.errors import require_seed
+from preprocessing.flaws import STOP
 from preprocessing.splits import SplitRule
+from preprocessing.storage import Location
 from validation import faults, plots, report
 from validation.criteria import Criterion, judge_all, load_grade
 from validation.measurements import measure
@@ -29,8 +31,8 @@ OVERVIEW_FILE = "overview.png"
 
 
 def validate(
-    reference: Sequence[Path],
-    candidate: Sequence[Path],
+    reference: Sequence[Location],
+    candidate: Sequence[Location],
     output: Path,
     *,
     split: str = "all",
@@ -38,11 +40,13 @@ def validate(
     grade: str = "precision",
     cut_gev: float = CUT_GEV,
     geometry: str = "",
+    bad_event: str = STOP,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
 
-    Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out.
+    Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and
+    corrupt ones where `bad_event` is "skip".
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
@@ -51,8 +55,10 @@ def validate(
     limits = load_grade(grade)
     require_seed(seed)
     split_rule = rule or SplitRule()
-    ours = ShowerSet.open(reference, split, split_rule, geometry, cut_gev)
-    theirs = ShowerSet.open(candidate, "all", split_rule, geometry, 0.0)
+    ours = ShowerSet.open(
+        reference, split=split, rule=split_rule, geometry=geometry, cut_gev=cut_gev, bad_event=bad_event
+    )
+    theirs = ShowerSet.open(candidate, rule=split_rule, geometry=geometry)
     per_event = showers_per_event(ours, theirs)
     inputs: dict[str, Any] = {
         "reference": ours.describe(),
@@ -60,6 +66,7 @@ def validate(
         "split": split,
         "split_files": [list(pair) for pair in split_rule.by_file],
         "cut_gev": cut_gev,
+        "bad_event": bad_event,
         "geometry": ours.geometry.to_json(),
         "seed": seed,
         "code_version": code_version(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,13 @@ import numpy.typing as npt
 from scipy import stats
 
 from preprocessing.errors import InputError
-from preprocessing.layouts import ShowerFile, open_all, unphysical
+from preprocessing.flaws import STOP, flaws_of_hits
+from preprocessing.hits import Hits
+from preprocessing.layouts import ShowerFile, open_all
 from preprocessing.progress import progress_bar
 from preprocessing.showers import FloatArray, Geometry
-from preprocessing.splits import SplitRule
+from preprocessing.splits import ALL, SplitRule
+from preprocessing.storage import Location
 from validation.faults import digests
 from validation.observables import Observables, observe
 
@@ -43,10 +45,22 @@ class ShowerSet:
     theta_rad: FloatArray
 
     @classmethod
-    def open(cls, paths: Sequence[Path], split: str, rule: SplitRule, geometry: str, cut_gev: float) -> ShowerSet:
-        """Check the files' headers and labels, and that `split` has any events above the cut."""
-        files = open_all(paths, geometry)
-        masks = [file.mask(split, rule, cut_gev) for file in files]
+    def open(
+        cls,
+        paths: Sequence[Location],
+        *,
+        split: str = ALL,
+        rule: SplitRule,
+        geometry: str,
+        cut_gev: float = 0.0,
+        bad_event: str = STOP,
+    ) -> ShowerSet:
+        """Check the files' headers and labels, and that `split` has any events above the cut.
+
+        Corrupt events are left out where `bad_event` is "skip".
+        """
+        files = open_all(paths, geometry, bad_event)
+        masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
         if not any(mask.any() for mask in masks):
             raise InputError(
                 f"--split {split}: none of the {sum(file.events for file in files)} showers of {len(files)} reference "
@@ -101,7 +115,7 @@ def measure_set(showers: ShowerSet, *, tolerate_bad_cells: bool) -> Measured:
     with progress_bar("candidate" if tolerate_bad_cells else "Monte Carlo", len(showers), "showers") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
             for events, stored in file.batches(mask):
-                bad = unphysical(stored)
+                bad = flaws_of_hits(Hits.of(stored)) != 0
                 if bad.any():
                     first = int(events[np.argmax(bad)])
                     if not tolerate_bad_cells:

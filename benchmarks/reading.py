@@ -1,0 +1,188 @@
+"""How fast a dataset is read: against HDF5 prepared at every epoch, against dense records, and against a training step.
+
+    python benchmarks/reading.py --input 'data/geant4/*.h5' [--quick]
+
+All forms hold the same showers, which is checked, and are read in turn, so that what else the machine does meets all
+alike; figures are medians. Dense records take 260 kB a shower of disk, twice, while it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from preprocessing import storage
+from preprocessing.dataset import Manifest, Settings
+from preprocessing.errors import run_command
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
+from preprocessing.showers import FloatArray
+from preprocessing.splits import SplitRule
+from training.configs import named_config
+from training.engine import Engine
+from training.physics import CELL_POWER
+
+_BATCH = 64
+_THRESHOLD, _CUT = 1e-4, 10.0  # the reference's, in units of 0.02 GeV
+_UNIT_GEV = 0.02
+
+Form = Callable[[], Iterable[FloatArray | tf.Tensor]]
+
+
+def prepared(paths: list[Path], power: float) -> Iterator[FloatArray]:
+    """What the reference's training does at every epoch: open, threshold, cut, power, batch."""
+    for path in paths:
+        with h5py.File(path, "r") as file:
+            cells = file["ECAL"][:].astype(np.float32)
+        cells[cells < _THRESHOLD] = 0
+        cells = cells[cells.sum(axis=(1, 2, 3)) > _CUT]
+        if power != 1:
+            cells = cells**power
+        for start in range(0, len(cells), _BATCH):
+            yield cells[start : start + _BATCH]
+
+
+def write_dense(folder: Path, showers: tf.data.Dataset) -> None:
+    """The dense records of each shower, one file a form: its cells as a list of floats, and as bytes."""
+    with (
+        tf.io.TFRecordWriter(str(folder / "floats")) as floats,
+        tf.io.TFRecordWriter(str(folder / "raw")) as raw,
+    ):
+        for batch in showers:
+            for cells, energy in zip(batch["cells"].numpy(), batch["energy_gev"].numpy(), strict=True):
+                label = tf.train.Feature(float_list=tf.train.FloatList(value=[energy]))
+                values = tf.train.BytesList(value=[cells.tobytes()])
+                packed = tf.train.Feature(bytes_list=values)
+                # One value of bytes and a packed list of floats are the same on the wire; one by one they take minutes.
+                floats_of = tf.train.FloatList.FromString(values.SerializeToString())
+                listed = tf.train.Feature(float_list=floats_of)
+                for writer, feature in ((floats, listed), (raw, packed)):
+                    features = tf.train.Features(feature={"cells": feature, "energy": label})
+                    writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def dense(path: Path, shape: tuple[int, int, int]) -> tf.data.Dataset:
+    """The showers of `write_dense`, unshuffled, which is to their advantage."""
+    as_bytes = path.name == "raw"
+    cells = tf.io.FixedLenFeature([], tf.string) if as_bytes else tf.io.FixedLenFeature(shape, tf.float32)
+    features = {"cells": cells, "energy": tf.io.FixedLenFeature([], tf.float32)}
+
+    def decode(records: tf.Tensor) -> tf.Tensor:
+        found = tf.io.parse_example(records, features)["cells"]
+        return tf.reshape(tf.io.decode_raw(found, tf.float32), [-1, *shape]) if as_bytes else found
+
+    records = tf.data.TFRecordDataset(str(path), buffer_size=8 << 20)
+    return records.batch(_BATCH).map(decode, tf.data.AUTOTUNE).prefetch(2)
+
+
+def digests(batches: Iterable[FloatArray | tf.Tensor]) -> list[bytes]:
+    return sorted(hashlib.sha1(cells.tobytes()).digest() for batch in batches for cells in np.asarray(batch))  # noqa: S324
+
+
+def rate(form: Form) -> float:
+    """Showers a second of one pass, its start included."""
+    began = time.perf_counter()
+    showers = sum(int(batch.shape[0]) for batch in form())
+    return showers / (time.perf_counter() - began)
+
+
+def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float]:
+    """Share of the time that the trainer waits for batches, the epoch's start included, and its images a second."""
+    engine = Engine(named_config("quick"), folder, manifest)
+    engine.train_step(next(iter(engine.batches()))).numpy()  # traces the step
+    began = time.perf_counter()
+    batches = iter(engine.batches())
+    waited = time.perf_counter() - began
+    for _ in range(steps):
+        asked = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - asked
+        engine.train_step(batch).numpy()
+    seconds = time.perf_counter() - began
+    return waited / seconds, steps * engine.global_batch / seconds
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument(
+        "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
+    )
+    command.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="passes of each form (default %(default)s)"
+    )
+    command.add_argument("--quick", action="store_true", help="the first file alone, one repeat, a few steps")
+    options = command.parse_args()
+    names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
+    repeats, steps = (1, 10) if options.quick else (options.repeats, 60)
+
+    with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
+        folder = Path(place)
+        settings = Settings(
+            threshold_gev=_THRESHOLD * _UNIT_GEV, cut_gev=_CUT * _UNIT_GEV, split_rule=SplitRule.parse(["train=*"])
+        )
+        manifest = preprocess(discover(names), folder, settings)
+        paths = [Path(name) for name in names]
+        write_dense(folder, ordered_batches(folder, manifest, "train", batch=_BATCH))
+        split = TrainingSplit(folder, manifest)
+        cached = TrainingSplit(folder, manifest, cache=True)
+        seeds = itertools.count()
+
+        def ours(source: TrainingSplit) -> Iterator[tf.Tensor]:
+            steps = steps_per_epoch(manifest, "train", _BATCH)
+            return (batch["cells"] for batch in source.batches(batch=_BATCH, seed=next(seeds)).take(steps))
+
+        expected = digests(prepared(paths, 1.0))
+        ordered = (batch["cells"] for batch in ordered_batches(folder, manifest, "train", batch=_BATCH))
+        shape = manifest.geometry.shape
+        others = {"dataset": ordered, "floats": dense(folder / "floats", shape), "raw": dense(folder / "raw", shape)}
+        for name, batches in others.items():
+            if digests(batches) != expected:
+                raise SystemExit(f"{name}: holds other showers than the HDF5 files")
+
+        forms: dict[str, Form] = {
+            "dataset": lambda: ours(split),
+            "dataset, cached": lambda: ours(cached),
+            "dataset, then the power 0.85": lambda: (tf.pow(cells, CELL_POWER) for cells in ours(split)),
+            "HDF5 at every epoch": lambda: prepared(paths, CELL_POWER),
+            "HDF5, without the power": lambda: prepared(paths, 1.0),
+            "dense records, float list": lambda: dense(folder / "floats", shape),
+            "dense records, raw bytes": lambda: dense(folder / "raw", shape),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in forms}
+        rate(forms["dataset"])  # TensorFlow's own start
+        for _ in range(repeats):
+            for name, form in forms.items():
+                rates[name].append(rate(form))
+        medians = {name: statistics.median(found) for name, found in rates.items()}
+        targets = {"HDF5 at every epoch": 50, "dense records, float list": 3, "dense records, raw bytes": 3}
+        showers = len(expected)
+        print(f"\n{showers} showers, {repeats} passes of each form\n")
+        print(f"{'form':30} {'showers/s':>10} {'lowest':>8} {'highest':>8}  dataset is faster by (target)")
+        for name, median in medians.items():
+            target = f" ({targets[name]})" if name in targets else ""
+            low, high = min(rates[name]), max(rates[name])
+            print(f"{name:30} {median:10.0f} {low:8.0f} {high:8.0f}  {medians['dataset'] / median:.1f}{target}")
+        bytes_ours = sum(shard.bytes for shard in manifest.shards)
+        bytes_dense = (folder / "raw").stat().st_size
+        print(f"\nbytes a shower: dataset {bytes_ours / showers:.0f}, dense {bytes_dense / showers:.0f}: "
+              f"1/{bytes_dense / bytes_ours:.1f} (target 1/30)")  # fmt: skip
+        share, images = waiting(folder, manifest, min(steps, showers // named_config("quick").batch))
+        print(f"training, config quick: waits {share:.2%} of the time (target under 1 %), {images:.0f} images/s")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,171 @@
+"""The input files of a run: found, checked as far as header and labels go, and remembered, so that it is done once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from preprocessing import storage
+from preprocessing.errors import InputError
+from preprocessing.flaws import BadFileError, Tolerance
+from preprocessing.showers import Geometry
+from preprocessing.storage import Location
+
+logger = logging.getLogger(__name__)
+
+MEMORY = "inputs.json"
+_KIND = "calopipe.inputs"
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """What is known of an input file without opening it, as long as its stamp stays (`storage.stamp`)."""
+
+    path: Location
+    stamp: tuple[int, int]
+    sha256: str
+    events: int
+    chunk_events: int
+    geometry: Geometry
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stamp": self.stamp, "sha256": self.sha256, "events": self.events, "chunk_events": self.chunk_events,
+            "geometry": self.geometry.to_json(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, path: Location, document: dict[str, Any]) -> InputFile:
+        size, changed = document["stamp"]
+        return cls(
+            path, (size, changed), document["sha256"], document["events"], document["chunk_events"],
+            Geometry.from_json(document["geometry"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a run, each content once, and those that were left out."""
+
+    files: tuple[InputFile, ...]
+    bad: tuple[BadFile, ...] = ()
+
+    def fingerprint(self) -> str:
+        """Names the content of the files, whatever they are called and in whatever order they come."""
+        return storage.fingerprint(sorted(file.sha256 for file in self.files))
+
+    def require(self, fingerprint: str) -> None:
+        """Raise InputError unless the content is what was fingerprinted before."""
+        if self.fingerprint() != fingerprint:
+            raise InputError(f"{self.files[0].path} or a file beside it changed since it was discovered; run again")
+
+
+def discover(
+    patterns: Sequence[str],
+    geometry: str = "",
+    *,
+    tolerance: Tolerance | None = None,
+    memory: Location | None = None,
+    verify: bool = False,
+) -> Inputs:
+    """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
+
+    What is found out is remembered in the folder `memory`: a file whose stamp is still the same is not opened again,
+    unless `verify` asks for it. Showers that this program generated are refused: they are no Monte Carlo to learn from
+    or to be judged by. Raises InputError; a file that is not showers is left out if `tolerance` says so.
+    """
+    allowed = tolerance or Tolerance()
+    paths = storage.expand(patterns)
+    known = {} if memory is None or verify else _remembered(memory, geometry)
+    look = partial(_look, known=known, geometry=geometry, tolerance=allowed)
+    found = storage.at_once(look, paths)
+    bad = [each for each in found if isinstance(each, BadFile)]
+    if bad:
+        allowed.require("file", len(bad), len(paths), bad[0].reason)
+        for each in bad:
+            logger.warning("left out: %s", each.reason)
+    files = [each for each in found if isinstance(each, InputFile)]
+    if not files:
+        raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
+    if memory is not None:
+        _remember(memory, geometry, files, known)
+    return Inputs(tuple(distinct(files)), tuple(bad))
+
+
+class Content(Protocol):
+    """A file by what it holds, whether it was opened or remembered."""
+
+    @property
+    def path(self) -> Location: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def geometry(self) -> Geometry: ...
+
+
+File = TypeVar("File", bound=Content)
+
+
+def distinct(files: Sequence[File]) -> list[File]:
+    """Files of one geometry, each content once; another geometry is an error, a content again a warning."""
+    first_of: dict[str, File] = {}
+    for file in files:
+        twin = first_of.setdefault(file.sha256, file)
+        if twin is not file:
+            logger.warning("%s has the same content as %s: used once", file.path, twin.path)
+        if file.geometry != files[0].geometry:
+            raise InputError(
+                f"{file.path}: geometry {file.geometry.to_json()} differs from that of {files[0].path}, "
+                f"{files[0].geometry.to_json()}; use files of one detector, or give --geometry"
+            )
+    return list(first_of.values())
+
+
+def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance) -> InputFile | BadFile:
+    try:
+        remembered = known.get(str(path.absolute()))
+        if remembered is not None and storage.stamp(path) == remembered.stamp:
+            return replace(remembered, path=path)
+        from preprocessing.layouts import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+
+        file = open_showers(path, geometry, tolerance.bad_event)
+        if file.request is not None:
+            raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
+        found = InputFile(path, file.stamp, file.sha256, file.events, file.chunk_events, file.geometry)
+        if storage.stamp(path) != file.stamp:
+            raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+    except BadFileError as error:
+        return BadFile(path.name, str(error))
+    return found
+
+
+def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
+    """What was found out of files before, by their absolute paths; nothing where that cannot be read."""
+    try:
+        document = storage.read_json(memory / MEMORY, kind=_KIND, schema_version=_SCHEMA_VERSION)
+        if document["geometry"] != geometry:
+            return {}
+        return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
+    except (InputError, KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _remember(memory: Location, geometry: str, files: Sequence[InputFile], known: dict[str, InputFile]) -> None:
+    """Add `files` to what is `known`, those excepted that could still change without their stamp telling."""
+    table = known | {str(file.path.absolute()): file for file in files if storage.settled(file.path)}
+    if table != known:
+        document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "geometry": geometry}
+        entries = {text: table[text].to_json() for text in sorted(table)}
+        storage.write_json(memory / MEMORY, document | {"files": entries})

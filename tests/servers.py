@@ -1,0 +1,147 @@
+"""Real servers and tools for tests: built from their Go modules, listening on loopback, ended with the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
+PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
+FLINK_JOB_SERVER = "org.apache.beam:beam-runners-flink-1.20-job-server:2.77.0"
+BUILD_SECONDS = 900.0  # of a first build, which downloads its modules
+
+
+def go_tool(module: str) -> Path:
+    """The program of a Go module, built once for this environment; the test is skipped where it cannot be."""
+    folder = Path(sys.prefix) / "tools"
+    program = folder / module.partition("@")[0].rpartition("/")[2]
+    if not program.exists():
+        if shutil.which("go") is None:
+            pytest.skip(f"Go is missing, which builds {program.name}")
+        built = subprocess.run(
+            ["go", "install", module], env=os.environ | {"GOBIN": str(folder)}, capture_output=True, text=True,
+            timeout=BUILD_SECONDS, check=False,
+        )  # fmt: skip
+        if built.returncode:
+            pytest.skip(f"Go could not build {module}: {built.stderr.strip().splitlines()[-1]}")
+    return program
+
+
+def flink_job_server() -> Path:
+    """Beam's job server for Flink, Flink included, from Maven; the test is skipped where it cannot be had."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is missing, which Beam's job server for Flink needs")
+    folder = Path(sys.prefix) / "tools"
+    _, name, version = FLINK_JOB_SERVER.split(":")
+    jar = folder / f"{name}-{version}.jar"
+    if not jar.exists():
+        copied = subprocess.run(
+            ["mvn", "--batch-mode", "--quiet", "dependency:copy", f"-Dartifact={FLINK_JOB_SERVER}",
+             f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
+        )  # fmt: skip
+        if copied.returncode or not jar.exists():
+            pytest.skip(f"Maven does not give {FLINK_JOB_SERVER}")
+    return jar
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Proxy:
+    """A way to a server on loopback that counts what is sent up it, and that can be cut."""
+
+    def __init__(self, target_port: int) -> None:
+        self.sent = 0
+        self.received = 0
+        self.cuts = 0
+        self._cut_after: int | None = None
+        self._closed = False
+        self._target = ("127.0.0.1", target_port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut_after(self, more: int) -> None:
+        """Cut the connection that sends so many more bytes, once."""
+        self._cut_after = self.sent + more
+
+    def close(self) -> None:
+        """Take no more connections, and drop those there are at their next byte."""
+        self._closed = True
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the listener was closed
+            while True:
+                client, _ = self._listener.accept()
+                if self._closed:
+                    client.close()
+                    return
+                with suppress(OSError):
+                    self._join(client, socket.create_connection(self._target))
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        for source, sink, up in ((client, server, True), (server, client, False)):
+            threading.Thread(target=self._pump, args=(source, sink, up), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if up:
+                    self.sent += len(data)
+                    if self._cut_after is not None and self.sent >= self._cut_after:
+                        self._cut_after = None
+                        self.cuts += 1
+                        break
+                else:
+                    self.received += len(data)
+                if self._closed:
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@contextmanager
+def store(program: Path) -> Iterator[Proxy]:
+    """An empty object store behind a proxy; what speaks to Google Cloud Storage is pointed at it."""
+    port = free_port()
+    proxy = Proxy(port)
+    address = f"http://127.0.0.1:{proxy.port}"
+    server = subprocess.Popen(
+        [program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port),
+         "-public-host", f"127.0.0.1:{proxy.port}", "-external-url", address],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in range(100):
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/storage/v1/b", timeout=1).close()
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the object store did not start")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("STORAGE_EMULATOR_HOST", address)
+            yield proxy
+    finally:
+        proxy.close()
+        server.terminate()
+        server.wait()

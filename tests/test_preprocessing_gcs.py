@@ -1,0 +1,193 @@
+"""Input and dataset on gs://, against a store that runs; and what a connection that breaks may and may not do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.cloud import storage as google_storage
+from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+from showers import make_file
+
+from preprocessing import __main__ as command
+from preprocessing import gcs, storage
+from preprocessing.dataset import at_hand, read_manifest
+from preprocessing.errors import InputError, run_command
+from preprocessing.gcs import GcsPath
+from preprocessing.inputs import MEMORY
+from preprocessing.layouts import open_showers
+
+pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
+BUCKET = "showers"
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    program = go_tool(FAKE_GCS_SERVER)
+    with store(program) as running:
+        google_storage.Client(project="test").create_bucket(BUCKET)
+        gcs._client_of.cache_clear()
+        yield running
+    gcs._client_of.cache_clear()
+
+
+def _put(file: Path, key: str) -> str:
+    GcsPath(BUCKET, key).upload(file)
+    return f"gs://{BUCKET}/{key}"
+
+
+def _run(*arguments: object) -> None:
+    command.main([str(argument) for argument in arguments])
+
+
+def _told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: _run(*arguments))
+    assert caught.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def _hashes(folder: storage.Location) -> dict[str, str]:
+    names = [name for name in storage.listing(folder) if name != MEMORY]
+    return {name: storage.sha256_of_file(folder / name) for name in names}
+
+
+def test_the_dataset_is_the_same_wherever_it_lies(tmp_path: Path, proxy: Proxy) -> None:
+    files = [make_file(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in range(2)]
+    for file in files:
+        _put(file, f"in/{file.name}")
+    _run("--input", tmp_path / "*.h5", "--output", tmp_path / "ds", "--shard-events", 20)
+    _run("--input", f"gs://{BUCKET}/in/*.h5", "--output", f"gs://{BUCKET}/ds", "--shard-events", 20)
+    _run("--input", f"gs://{BUCKET}/in/*.h5", "--output", tmp_path / "ds2", "--shard-events", 20)
+    local = _hashes(tmp_path / "ds")
+    assert len(local) > 6
+    assert _hashes(GcsPath(BUCKET, "ds")) == local
+    assert _hashes(tmp_path / "ds2") == local
+
+
+def test_the_second_run_reads_no_showers(tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    address = _put(make_file(tmp_path / "a.h5", events=300), "in/a.h5")
+    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    before = proxy.received
+    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    assert "dataset stands" in capsys.readouterr().out
+    assert proxy.received - before < 20_000 < (tmp_path / "a.h5").stat().st_size
+    _put(make_file(tmp_path / "a.h5", events=300, seed=1), "in/a.h5")  # another generation
+    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    assert "1 of 1 pieces to do" in capsys.readouterr().out
+
+
+def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for key in ("a/1.h5", "a/2.h5", "a/n.txt", "a/b/3.h5", "a/[4].h5"):
+        _put(tmp_path / "file", key)
+
+    def keys(pattern: str) -> list[str]:
+        return [path.key for path in storage.expand([f"gs://{BUCKET}/{pattern}"]) if isinstance(path, GcsPath)]
+
+    assert keys("a/*.h5") == ["a/1.h5", "a/2.h5", "a/[4].h5"]
+    assert keys("a/[12].h5") == ["a/1.h5", "a/2.h5"]
+    assert keys("a/**/*.h5") == ["a/1.h5", "a/2.h5", "a/[4].h5", "a/b/3.h5"]
+    assert keys("*/b/*") == ["a/b/3.h5"]
+    assert keys("a/[4].h5") == ["a/[4].h5"]
+    for pattern, told in (("a/*.hdf5", "matches no object"), ("a", "a folder"), ("c/1.h5", "no such object")):
+        with pytest.raises(InputError, match=told):
+            keys(pattern)
+    with pytest.raises(InputError, match="names no bucket"):
+        storage.expand(["gs:///a.h5"])
+
+
+def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs, "_READ_BLOCK", 1000)
+    content = random.Random(1).randbytes(54_321)
+    (tmp_path / "file").write_bytes(content)
+    path = storage.location(_put(tmp_path / "file", "file"))
+    rng = random.Random(2)
+    with storage.opened(path) as reader:
+        for _ in range(200):
+            start, size = rng.randrange(60_000), rng.randrange(5_000)
+            reader.seek(start)
+            assert reader.read(size) == content[start : start + size]
+    assert storage.sha256_of_file(path) == hashlib.sha256(content).hexdigest()
+    assert storage.sha256_of_file(storage.location(_put(tmp_path / "file", "again"))) == storage.sha256_of_file(path)
+
+
+def test_showers_are_those_of_the_file(tmp_path: Path, proxy: Proxy) -> None:
+    file = make_file(tmp_path / "a.h5", events=120)
+    remote = open_showers(storage.location(_put(file, "a.h5")))
+    np.testing.assert_array_equal(remote.read(30, 110).cells, open_showers(file).read(30, 110).cells)
+
+
+def test_an_upload_that_is_cut_goes_on_where_it_was(tmp_path: Path, proxy: Proxy) -> None:
+    size = 40 << 20
+    (tmp_path / "big").write_bytes(os.urandom(size))
+    before = proxy.sent
+    proxy.cut_after(26 << 20)
+    address = _put(tmp_path / "big", "big")
+    assert proxy.cuts == 1
+    assert proxy.sent - before < size + (12 << 20)  # one piece of 8 MiB again, not all 26
+    assert storage.sha256_of_file(storage.location(address)) == storage.sha256_of_file(tmp_path / "big")
+
+
+def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
+    tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "_RETRY_SECONDS", 3.0)
+    file = make_file(tmp_path / "a.h5", events=200)
+    whole, output = tmp_path / "ds", f"gs://{BUCKET}/ds"
+    _run("--input", file, "--output", whole, "--shard-events", 20)
+    upload = GcsPath.upload
+    shards_left = 5
+
+    def upload_five(path: GcsPath, local: Path) -> None:
+        nonlocal shards_left
+        if path.name.endswith(".tfrecord"):
+            shards_left -= 1
+            if shards_left == 0:
+                proxy.close()
+        upload(path, local)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GcsPath, "upload", upload_five)
+        line = _told(capsys, "--input", file, "--output", output, "--shard-events", 20)
+    assert "the store cannot be reached" in line
+    assert "run again" in line
+    again = Proxy(proxy._target[1])  # the way is free again
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{again.port}")
+    gcs._client_of.cache_clear()
+    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
+        read_manifest(storage.location(output))
+    _run("--input", file, "--output", output, "--shard-events", 20)
+    assert _hashes(storage.location(output)) == _hashes(whole)
+    again.close()
+
+
+def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    file = make_file(tmp_path / "a.h5", events=5)
+    assert "there is no bucket none" in _told(capsys, "--input", "gs://none/*.h5", "--output", tmp_path / "ds")
+    assert "there is no bucket none" in _told(capsys, "--input", file, "--output", "gs://none/ds")
+    (tmp_path / "bad.h5").write_bytes(b"no showers")
+    told = _told(capsys, "--input", _put(tmp_path / "bad.h5", "bad.h5"), "--output", tmp_path / "ds")
+    assert "gs://showers/bad.h5: not a whole HDF5 file" in told
+
+
+def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path, proxy: Proxy) -> None:
+    _run("--input", make_file(tmp_path / "a.h5", events=40), "--output", f"gs://{BUCKET}/ds")
+    folder = GcsPath(BUCKET, "ds")
+    manifest = read_manifest(folder)
+    with at_hand(folder, manifest) as local:
+        assert {shard.sha256 for shard in manifest.shards} == {
+            storage.sha256_of_file(local / shard.name) for shard in manifest.shards
+        }
+    assert not local.exists()
+    (tmp_path / "short").write_bytes(b"short")
+    (folder / manifest.shards[0].name).upload(tmp_path / "short")
+    with pytest.raises(InputError, match=f"{manifest.shards[0].name}: 5 bytes long"):
+        read_manifest(folder)

@@ -1,0 +1,144 @@
+"""Reading for training: every shower once, in an order that can be had again, whoever reads and from wherever."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from showers import make_file
+
+from preprocessing.dataset import Manifest, Settings, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.reading import TrainingSplit, ordered_batches, share, steps_per_epoch
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six shards of the train split, of some fourteen showers each."""
+    folder = tmp_path_factory.mktemp("reading")
+    paths = [make_file(folder / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
+    preprocess(discover([str(path) for path in paths]), folder / "ds", Settings(shard_events=20))
+    return folder / "ds"
+
+
+@pytest.fixture(scope="module")
+def manifest(dataset: Path) -> Manifest:
+    return read_manifest(dataset)
+
+
+@pytest.fixture(scope="module")
+def split(dataset: Path, manifest: Manifest) -> TrainingSplit:
+    return TrainingSplit(dataset, manifest)
+
+
+def _energies(batches: tf.data.Dataset, count: int = -1) -> list[tuple[float, ...]]:
+    """The showers of each of the first `count` batches, each shower known by its energy."""
+    return [tuple(batch["energy_gev"].numpy().tolist()) for batch in batches.take(count)]
+
+
+def test_an_epoch_gives_every_shower_once_in_an_order_of_its_own(
+    dataset: Path, manifest: Manifest, split: TrainingSplit
+) -> None:
+    every = {e for batch in _energies(ordered_batches(dataset, manifest, "train", batch=64)) for e in batch}
+    assert len(every) == manifest.count("train")
+    steps = steps_per_epoch(manifest, "train", 10)
+    found = _energies(split.batches(batch=10, seed=1), 3 * steps)
+    assert found == _energies(split.batches(batch=10, seed=1), 3 * steps)
+    assert found != _energies(split.batches(batch=10, seed=2), 3 * steps)
+    epochs = [found[epoch * steps : (epoch + 1) * steps] for epoch in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    for epoch in epochs:
+        seen = [energy for batch in epoch for energy in batch]
+        assert len(set(seen)) == len(seen) == 10 * steps
+        assert set(seen) <= every
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_training_can_be_entered_at_any_step(manifest: Manifest, split: TrainingSplit, replicas: int) -> None:
+    steps = steps_per_epoch(manifest, "train", 10 * replicas)
+    whole = _energies(split.batches(batch=10, seed=1, replicas=replicas), 2 * steps * replicas)
+    for step in range(2 * steps):
+        rest = split.batches(batch=10, seed=1, step=step, replicas=replicas)
+        assert _energies(rest, (2 * steps - step) * replicas) == whole[step * replicas :]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_replicas_share_an_epoch_whatever_the_workers(manifest: Manifest, split: TrainingSplit, workers: int) -> None:
+    """Replica r gets the same batches in one process as in many, each worker's replicas taking turns."""
+    replicas, steps = 4, steps_per_epoch(manifest, "train", 20)
+    expected = [
+        _energies(split.batches(batch=5, seed=1, replicas=replicas, worker=replica, workers=replicas), steps)
+        for replica in range(replicas)
+    ]
+    seen = [energy for batches in expected for batch in batches for energy in batch]
+    assert len(set(seen)) == len(seen)
+    own = replicas // workers
+    for worker in range(workers):
+        batches = split.batches(batch=5, seed=1, replicas=replicas, worker=worker, workers=workers)
+        found = _energies(batches, steps * own)
+        for local in range(own):
+            assert found[local::own] == expected[worker * own + local]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 7])
+def test_shares_are_equal_stretches_of_the_shards_end_to_end(replicas: int) -> None:
+    events = np.array([3, 1, 14, 0, 5, 2])
+    records = [(shard, event) for shard, count in enumerate(events) for event in range(count)]
+    found = []
+    for replica in range(replicas):
+        stretches = enumerate(zip(*(edges.numpy() for edges in share(events, replica, replicas)), strict=True))
+        own = [(shard, event) for shard, (first, last) in stretches for event in range(first, last)]
+        assert len(own) in (25 // replicas, 25 // replicas + 1)
+        found += own
+    assert found == records
+
+
+def test_a_replica_opens_its_own_shards_alone(
+    dataset: Path, manifest: Manifest, split: TrainingSplit, tmp_path: Path
+) -> None:
+    """Three replicas of six shards like in size: none needs more than three, and the others may be gone."""
+    train = [shard.name for shard in manifest.shards if shard.split == "train"]
+    assert len(train) == 6
+    for replica in range(3):
+        needed = 0
+        reading = {"batch": 2, "seed": 1, "replicas": 3, "worker": replica, "workers": 3}
+        steps = steps_per_epoch(manifest, "train", 6)
+        whole = _energies(split.batches(**reading), steps)
+        for name in train:
+            shutil.copytree(dataset, tmp_path / "less", dirs_exist_ok=True)
+            (tmp_path / "less" / name).unlink()
+            try:
+                assert _energies(TrainingSplit(tmp_path / "less", manifest).batches(**reading), steps) == whole
+            except tf.errors.NotFoundError:
+                needed += 1
+        assert 2 <= needed <= 3
+
+
+def test_cached_records_come_in_the_same_order_without_their_files(
+    dataset: Path, manifest: Manifest, split: TrainingSplit, tmp_path: Path
+) -> None:
+    shutil.copytree(dataset, tmp_path / "ds")
+    cached = TrainingSplit(tmp_path / "ds", manifest, cache=True)
+    shutil.rmtree(tmp_path / "ds")
+    for worker in range(2):
+        reading = {"batch": 5, "seed": 1, "step": 2, "replicas": 2, "worker": worker, "workers": 2}
+        found, expected = (each.batches(**reading).take(20) for each in (cached, split))  # over two epochs and more
+        for batch, other in zip(found, expected, strict=True):
+            for name, values in batch.items():
+                np.testing.assert_array_equal(values, other[name])
+
+
+def test_shapes_are_static(manifest: Manifest, split: TrainingSplit) -> None:
+    shapes = {name: spec.shape for name, spec in split.batches(batch=5, seed=1).element_spec.items()}
+    labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
+    assert shapes == {"cells": (5, *manifest.geometry.shape)} | labels
+
+
+def test_too_few_showers_for_a_batch(manifest: Manifest) -> None:
+    with pytest.raises(InputError, match="too few for one batch of 1000"):
+        steps_per_epoch(manifest, "train", 1000)

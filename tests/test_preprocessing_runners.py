@@ -1,0 +1,99 @@
+"""The same bytes from every runner, and from runs that are killed or that write one dataset at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from servers import PRISM, flink_job_server, go_tool
+from showers import make_file
+
+from preprocessing.dataset import read_manifest, require_unaltered
+from preprocessing.errors import InputError
+from preprocessing.inputs import MEMORY
+
+_KILLS = 10
+
+
+def _command(source: Path, output: Path, *options: str) -> list[str]:
+    return [
+        sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output),
+        "--shard-events", "20", *options,
+    ]  # fmt: skip
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two files; what it is made into, in process, stands beside it as `dataset`."""
+    folder = tmp_path_factory.mktemp("source")
+    for seed in range(2):
+        make_file(folder / f"{seed}.h5", events=70, seed=seed)
+    subprocess.run(_command(folder, folder / "dataset"), check=True, capture_output=True)
+    return folder
+
+
+def test_two_processes(source: Path, tmp_path: Path) -> None:
+    subprocess.run(_command(source, tmp_path, "--workers", "2"), check=True, capture_output=True)
+    assert _content(tmp_path) == _content(source / "dataset")
+
+
+@pytest.mark.timeout(900)  # a first build is slow
+def test_prism(source: Path, tmp_path: Path) -> None:
+    options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
+    beam = [word for option in options for word in ("--beam-option", option)]
+    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=120)
+    assert _content(tmp_path) == _content(source / "dataset")
+
+
+@pytest.mark.timeout(900)  # the job server is a download of 300 MB the first time
+def test_flink(source: Path, tmp_path: Path) -> None:
+    options = ("runner=FlinkRunner", f"flink_job_server_jar={flink_job_server()}", "environment_type=LOOPBACK")
+    beam = [word for option in options for word in ("--beam-option", option)]
+    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=300)
+    assert _content(tmp_path) == _content(source / "dataset")
+
+
+def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    """Each run is killed once a random number of files is written; a reader never takes half a dataset for a whole."""
+    rng = random.Random(1)
+    output = tmp_path / "ds"
+    whole = _content(source / "dataset")
+    for _ in range(_KILLS):
+        run = subprocess.Popen(
+            _command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        written = rng.randrange(len(whole) + 2)  # the manifest and what is remembered of the inputs included
+        while run.poll() is None and sum(path.is_file() for path in output.rglob("*")) < written:
+            time.sleep(0.002)
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+        try:
+            manifest = read_manifest(output)
+        except InputError:
+            continue
+        require_unaltered(output, manifest)
+        assert manifest.events["written"] == 140
+        shutil.rmtree(output)  # the next begins anew
+    subprocess.run(_command(source, output), check=True, capture_output=True)
+    assert {name: data for name, data in _content(output).items() if not name.endswith(".partial")} == whole
+
+
+def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> None:
+    runs = [subprocess.Popen(_command(source, tmp_path), stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for run in runs:
+        _, told = run.communicate(timeout=120)
+        assert run.returncode == 0, told
+    assert _content(tmp_path) == _content(source / "dataset")

@@ -1,0 +1,201 @@
+"""Conservation: every event that is read is written or dropped for a reason, and corrupt input stops or is skipped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from showers import make_file, make_showers, write_file
+
+from preprocessing import __main__ as command
+from preprocessing.dataset import read_manifest
+from preprocessing.errors import InputError, run_command
+from preprocessing.layouts import open_showers
+from preprocessing.reading import ordered_batches
+from preprocessing.splits import SPLITS, SplitRule
+
+BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}
+
+
+def _run(*arguments: object) -> None:
+    command.main([str(argument) for argument in arguments])
+
+
+def _told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: _run(*arguments))
+    assert caught.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def _corrupt(path: Path, *, events: int = 60, seed: int = 0) -> Path:
+    """A file with the events of BAD corrupt, each in its way, and event 30 empty."""
+    showers = make_showers(events=events, seed=seed)
+    cells, energy, theta = showers.cells.copy(), showers.energy_gev.copy(), showers.theta_rad.copy()
+    cells[3, 8, 8, 2] = np.nan
+    cells[4, 0, 0, 0], cells[4, 1, 1, 1] = np.inf, -1  # not a number goes before its sign
+    cells[10, 0, 0, 0] = -0.5
+    energy[20], theta[21], energy[22] = -5, 4, np.nan
+    cells[30] = 0
+    return write_file(path, showers, ECAL=cells, energy=energy, theta=theta)
+
+
+def _labels_written(folder: Path) -> list[float]:
+    manifest = read_manifest(folder)
+    return sorted(
+        float(energy)
+        for split in SPLITS
+        for batch in ordered_batches(folder, manifest, split, batch=16)
+        for energy in batch["energy_gev"].numpy()
+    )
+
+
+def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> None:
+    path = _corrupt(tmp_path / "a.h5")
+    _run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
+    document = json.loads((tmp_path / "ds/manifest.json").read_text())
+    dropped = {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2, "bad_file": 0}
+    assert document["events"] == {"read": 60, "written": 53, "dropped": dropped}
+    assert {bad["event"]: bad["reason"] for bad in document["bad_events"]} == BAD
+    kept = np.delete(make_showers(events=60).energy_gev, [*BAD, 30])
+    assert _labels_written(tmp_path / "ds") == sorted(kept.tolist())
+
+
+def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
+    file = open_showers(_corrupt(tmp_path / "a.h5"), bad_event="skip")
+    mask = file.mask("all", SplitRule(), 0.2, "skip")
+    assert np.flatnonzero(~mask).tolist() == sorted([*BAD, 30])
+    assert file.mask("all", SplitRule(), 0.0, "skip").sum() == 54
+    assert file.mask("all", SplitRule(), 0.2).sum() == 59  # corrupt events stay, to be stopped at
+
+
+def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _corrupt(tmp_path / "a.h5")
+    told = _told(capsys, "--input", path, "--output", tmp_path / "ds")
+    assert f"{path}: event 20: energy is -5.0" in told  # labels are looked at first
+    assert "--on-bad-event skip" in told
+    showers = make_showers(events=60)
+    cells = showers.cells.copy()
+    cells[41, 0, 0, 0] = np.nan
+    told = _told(capsys, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
+    assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in told
+    assert not (tmp_path / "ds/notes").exists() or not list((tmp_path / "ds/notes").iterdir())
+
+
+def test_past_the_limit_a_run_stops_all_the_same_and_keeps_its_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _corrupt(tmp_path / "a.h5")
+    common = ("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip")
+    told = _told(capsys, *common)
+    assert "6 of 60 events are corrupt" in told
+    assert "share of 0.01" in told
+    assert not (tmp_path / "ds/manifest.json").exists()
+    _run(*common, "--max-bad-events", 0.1)
+    assert "0 of 1 pieces to do" in capsys.readouterr().out
+
+
+def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    showers = make_showers(events=60)
+    cells = showers.cells.copy()
+    cells[41, 0, 0, 0] = np.nan
+    common = ("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds")
+    _run(*common, "--on-bad-event", "skip")
+    assert "event 41" in _told(capsys, *common)
+    _run(*common, "--on-bad-event", "skip")
+    assert "dataset stands" in capsys.readouterr().out
+
+
+def _damage(path: Path) -> Path:
+    """Bytes in the middle of the file's cells are lost; its header is whole."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 3000] = bytes(3000)
+    path.write_bytes(content)
+    open_showers(path)
+    return path
+
+
+def _bad_files(folder: Path) -> list[Path]:
+    garbage = folder / "garbage.h5"
+    garbage.write_bytes(b"not a file of showers")
+    other = write_file(folder / "other.h5", make_showers(events=5), ECAL=None)
+    return [garbage, other, _damage(make_file(folder / "damaged.h5", events=400, seed=9))]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_corrupt_file_stops_the_run_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    good, bad = make_file(tmp_path / "good.h5", events=30), _bad_files(tmp_path)[number]
+    told = _told(capsys, "--input", good, bad, "--output", tmp_path / "ds")
+    assert f"{bad}: " in told
+    assert "--on-bad-file skip" in told
+    assert not (tmp_path / "ds/manifest.json").exists()
+
+
+def test_corrupt_files_are_skipped_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = make_file(tmp_path / "good.h5", events=30), _bad_files(tmp_path)
+    common = ("--input", good, *bad, "--output", tmp_path / "ds", "--on-bad-file", "skip", "--shard-events", 20)
+    assert "2 of 4 files are corrupt" in _told(capsys, *common)  # the third looks whole until its cells are read
+    _run(*common, "--max-bad-files", 0.75)
+    manifest = read_manifest(tmp_path / "ds")
+    assert sorted(file.name for file in manifest.bad_files) == ["damaged.h5", "garbage.h5", "other.h5"]
+    assert manifest.events["read"] == 430
+    assert manifest.events["dropped"]["bad_file"] == 400
+    assert manifest.events["written"] == manifest.count("all") == 30
+    assert [source.name for source in manifest.inputs] == ["good.h5"]
+    _run(*common, "--max-bad-files", 0.75)
+    assert "dataset stands" in capsys.readouterr().out
+    assert "--on-bad-file skip" in _told(capsys, *common[:-4])
+
+
+def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--output", tmp_path / "ds", "--on-bad-file", "skip", "--max-bad-files", 1)
+    garbage, _, damaged = _bad_files(tmp_path)
+    assert "none of the 1 input files" in _told(capsys, "--input", garbage, *common)
+    assert "none of the 1 input files" in _told(capsys, "--input", damaged, *common)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"--max-bad-events": 2}, "--max-bad-events is 2"),
+        ({"--max-bad-files": -0.5}, "--max-bad-files is -0.5"),
+        ({"--max-bad-files": "nan"}, "--max-bad-files is nan"),
+    ],
+)
+def test_bad_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], told: str) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    pairs = [text for pair in options.items() for text in pair]
+    assert told in _told(capsys, "--input", path, "--output", tmp_path / "ds", *pairs)
+
+
+def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=60)
+    with h5py.File(path, "r+") as file:
+        file["ECAL"][33, 0, 0, 0] = -1
+    done = subprocess.run(
+        [sys.executable, "-m", "preprocessing", "--input", path, "--output", tmp_path / "ds", "--shard-events", "10",
+         "--workers", "2"], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert [line for line in done.stderr.splitlines() if "event 33" in line] == [done.stderr.splitlines()[-1]]
+
+
+def test_a_file_that_vanishes_is_no_corrupt_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        open_showers(tmp_path / "none.h5")
