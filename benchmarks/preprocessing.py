@@ -109,6 +109,12 @@ def seconds_of(arguments: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
+def started(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A command in a process group of its own, silent."""
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(arguments, stdout=nowhere, stderr=nowhere, cwd=ROOT, start_new_session=True)
+
+
 def content(folder: Path) -> dict[str, bytes]:
     """The dataset's files by name: all but what is remembered of the inputs, and what a killed writer left."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
@@ -161,17 +167,6 @@ def _write_plainly(plan: shards.Plan, settings: Settings, unit: float, output: P
         order = chosen[np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(chosen))]
         shard = b"".join(records.framed(encoded[place]) for place in order)
         (output / SHARDS / f"{plan.key}-{split}.tfrecord").write_bytes(shard)
-
-
-def read_only(files: Sequence[Path]) -> tuple[float, str]:
-    """The rate of h5py alone, which no loop exceeds."""
-    events = 0
-    began = time.perf_counter()
-    for path in files:
-        with h5py.File(path) as file:
-            for first in range(0, len(file["ECAL"]), _BLOCK):
-                events += len(file["ECAL"][first : first + _BLOCK])
-    return events / (time.perf_counter() - began), ""
 
 
 def usual(files: Sequence[Path], output: Path, *, spread: bool) -> tuple[float, str]:
@@ -240,11 +235,10 @@ def limit(bench: Bench) -> None:
         rates = bench.rates({
             f"{kind}: preprocessing": partial(ours, files, mine),
             f"{kind}: the loop": partial(plain, files, loop),
-            f"{kind}: h5py reads, no more": partial(read_only, files),
         })  # fmt: skip
         written = {name: data for name, data in content(mine).items() if name.endswith(".tfrecord")}
         same = written == content(loop)
-        preprocessing, the_loop, _ = rates.values()
+        preprocessing, the_loop = rates.values()
         row(f"{kind}: preprocessing / loop", "the same bytes" if same else "OTHER BYTES", preprocessing / the_loop,
             least=0.8)  # fmt: skip
 
@@ -333,21 +327,16 @@ def _write_copies(file: h5py.File, to: h5py.File, showers: int, before: int) -> 
             ecal.id.write_direct_chunk((first, 0, 0, 0), chunk)
 
 
-def peaks_of(arguments: Sequence[str]) -> list[float]:
-    """The highest resident memory of each process of a command that lived to be seen, in GiB, the highest first."""
+def peaks_of(process: subprocess.Popen[bytes]) -> list[float]:
+    """The highest resident memory of each process of the group of `process`, in GiB, the highest first."""
     peaks: dict[int, float] = {}
-    process = subprocess.Popen(
-        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True
-    )
     while process.poll() is None:
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(ProcessLookupError, FileNotFoundError):
                 if os.getpgid(int(entry.name)) == process.pid:
                     found = re.search(r"VmHWM:\s*(\d+) kB", (entry / "status").read_text())
-                    peaks |= {int(entry.name): int(found[1]) / 2**20} if found else {}
+                    peaks[int(entry.name)] = int(found[1]) / 2**20 if found else 0
         time.sleep(0.2)
-    if process.returncode:
-        raise InputError(f"{' '.join(arguments[:3])}: ended with {process.returncode}")
     return sorted((peak for peak in peaks.values() if peak > 0.01), reverse=True)  # without shells
 
 
@@ -357,7 +346,7 @@ def memory(bench: Bench) -> None:
         for count in (1, 2):
             output = bench.fresh("ours")
             began = time.perf_counter()
-            peaks = peaks_of(command(files, output, f"--workers={count}"))
+            peaks = peaks_of(started(command(files, output, f"--workers={count}")))
             measured = f"{', '.join(f'{peak:.2f}' for peak in peaks)} GiB in {time.perf_counter() - began:.0f} s"
             read = read_manifest(output).events["read"]
             row(f"{read:,} showers, {len(files)} file(s), {count} worker(s)", measured, peaks[0] / WORKER_GIB, most=1)
@@ -375,9 +364,7 @@ def kills(bench: Bench) -> None:
         rounds = bench.kills // 2
         for _ in range(rounds):
             shutil.rmtree(output, ignore_errors=True)
-            process = subprocess.Popen(
-                run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True
-            )
+            process = started(run)
             time.sleep(random.uniform(0, seconds))
             with suppress(ProcessLookupError):  # it was faster
                 os.killpg(process.pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import h5py
 import numpy as np
 import tensorflow as tf
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
 from preprocessing import storage
 from preprocessing.dataset import Manifest, Settings

@@ -41,14 +41,14 @@ def generate(
         from pathlib import Path
 
         from preprocessing.splits import SplitRule
-        from preprocessing.storage import sha256_of_file
+        from preprocessing.storage import location, sha256_of_file
         from training.folder import require_model
         from training.generation import generate
 
         require_model(Path(model), fingerprint)
         generate(
             Path(model),
-            [Path(file) for file in files],
+            [location(file) for file in files],
             Path(generated),
             split="test",
             rule=SplitRule.parse(split_files),

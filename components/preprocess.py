@@ -30,7 +30,7 @@ def preprocess(
     Args:
         files: HDF5 files that discover found.
         fingerprint: The content that discover found in them; another by now is an error.
-        dataset: Folder of the dataset.
+        dataset: Folder or gs:// address of the dataset.
         threshold_gev: Cells below it are set to zero.
         cut_gev: Showers that deposit no more are dropped.
         split_files: Whole files given to a split, SPLIT=PATTERN each.

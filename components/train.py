@@ -20,7 +20,7 @@ def train(
     """Train, go on with a training that stopped, or leave a model that stands.
 
     Args:
-        dataset: Folder of the dataset.
+        dataset: Folder or gs:// address of the dataset.
         fingerprint: The dataset that preprocess left there; another by now is an error.
         model: Folder of the model. One of another dataset or config is replaced.
         config: Name of the training config.
@@ -38,12 +38,13 @@ def train(
         from pathlib import Path
 
         from preprocessing.dataset import require_dataset
+        from preprocessing.storage import location
         from training.configs import named_config
         from training.fit import fit
 
-        require_dataset(Path(dataset), fingerprint)
+        require_dataset(location(dataset), fingerprint)
         chosen = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
-        card = fit(Path(dataset), Path(model), chosen, overwrite=True)
+        card = fit(location(dataset), Path(model), chosen, overwrite=True)
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():
             metrics.log_metric(f"validation {name}", value)

@@ -45,13 +45,13 @@ def validate(
         from pathlib import Path
 
         from preprocessing.splits import SplitRule
-        from preprocessing.storage import require_file
+        from preprocessing.storage import location, require_file
         from validation.compare import validate
         from validation.verdict import summary as markdown
 
         require_file(Path(generated), fingerprint)
         verdict = validate(
-            [Path(file) for file in files],
+            [location(file) for file in files],
             [Path(generated)],
             Path(output),
             split="test",

@@ -159,11 +159,7 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     names = ("bad_event", "bad_file", "max_bad_events", "max_bad_files")
     stated = {name: parameters[key] for name in names for key in (f"on_{name}", name) if key in parameters}
     tolerance = Tolerance(**stated)
-    if parameters["output"].startswith("gs:"):
-        raise InputError(
-            f"--output {parameters['output']}: models are written to a file system; give a folder, on a cluster one of "
-            "a volume that every step mounts (input and --dataset may be gs://)"
-        )
+    storage.on_disk(parameters["output"], "--output")
     if parameters.get("per_event", 1) < 1:
         raise InputError(f"--per-event is {parameters['per_event']}, expected at least 1")
     if not here:

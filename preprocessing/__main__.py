@@ -45,9 +45,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="GLOB",
         help="HDF5 files, or patterns of them; paths or gs:// addresses",
     )
-    command.add_argument(
-        "--output", type=location, required=True, metavar="DIR", help="folder of the dataset, or a gs:// address"
-    )
+    command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
     command.add_argument(
         "--threshold-gev", type=float, default=defaults.threshold_gev, metavar="E",
         help="cells below E GeV are set to zero (default %(default)s: nothing is lost)",
@@ -85,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    output = location(options.output)
     beam_options = [f"--{option}" for option in options.beam_option]
     if options.workers < 1:
         raise InputError(f"--workers is {options.workers}, expected at least 1")
@@ -98,12 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         geometry=options.geometry,
     )
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
-    found = discover(options.input, options.geometry, tolerance=tolerance, memory=options.output, verify=options.verify)
-    manifest = preprocess(found, options.output, settings, beam_options, tolerance=tolerance, verify=options.verify)
+    found = discover(options.input, options.geometry, tolerance=tolerance, memory=output, verify=options.verify)
+    manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
     counts = ", ".join(f"{split} {manifest.count(split)}" for split in SPLITS)
     dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items() if count)
     print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped or 'none'}")
-    print(f"dataset: {options.output / MANIFEST}")
+    print(f"dataset: {output / MANIFEST}")
 
 
 if __name__ == "__main__":

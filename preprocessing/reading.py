@@ -52,8 +52,9 @@ class TrainingSplit:
         """The batches of this worker's replicas in turn, one each a step, from `step` of the training on, without end.
 
         An epoch is as many whole steps as the split has. In it a shower comes at most once, whichever replica gets it.
-        A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) alone: a run that
-        stops can go on as if it had not, on any number of workers. Elements are as in `decode`; shapes are static.
+        A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) and of TensorFlow's
+        global seed: a run that stops can go on as if it had not, on any number of workers. Elements are as in `decode`;
+        shapes are static.
         """
         steps = steps_per_epoch(self._manifest, "train", batch * replicas)
         first_epoch, start = divmod(step, steps)

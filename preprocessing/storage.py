@@ -41,6 +41,13 @@ def location(text: str) -> Location:
     return Path(text).expanduser()
 
 
+def on_disk(text: str, option: str) -> Path:
+    """The path that `text`, the value of `option`, names; InputError where it is on gs://, where it cannot be."""
+    if text.startswith("gs:"):
+        raise InputError(f"{option} {text}: must be on a file system; input and dataset alone may be on gs://")
+    return Path(text).expanduser()
+
+
 def expand(patterns: Sequence[str]) -> list[Location]:
     """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
     found: dict[str, Location] = {}

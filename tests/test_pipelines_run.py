@@ -140,7 +140,7 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
     [
         (("run", "--input", "/nowhere/*.h5"), "matches no file"),
         (("run", "--input", "README.md"), "README.md: not a whole HDF5 file"),
-        (("run", "--output", "gs://bucket/run"), "models are written to a file system"),
+        (("run", "--output", "gs://bucket/run"), "must be on a file system"),
         (("run", "--grade", "lenient"), "--grade lenient: neither a grade"),
         (("run", "--epochs", "-3"), "--epochs is -3"),
         (("run", "--epochs", "0"), "--epochs is 0"),

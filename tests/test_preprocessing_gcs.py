@@ -191,3 +191,20 @@ def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path
     (folder / manifest.shards[0].name).upload(tmp_path / "short")
     with pytest.raises(InputError, match=f"{manifest.shards[0].name}: 5 bytes long"):
         read_manifest(folder)
+
+
+def test_a_training_reads_it_and_a_model_cannot_be_written_there(
+    tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same weights, to the last bit, as from the same dataset on the disk."""
+    from training.__main__ import main as train
+    from training.folder import read_card
+
+    file = make_file(tmp_path / "a.h5", events=60)
+    more = ["--config", "small", "--steps", "1", "--batch", "4"]
+    for place in (str(tmp_path / "ds"), f"gs://{BUCKET}/ds"):
+        _run("--input", file, "--output", place)
+        train(["fit", "--dataset", place, "--output", str(tmp_path / f"model-{place[:2]}"), *more])
+    assert read_card(tmp_path / "model-gs").weights == read_card(tmp_path / f"model-{str(tmp_path)[:2]}").weights
+    with pytest.raises(InputError, match="must be on a file system"):
+        train(["fit", "--dataset", str(tmp_path / "ds"), "--output", f"gs://{BUCKET}/model", *more])

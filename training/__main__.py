@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import InputError, run_command
@@ -31,8 +30,8 @@ def parser() -> argparse.ArgumentParser:
     tasks = command.add_subparsers(dest="task", required=True)
 
     fit = tasks.add_parser("fit", help="train a model", description="Train a model on the train split of a dataset.")
-    fit.add_argument("--dataset", type=Path, required=True, metavar="DIR", help="folder that preprocessing wrote")
-    fit.add_argument("--output", type=Path, required=True, metavar="DIR", help="model folder; goes on where it stopped")
+    fit.add_argument("--dataset", required=True, metavar="DIR", help="folder or gs:// address that preprocessing wrote")
+    fit.add_argument("--output", required=True, metavar="DIR", help="model folder; goes on where it stopped")
     fit.add_argument(
         "--config", default="quick", metavar="NAME",
         help="; ".join(f"{name}: {c.model}, batch {c.batch}, {c.epochs} epochs" for name, c in CONFIGS.items())
@@ -50,11 +49,11 @@ def parser() -> argparse.ArgumentParser:
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
-    generate.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder that fit wrote")
+    generate.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     generate.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
     add_split(generate, "whose labels")
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
-    generate.add_argument("--output", type=Path, required=True, metavar="FILE.h5", help="file of the showers")
+    generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     add_split_file(generate)
     add_geometry(generate)
@@ -65,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    output = storage.on_disk(options.output, "--output")
     # TensorFlow is loaded only now, so that --help and bad options answer at once; it tells of every CPU feature it
     # was built with unless it is asked not to.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -80,22 +80,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         from training.fit import fit  # noqa: PLC0415
 
-        card = fit(options.dataset, options.output, config, overwrite=options.overwrite, cache=options.cache)
+        dataset = storage.location(options.dataset)
+        card = fit(dataset, output, config, overwrite=options.overwrite, cache=options.cache)
         losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
         print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
-        print(f"model: {options.output}")
+        print(f"model: {output}")
     else:
-        if options.output.suffix not in {".h5", ".hdf5"}:
-            raise InputError(f"--output {options.output}: expected a name that ends in .h5")
+        if output.suffix not in {".h5", ".hdf5"}:
+            raise InputError(f"--output {output}: expected a name that ends in .h5")
         like = storage.expand(options.like)
         from training.generation import generate  # noqa: PLC0415
 
         showers = generate(
-            options.model, like, options.output, split=options.split, rule=SplitRule.parse(options.split_file),
-            per_event=options.per_event, seed=options.seed, cut_gev=options.cut_gev, geometry=options.geometry,
+            storage.on_disk(options.model, "--model"),
+            like,
+            output,
+            split=options.split,
+            rule=SplitRule.parse(options.split_file),
+            per_event=options.per_event,
+            seed=options.seed,
+            cut_gev=options.cut_gev,
+            geometry=options.geometry,
             bad_event=options.on_bad_event,
-        )  # fmt: skip
-        print(f"{showers} showers: {options.output}")
+        )
+        print(f"{showers} showers: {output}")
 
 
 if __name__ == "__main__":

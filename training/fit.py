@@ -13,9 +13,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from preprocessing.dataset import MANIFEST, Manifest, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.reading import steps_per_epoch
+from preprocessing.storage import Location
 from training import folder
 from training.configs import FitConfig
 from training.engine import Engine
@@ -29,7 +30,7 @@ _CHECKPOINT_SECONDS = 600.0  # what a run that dies loses at most, beside the st
 _CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
 
 
-def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = False, cache: bool = False) -> Card:
+def fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool = False, cache: bool = False) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
@@ -49,18 +50,24 @@ def fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool = Fal
         ) from None
 
 
-def _fit(dataset: Path, output: Path, config: FitConfig, *, overwrite: bool, cache: bool) -> Card:
+def _fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool, cache: bool) -> Card:
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
-    require_unaltered(dataset, manifest)
     steps_per_epoch(manifest, "train", config.batch)  # too few showers are told of before anything is written
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
     request = folder.request_fingerprint(manifest, config)
-    if (card := folder.begin(output, request, overwrite=overwrite)) is not None:
+    if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
+    with at_hand(dataset, manifest) as local:
+        require_unaltered(local, manifest)
+        folder.begin(output, request, overwrite=overwrite)
+        return _train(local, manifest, output, config, request, cache=cache)
 
+
+def _train(dataset: Path, manifest: Manifest, output: Path, config: FitConfig, request: str, *, cache: bool) -> Card:
+    """The training itself, from the last checkpoint in `output` if there is one."""
     engine = Engine(config, dataset, manifest, cache=cache)
     per_epoch = steps_per_epoch(manifest, "train", engine.global_batch)
     last_step = min(config.epochs * per_epoch, config.steps or config.epochs * per_epoch)

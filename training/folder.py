@@ -100,8 +100,17 @@ def write_card(folder: Path, card: Card) -> None:
     storage.write_json(folder / CARD, card.to_json())
 
 
-def begin(folder: Path, request: str, *, overwrite: bool) -> Card | None:
-    """Make `folder` ready for the training that `request` names: its card if that is done, else None.
+def standing(folder: Path, request: str) -> Card | None:
+    """The card of the model in `folder` if it is what the training that `request` names left, else None."""
+    path = folder / _TRAINING
+    if not path.is_file() or not (folder / CARD).is_file():
+        return None
+    same = storage.read_json(path, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)["request"] == request
+    return read_card(folder) if same else None
+
+
+def begin(folder: Path, request: str, *, overwrite: bool) -> None:
+    """Make `folder` ready for the training that `request` names.
 
     What an interrupted training of the same request left is kept, to go on from. What another left is removed if
     `overwrite` says so, and is an error otherwise.
@@ -109,7 +118,7 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> Card | None:
     path = folder / _TRAINING
     if path.is_file():
         if storage.read_json(path, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)["request"] == request:
-            return read_card(folder) if (folder / CARD).is_file() else None
+            return
         if not overwrite:
             raise InputError(
                 f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
@@ -122,7 +131,6 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> Card | None:
         (folder / HISTORY).unlink(missing_ok=True)
         path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
     storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
-    return None
 
 
 def require_model(folder: Path, fingerprint: str) -> None:

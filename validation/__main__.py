@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import run_command
@@ -40,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
         "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs"
     )
     command.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to judge")
-    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the report and verdict")
+    command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
     add_split(command, "of the reference")
     add_split_file(command)
     add_geometry(command)
@@ -57,12 +56,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    output = storage.on_disk(options.output, "--output")
     from validation.compare import validate  # noqa: PLC0415  seconds of plotting that --help need not wait
 
     document = validate(
         storage.expand(options.reference),
         storage.expand(options.candidate),
-        options.output,
+        output,
         split=options.split,
         rule=SplitRule.parse(options.split_file),
         grade=options.grade,
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for each in document["criteria"][:_SHOWN]:
         value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
         print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
-    print(f"report:  {options.output / REPORT_FILE}\nverdict: {options.output / VERDICT_FILE}")
+    print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
     print(f"{document['verdict']} (grade {document['grade']['name']})")
     if options.require and document["verdict"] != options.require:
         sys.exit(REQUIREMENT_EXIT_CODE)
