@@ -38,8 +38,9 @@ def discover(
     with one_line_errors():
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find
-        from preprocessing.storage import expand, location
+        from preprocessing.storage import expand, location, on_disk
 
+        on_disk(output, "output")
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))

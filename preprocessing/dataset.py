@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,14 @@ class BadEvent:
 class Manifest:
     """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
 
+    `fingerprint` names what it holds, by the files that were used; `request` what was asked for, by all files.
     `events` counts {"read", "written", "dropped": {reason: count}}: read = written + dropped. `energy_gev` and
     `theta_rad` are the lowest and highest label of the events written, which bounds what a model can learn.
     `bad_events` and `bad_files` are those that were left out because the run was told to skip them.
     """
 
     fingerprint: str
+    request: str
     settings: dict[str, Any]
     geometry: Geometry
     index_type: str
@@ -118,8 +120,8 @@ class Manifest:
         return {"kind": KIND, "schema_version": SCHEMA_VERSION} | asdict(self) | {"splits": splits}
 
 
-def request_fingerprint(inputs: Sequence[Source], settings: Settings) -> str:
-    """Names a dataset before it is made: by the content of its input files, the settings and the schema."""
+def fingerprint_of(inputs: Sequence[Source], settings: Settings) -> str:
+    """Names a dataset: by the content of its input files, the settings and the schema."""
     identities = sorted(settings.identity(source) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
 
@@ -129,9 +131,14 @@ def write_manifest(folder: Location, manifest: Manifest) -> None:
 
 
 def require_unaltered(folder: Location, manifest: Manifest) -> None:
-    """Raise InputError unless every shard has the content that the manifest was written for."""
-    hashes = storage.at_once(lambda shard: storage.sha256_of_file(folder / shard.name), manifest.shards)
-    for shard, sha256 in zip(manifest.shards, hashes, strict=True):
+    """Raise InputError unless every shard in `folder` has the content that the manifest was written for."""
+    _require_content(folder, manifest.shards, folder)
+
+
+def _require_content(folder: Location, shards: Sequence[Shard], copy: Location) -> None:
+    """As `require_unaltered`, of some shards of the dataset in `folder`, read from a copy of them."""
+    hashes = storage.at_once(lambda shard: storage.sha256_of_file(copy / shard.name), shards)
+    for shard, sha256 in zip(shards, hashes, strict=True):
         if sha256 != shard.sha256:
             raise InputError(f"{folder / shard.name}: altered since it was written; preprocess again with --verify")
 
@@ -149,6 +156,7 @@ def read_manifest(folder: Location) -> Manifest:
     try:
         manifest = Manifest(
             fingerprint=document["fingerprint"],
+            request=document["request"],
             settings=document["settings"],
             geometry=Geometry.from_json(document["geometry"]),
             index_type=document["index_type"],
@@ -162,9 +170,12 @@ def read_manifest(folder: Location) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole manifest ({error!r}); preprocess again") from None
-    sizes = storage.listing(folder)
+    dropped = sum(manifest.events["dropped"].values())
+    if manifest.events["written"] != manifest.count(ALL) or manifest.events["read"] != manifest.count(ALL) + dropped:
+        raise InputError(f"{path}: its counts of events do not add up; preprocess again")
+    sizes = storage.listing(folder / SHARDS)
     for shard in manifest.shards:
-        found = sizes.get(shard.name)
+        found = sizes.get(shard.name.removeprefix(f"{SHARDS}/"))
         if found != shard.bytes:
             state = "missing" if found is None else f"{found} bytes long"
             raise InputError(
@@ -174,11 +185,16 @@ def read_manifest(folder: Location) -> Manifest:
 
 
 @contextmanager
-def at_hand(folder: Location, manifest: Manifest) -> Iterator[Path]:
-    """The dataset's folder on a local disk: itself, or while the block lasts a copy of its shards."""
-    if isinstance(folder, Path):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="calopipe-dataset-") as copy:
-        storage.fetched(folder, [shard.name for shard in manifest.shards], Path(copy))
-        yield Path(copy)
+def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS) -> Iterator[Path]:
+    """The dataset's folder on a local disk: itself, or while the block lasts a copy of the shards of `splits`.
+
+    Raises InputError unless they have the content that the manifest was written for.
+    """
+    shards = [shard for shard in manifest.shards if shard.split in splits]
+    with ExitStack() as stack:
+        local = folder
+        if not isinstance(local, Path):
+            local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calopipe-dataset-")))
+            storage.fetched(folder, [shard.name for shard in shards], local)
+        _require_content(folder, shards, local)
+        yield local

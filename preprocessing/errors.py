@@ -16,6 +16,7 @@ BAD_INPUT_EXIT_CODE = 2
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run again, finished work is kept",
     errno.EDQUOT: "the disk quota is used up; free some space and run again, finished work is kept",
+    errno.EIO: "the device cannot read or write it; check the disk, or copy the file again",
     errno.EROFS: "the file system is read-only; give an --output that can be written",
     errno.EACCES: "permission denied; give a path that this user may use",
     errno.EPERM: "operation not permitted; give a path that this user may use",

@@ -17,6 +17,8 @@ _NONE, _NAN, _NEGATIVE, _OUT_OF_RANGE = range(len(FLAWS))
 
 STOP, SKIP = "stop", "skip"
 
+_ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
+
 Flaws = npt.NDArray[np.int8]
 
 
@@ -28,8 +30,8 @@ class BadFileError(InputError):
 class Tolerance:
     """What a run does about corrupt input: `stop` at it, or `skip` and record it.
 
-    A run that skips stops all the same past `max_bad_events` of the events or `max_bad_files` of the files, as shares
-    rounded up, so that one is always let pass.
+    A run that skips stops all the same past `max_bad_events` of the events or `max_bad_files` of the files, which are
+    shares; unless a share is 0, one is always let pass.
     """
 
     bad_event: str = STOP
@@ -56,7 +58,7 @@ class Tolerance:
             return
         self.require_none(what, first)
         share = self.max_bad_events if what == "event" else self.max_bad_files
-        if bad > math.ceil(share * total):
+        if bad > (max(1, math.floor(share * total + _ROUNDING)) if share else 0):
             raise InputError(
                 f"{first}; {bad} of {total} {what}s are corrupt, more than the share of {share:g} that "
                 f"--max-bad-{what}s lets pass"
@@ -75,4 +77,4 @@ def flaws_of_label(values: npt.NDArray[np.float32], high: float) -> Flaws:
     """The flaw (N,) of a label that must lie between zero and `high`, both excluded."""
     with np.errstate(invalid="ignore"):
         inside = (values > 0) & (values < high)
-    return np.where(np.isnan(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)
+    return np.where(~np.isfinite(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)

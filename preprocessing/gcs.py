@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import google.api_core.exceptions as api_errors
 import google.auth.exceptions as auth_errors
@@ -38,7 +37,7 @@ _BLOCKS_KEPT = 16  # 64 MiB a reader at most
 _TRANSFERS = 8  # files at the same time
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class GcsPath:
     """The object `key` of `bucket`, or the folder of the objects whose names begin so."""
 
@@ -48,8 +47,8 @@ class GcsPath:
     @classmethod
     def parse(cls, text: str) -> GcsPath:
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
-        if not bucket:
-            raise InputError(f"{text}: names no bucket; expected {SCHEME}BUCKET/NAME")
+        if not bucket or not text.startswith(SCHEME):
+            raise InputError(f"{text}: expected {SCHEME}BUCKET/NAME")
         return cls(bucket, key.strip("/"))
 
     def __str__(self) -> str:
@@ -61,10 +60,6 @@ class GcsPath:
     @property
     def name(self) -> str:
         return self.key.rpartition("/")[2]
-
-    @property
-    def parent(self) -> GcsPath:
-        return GcsPath(self.bucket, self.key.rpartition("/")[0])
 
     def absolute(self) -> GcsPath:
         return self
@@ -85,9 +80,20 @@ class GcsPath:
         with _told(self):
             return str(_blob(self).download_as_text(retry=_retry()))
 
-    def open(self) -> io.BufferedReader:
-        """A reader of the object as it is now; FileNotFoundError once it is replaced or deleted."""
-        return io.BufferedReader(_Reader(self), 1 << 16)
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """A reader of the object as it is now; FileNotFoundError at the end if it is replaced meanwhile."""
+        source = _Reader(self)
+        with io.BufferedReader(source, 1 << 16) as reader:
+            try:
+                yield reader
+            finally:
+                error, source.error = source.error, None
+                if error is not None:
+                    try:
+                        raise error
+                    finally:
+                        del error  # or the reader would live on with it, which HDF5 does not survive
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         with _told(self):
@@ -99,29 +105,29 @@ class GcsPath:
 
     def upload(self, file: Path) -> None:
         """Put the content of `file` here, whole and at once."""
-        blob = _blob(self)
-        blob.chunk_size = _UPLOAD_CHUNK
         with _told(self), _bucket_there(self):
+            blob = _blob(self)
+            blob.chunk_size = _UPLOAD_CHUNK
             blob.upload_from_filename(str(file), retry=_retry())
 
 
-def objects(folder: GcsPath) -> dict[str, tuple[int, int]]:
-    """Size in bytes and generation of every object under `folder`, by its name from there, in order."""
+def objects(folder: GcsPath) -> dict[str, int]:
+    """Size in bytes of every object under `folder`, by its name from there, in order."""
     prefix = f"{folder.key}/" if folder.key else ""
     with _told(folder), _bucket_there(folder):
         found = _client().list_blobs(
-            folder.bucket, prefix=prefix, fields="items(name,size,generation),nextPageToken", retry=_retry()
+            folder.bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
         )
-        return {blob.name.removeprefix(prefix): (blob.size, blob.generation) for blob in found}
+        return {blob.name.removeprefix(prefix): blob.size for blob in found}
 
 
 def download(files: Mapping[GcsPath, Path]) -> None:
     """Bring objects of one bucket to local files, several at a time."""
     if not files:
         return
-    pairs = [(_blob(path), str(file)) for path, file in files.items()]
     first = next(iter(files))
     with _told(first):
+        pairs = [(_blob(path), str(file)) for path, file in files.items()]
         transfer_manager.download_many(
             pairs, download_kwargs={"retry": _retry()}, worker_type=transfer_manager.THREAD, max_workers=_TRANSFERS,
             raise_exception=True,
@@ -129,7 +135,13 @@ def download(files: Mapping[GcsPath, Path]) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Random access to an object: blocks fetched ahead, several at a time, of which the latest are kept."""
+    """Random access to an object: blocks fetched ahead, several at a time, of which the latest are kept.
+
+    A read that fails gives zeros and leaves its error in `error`, which `GcsPath.open` raises at its end: HDF5 crashes
+    the process if a read of its raises, or gives less than it asked for.
+    """
+
+    error: Exception | None = None
 
     def __init__(self, path: GcsPath) -> None:
         self._path = path
@@ -159,14 +171,19 @@ class _Reader(io.RawIOBase):
             return 0
         for ahead in range(number + _BLOCKS_AHEAD, number - 1, -1):
             self._request(ahead)
-        with _told(self._path):
-            data = self._blocks[number].result()[offset : offset + len(buffer)]
+        try:
+            with _told(self._path):
+                data = self._blocks[number].result()[offset : offset + len(buffer)]
+        except (InputError, OSError) as error:
+            self.error = error.with_traceback(None)
+            data = bytes(min(len(buffer), self._size - self._position))
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
 
     def close(self) -> None:
         self._fetchers.shutdown(cancel_futures=True)
+        self._blocks.clear()  # a block that failed holds its error, and that this reader
         super().close()
 
     def _request(self, number: int) -> None:
@@ -195,12 +212,11 @@ def _retry() -> Any:
 
 
 def _client() -> storage.Client:
-    """One client a process and thread; requests' sessions are not made for more."""
-    return _client_of(os.getpid(), threading.get_ident())
+    return _client_of(os.getpid())
 
 
-@lru_cache(maxsize=64)
-def _client_of(process: int, thread: int) -> storage.Client:  # noqa: ARG001  what it is cached by
+@lru_cache(maxsize=1)
+def _client_of(process: int) -> storage.Client:  # noqa: ARG001  a process that forks must not share its connections
     # A project is needed to make buckets only.
     return storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -87,6 +88,7 @@ def discover(
     or to be judged by. Raises InputError; a file that is not showers is left out if `tolerance` says so.
     """
     allowed = tolerance or Tolerance()
+    began = time.time()
     paths = storage.expand(patterns)
     known = {} if memory is None or verify else _remembered(memory, geometry)
     look = partial(_look, known=known, geometry=geometry, tolerance=allowed)
@@ -100,7 +102,7 @@ def discover(
     if not files:
         raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
     if memory is not None:
-        _remember(memory, geometry, files, known)
+        _remember(memory, geometry, files, known, began)
     return Inputs(tuple(distinct(files)), tuple(bad))
 
 
@@ -135,17 +137,22 @@ def distinct(files: Sequence[File]) -> list[File]:
 
 def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance) -> InputFile | BadFile:
     try:
+        stamp = storage.stamp(path)
         remembered = known.get(str(path.absolute()))
-        if remembered is not None and storage.stamp(path) == remembered.stamp:
+        if remembered is not None and stamp == remembered.stamp:
             return replace(remembered, path=path)
         from preprocessing.layouts import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
 
-        file = open_showers(path, geometry, tolerance.bad_event)
+        sha256 = storage.sha256_of_file(path)
+        file = open_showers(path, geometry, tolerance.bad_event, sha256)
+        file.tell_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        found = InputFile(path, file.stamp, file.sha256, file.events, file.chunk_events, file.geometry)
-        if storage.stamp(path) != file.stamp:
+        found = InputFile(path, stamp, sha256, file.events, file.chunk_events, file.geometry)
+        if storage.stamp(path) != stamp:
             raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
     except BadFileError as error:
         return BadFile(path.name, str(error))
     return found
@@ -158,13 +165,16 @@ def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
         if document["geometry"] != geometry:
             return {}
         return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
-    except (InputError, KeyError, TypeError, ValueError, AttributeError):
+    except (storage.DocumentError, KeyError, TypeError, ValueError, AttributeError):
         return {}
 
 
-def _remember(memory: Location, geometry: str, files: Sequence[InputFile], known: dict[str, InputFile]) -> None:
-    """Add `files` to what is `known`, those excepted that could still change without their stamp telling."""
-    table = known | {str(file.path.absolute()): file for file in files if storage.settled(file.path)}
+def _remember(
+    memory: Location, geometry: str, files: Sequence[InputFile], known: dict[str, InputFile], began: float
+) -> None:
+    """Add `files` to what is `known`, but none that could have changed since `began` without its stamp telling."""
+    settled = [file for file in files if storage.settled(file.path, file.stamp, began)]
+    table = known | {str(file.path.absolute()): file for file in settled}
     if table != known:
         document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "geometry": geometry}
         entries = {text: table[text].to_json() for text in sorted(table)}

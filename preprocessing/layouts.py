@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing import storage
-from preprocessing.angle import measured_angle
+from preprocessing.angle import EMPTY_SHOWER_ANGLE, measured_angle
 from preprocessing.errors import InputError
 from preprocessing.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from preprocessing.hits import Hits
@@ -39,22 +38,22 @@ class Layout:
 
     name: str
     needs: tuple[frozenset[str], ...]  # alternatives, each a set of datasets
-    labels: Callable[[h5py.File], Labels]
+    labels: Callable[[h5py.File, set[str]], Labels]  # of the file and the names of its datasets
 
     def matches(self, names: set[str]) -> bool:
         return any(needed <= names for needed in self.needs)
 
 
-def _variable_angle_labels(file: h5py.File) -> Labels:
-    mtheta = file["mtheta"][()] if "mtheta" in file else None
-    theta = file["theta" if "theta" in file else "mtheta"][()]  # the measured angle stands in where it is the only one
+def _variable_angle_labels(file: h5py.File, names: set[str]) -> Labels:
+    mtheta = file["mtheta"][()] if "mtheta" in names else None
+    theta = file["theta" if "theta" in names else "mtheta"][()]  # the measured angle stands in where it is the only one
     return file["energy"][()], theta, mtheta
 
 
-def _fixed_angle_labels(file: h5py.File) -> Labels:
+def _fixed_angle_labels(file: h5py.File, _: set[str]) -> Labels:
     target = file["target"][()]
     if target.ndim != 3 or target.shape[1:] != (1, 5):
-        raise InputError(f"{file.filename}: 'target' has shape {target.shape}, expected (N, 1, 5)")
+        raise BadFileError(f"{file.filename}: 'target' has shape {target.shape}, expected (N, 1, 5)")
     return target[:, 0, 1], np.full(len(target), np.pi / 2), None
 
 
@@ -86,7 +85,7 @@ class ShowerFile:
 
     path: Location
     stamp: tuple[int, int]
-    layout: str
+    sha256: str
     events: int
     geometry: Geometry
     chunk_events: int
@@ -95,10 +94,13 @@ class ShowerFile:
     mtheta_rad: FloatArray | None
     label_flaws: Flaws
     request: str | None  # of generated showers: what they were made of
+    assumed: tuple[str, ...]  # what of the geometry neither the file nor the user states
 
-    @cached_property
-    def sha256(self) -> str:
-        return storage.sha256_of_file(self.path)
+    def tell_of_assumptions(self) -> None:
+        """Warn of what of the geometry is the reference's for want of another."""
+        if self.assumed:
+            names = ", ".join(self.assumed)
+            logger.warning("%s does not state %s: the reference's is assumed (--geometry)", self.path, names)
 
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
@@ -142,8 +144,10 @@ class ShowerFile:
                 if len(inside):
                     yield first + inside, cells[inside]
 
-    def mask(self, split: str, rule: SplitRule, cut_gev: float = 0.0, bad_event: str = STOP) -> npt.NDArray[np.bool_]:
-        """Which of the file's events are in `split` and deposit more than `cut_gev`, as preprocessing takes them.
+    def mask(
+        self, split: str, rule: SplitRule, cut_gev: float | None = None, bad_event: str = STOP
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them.
 
         A cut reads the cells of the split's events. Corrupt events stay in, for whoever reads them to stop at, unless
         `bad_event` is "skip".
@@ -151,11 +155,11 @@ class ShowerFile:
         mask = np.ones(self.events, dtype=np.bool_)
         if split != ALL:
             mask = rule.mask(split, self.path.name, self.sha256, range(self.events))
-        if cut_gev > 0 or bad_event != STOP:
+        if cut_gev is not None or bad_event != STOP:
             for events, cells in self.batches(mask):
                 hits = Hits.of(cells)
                 bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[events] != 0)
-                good = hits.sums() > cut_gev / self.geometry.file_unit_gev if cut_gev > 0 else np.ones_like(bad)
+                good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
                 mask[events] = np.where(bad, bad_event == STOP, good)
         return mask
 
@@ -171,22 +175,28 @@ class ShowerFile:
         """What is wrong with the labels of `event`, and where."""
         labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
         for name, values in labels.items():
-            if values is not None and flaws_of_label(values[event : event + 1], _HIGHEST[name])[0]:
+            if values is not None and _flaws_of_label(name, values[event : event + 1])[0]:
                 degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
                 expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
                 return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
         raise ValueError(f"the labels of event {event} of {self.path} are good")
 
 
-def open_showers(path: Location, geometry_values: str = "", bad_event: str = STOP) -> ShowerFile:
-    """Check the header and labels of `path`.
+def open_showers(
+    path: Location, geometry_values: str = "", bad_event: str = STOP, sha256: str | None = None
+) -> ShowerFile:
+    """Check the header and labels of `path`, whose content hashes to `sha256` where that is known.
 
     `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
-    is taken to have the reference's geometry, with a warning. A bad label is an error unless `bad_event` is "skip".
+    is taken to have the reference's geometry. A bad label is an error unless `bad_event` is "skip".
     """
+    try:
+        stamp = storage.stamp(path)  # first, so that a file that takes this one's place has another
+        content = sha256 or storage.sha256_of_file(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
     with _opened(path) as file:
-        stamp = storage.stamp(path)
-        names = {name for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        names = {str(name) for name, item in file.items() if isinstance(item, h5py.Dataset)}
         layout = next((layout for layout in LAYOUTS if layout.matches(names)), None)
         if layout is None:
             expected = " or ".join(" + ".join(sorted(needed)) for each in LAYOUTS for needed in each.needs)
@@ -198,16 +208,18 @@ def open_showers(path: Location, geometry_values: str = "", bad_event: str = STO
             )
         if len(ecal) == 0:
             raise BadFileError(f"{path}: holds no showers; remove it from the input")
-        energy, theta, mtheta = layout.labels(file)
+        energy, theta, mtheta = layout.labels(file, names)
         labels = {"energy": energy, "theta": theta} | ({} if mtheta is None else {"mtheta": mtheta})
         arrays = {name: _check_label(path, name, values, len(ecal)) for name, values in labels.items()}
-        geometry = _geometry(path, file.attrs, ecal.shape[1:], geometry_values)
+        geometry, assumed = _geometry(path, file.attrs, ecal.shape[1:], geometry_values)
         chunk = ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS
-        label_flaws = np.max([flaws_of_label(values, _HIGHEST[name]) for name, values in arrays.items()], axis=0)
+        label_flaws = np.zeros(len(ecal), dtype=np.int8)
+        for name, values in arrays.items():  # of several flaws of an event, the first is told
+            label_flaws = np.where(label_flaws != 0, label_flaws, _flaws_of_label(name, values))
         opened = ShowerFile(
             path,
             stamp,
-            layout.name,
+            content,
             len(ecal),
             geometry,
             chunk,
@@ -216,6 +228,7 @@ def open_showers(path: Location, geometry_values: str = "", bad_event: str = STO
             arrays.get("mtheta"),
             label_flaws,
             file.attrs.get(REQUEST),
+            assumed,
         )
     if bad_event == STOP and label_flaws.any():
         first = int(np.argmax(label_flaws != 0))
@@ -225,8 +238,9 @@ def open_showers(path: Location, geometry_values: str = "", bad_event: str = STO
 
 def open_all(paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP) -> list[ShowerFile]:
     """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning."""
-    opened = [open_showers(path, geometry_values, bad_event) for path in paths]
-    storage.at_once(lambda file: file.sha256, opened)
+    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event), paths)
+    for file in opened:
+        file.tell_of_assumptions()
     return distinct(opened)
 
 
@@ -239,19 +253,31 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
         with ExitStack() as stack:
             source = path if isinstance(path, Path) else stack.enter_context(storage.opened(path))
             yield stack.enter_context(h5py.File(source, "r", **room))
+        return
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
+        failure = InputError(f"{path}: no such file; check the path")
     except PermissionError:
-        raise InputError(f"{path}: permission denied; make the file readable for this user") from None
-    except InputError:
-        raise
+        failure = InputError(f"{path}: permission denied; make the file readable for this user")
+    except InputError as error:
+        failure = error.with_traceback(None)
     except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
         reason = str(error).partition("(")[2].rstrip(")") or str(error)
-        raise BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again") from None
+        failure = BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again")
+        if isinstance(error, OSError) and error.errno is not None:  # not the file's fault
+            failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
+    failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
+    raise failure
 
 
 def _read(file: h5py.File, start: int, stop: int) -> FloatArray:
     return file["ECAL"][start:stop].astype(np.float32, copy=False)
+
+
+def _flaws_of_label(name: str, values: FloatArray) -> Flaws:
+    flaws = flaws_of_label(values, _HIGHEST[name])
+    if name == "mtheta":  # of a shower without energy it is no angle
+        flaws[values == EMPTY_SHOWER_ANGLE] = 0
+    return flaws
 
 
 def _check_label(path: Location, name: str, values: npt.NDArray[Any], events: int) -> FloatArray:
@@ -264,19 +290,20 @@ def _check_label(path: Location, name: str, values: npt.NDArray[Any], events: in
     return values.reshape(events).astype(np.float32)
 
 
-def _geometry(path: Location, attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> Geometry:
+def _geometry(
+    path: Location, attributes: Mapping[str, Any], shape: Sequence[int], values: str
+) -> tuple[Geometry, tuple[str, ...]]:
+    """The geometry, and what of it is assumed."""
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     try:
         stated = {name: float(attributes[name]) for name in names if name in attributes}
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: its attributes must state the geometry in numbers ({error}); mend them") from None
+        raise BadFileError(f"{path}: its attributes must state the geometry in numbers ({error}); mend them") from None
     geometry = replace(REFERENCE_GEOMETRY, shape=(int(shape[0]), int(shape[1]), int(shape[2])), **stated).with_values(
         values
     )
     given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}
-    if missing := [name for name in names if name not in given]:
-        logger.warning("%s does not state %s: the reference's is assumed (--geometry)", path, ", ".join(missing))
-    return geometry
+    return geometry, tuple(name for name in names if name not in given)
 
 
 class _Sink(io.FileIO):

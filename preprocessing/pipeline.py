@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preprocessing import dataset, storage
-from preprocessing.dataset import BAD_FILE, DROPPED, BadEvent, Manifest, Settings, Shard, Source
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard, Source
 from preprocessing.errors import InputError
-from preprocessing.flaws import STOP, Tolerance
+from preprocessing.flaws import Tolerance
 from preprocessing.inputs import BadFile, InputFile, Inputs
-from preprocessing.progress import progress_bar
-from preprocessing.records import index_type
 from preprocessing.storage import Location
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ logger = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 1.0  # between two looks at what is done
 _REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
-_REMOTE_RUNNERS = ("DataflowRunner",)  # whose workers are other machines, always
 
 
 def sources(files: Sequence[InputFile]) -> list[Source]:
@@ -56,7 +53,7 @@ def preprocess(
     for split, pattern in settings.split_rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.request_fingerprint(sources(files), settings)
+    request = dataset.fingerprint_of(sources(files), settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
         print(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
@@ -64,7 +61,7 @@ def preprocess(
     from preprocessing import shards  # noqa: PLC0415  what reads HDF5, which a dataset that stands need not wait for
 
     storage.require_writable(output / dataset.SHARDS)
-    storage.sweep(output / dataset.SHARDS)
+    storage.sweep(output)
     plans = shards.plan(files, settings)
     found = shards.receipts(output, plans, verify=verify)
     missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
@@ -91,18 +88,22 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
     except InputError as error:
         logger.warning("%s", error)
         return None
-    tolerated = (tolerance.bad_event != STOP or not manifest.bad_events) and (
-        tolerance.bad_file != STOP or not manifest.bad_files
+    try:
+        _require_tolerable(manifest, tolerance, "")
+    except InputError:  # told of once the receipts are read, which know the place
+        return None
+    unread = {file.path.name for file in inputs.files}
+    same = set(inputs.bad) <= set(manifest.bad_files) and all(
+        file in inputs.bad or file.name in unread for file in manifest.bad_files
     )
-    told = set(inputs.bad) <= set(manifest.bad_files)
-    return manifest if manifest.fingerprint == request and tolerated and told else None
+    return manifest if manifest.request == request and same else None
 
 
 def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Sequence[str]) -> None:
-    """Raise InputError where the runner's workers cannot see the files."""
+    """Raise InputError where the runner's workers, those of Dataflow being other machines, cannot see the files."""
     runner = next((option.partition("=")[2] for option in beam_options if option.startswith("--runner=")), "")
     for place in (output, *(file.path for file in files)):
-        if runner in _REMOTE_RUNNERS and isinstance(place, Path):
+        if "dataflow" in runner.lower() and isinstance(place, Path):
             raise InputError(f"{place}: the workers of {runner} cannot see this path; give gs:// addresses")
 
 
@@ -113,15 +114,16 @@ def _run(
     from preprocessing import shards  # noqa: PLC0415
 
     logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
-    import apache_beam as beam  # noqa: PLC0415  three seconds that a dataset that stands need not wait
-    from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
-
-    logging.disable(logging.NOTSET)
+    try:
+        import apache_beam as beam  # noqa: PLC0415  three seconds that a dataset that stands need not wait
+        from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
+    finally:
+        logging.disable(logging.NOTSET)
 
     # DirectRunner would look for a Go binary to download; the runner in this process needs none.
     chosen = any(option.startswith("--runner") for option in beam_options)
     options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
-    folder = str(output)
+    folder = str(output.absolute())
     beam_log = logging.getLogger("apache_beam")
     beam_log.setLevel(logging.CRITICAL)  # what a worker raised reaches us as an exception too, and is told there
     usage = io.StringIO()
@@ -160,6 +162,8 @@ def _compose(
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts that the plans left, once what is corrupt in them is tolerated."""
+    from preprocessing.records import index_type  # noqa: PLC0415  protobuf, which a dataset that stands need not wait for
+
     whole = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt is not None]
     if len(whole) != len(plans):
         raise InputError(f"{len(plans) - len(whole)} pieces of the dataset vanished while they were made; run again")
@@ -169,8 +173,6 @@ def _compose(
     for path, reason in unreadable.items():
         logger.warning("left out: %s", reason)
         bad_files.append(BadFile(storage.location(path).name, reason))
-    if bad_files:
-        tolerance.require("file", len(bad_files), len(inputs.files) + len(inputs.bad), bad_files[0].reason)
     used = [(plan, receipt) for plan, receipt in whole if plan.path not in unreadable]
 
     bad_events = [
@@ -180,38 +182,49 @@ def _compose(
     ]
     read = sum(file.events for file in inputs.files)
     told = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
-    tolerance.require("event", len(bad_events), read, told)
-
     dropped = dict.fromkeys(DROPPED, 0)
-    dropped[BAD_FILE] = sum(file.events for file in inputs.files if str(file.path) in unreadable)
+    dropped[BAD_FILE] = sum(file.events for file in inputs.files if str(file.path.absolute()) in unreadable)
     written = {plan.path: 0 for plan, _ in used}
+    below_cut = {plan.path for plan, receipt in used if receipt["events"]["dropped"][BELOW_CUT]}
     for plan, receipt in used:
         written[plan.path] += receipt["events"]["written"]
         for reason, count in receipt["events"]["dropped"].items():
             dropped[reason] += count
-    if not used:
-        raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files can be read")
     for file in inputs.files:
-        if written.get(str(file.path)) == 0:
+        if str(file.path.absolute()) in below_cut and written[str(file.path.absolute())] == 0:
             raise InputError(
                 f"{file.path}: no shower is above the cut of {settings.cut_gev} GeV; its unit may be another than "
                 f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
             )
+    if not any(written.values()):
+        raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
     geometry = inputs.files[0].geometry
+    good = sources([file for file in inputs.files if str(file.path.absolute()) not in unreadable])
     receipts = [receipt for _, receipt in used]
-    return Manifest(
-        fingerprint=dataset.request_fingerprint(sources(inputs.files), settings),
+    manifest = Manifest(
+        fingerprint=dataset.fingerprint_of(good, settings),
+        request=dataset.fingerprint_of(sources(inputs.files), settings),
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),
         events={"read": read, "written": sum(written.values()), "dropped": dropped},
         energy_gev=_range(receipts, "energy_gev"),
         theta_rad=_range(receipts, "theta_rad"),
-        inputs=tuple(sources([file for file in inputs.files if str(file.path) not in unreadable])),
+        inputs=tuple(good),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
         shards=tuple(Shard(**shard) for receipt in receipts for shard in receipt["shards"]),
     )
+    _require_tolerable(manifest, tolerance, told)
+    return manifest
+
+
+def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event: str) -> None:
+    """Raise InputError if more was left out than `tolerance` lets pass."""
+    first_bad_file = manifest.bad_files[0].reason if manifest.bad_files else ""
+    files = len(manifest.inputs) + len(manifest.bad_files)
+    tolerance.require("file", len(manifest.bad_files), files, first_bad_file)
+    tolerance.require("event", len(manifest.bad_events), manifest.events["read"], first_bad_event)
 
 
 def _range(receipts: Sequence[dict[str, Any]], label: str) -> tuple[float, float]:
@@ -224,6 +237,7 @@ def _range(receipts: Sequence[dict[str, Any]], label: str) -> tuple[float, float
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
     """A bar of the showers done, read off the receipts: so it serves any runner, wherever its workers are."""
     from preprocessing import shards  # noqa: PLC0415
+    from preprocessing.progress import progress_bar  # noqa: PLC0415
 
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS

@@ -65,7 +65,9 @@ def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
         name = storage.fingerprint([SCHEMA_VERSION, settings.identity(source), settings.to_json()])[:16]
         for start in range(0, file.events, step):
             stop = min(start + step, file.events)
-            plans.append(Plan(str(file.path), file.stamp, file.sha256, start, stop, f"{name}-{start:08d}-{stop:08d}"))
+            plans.append(
+                Plan(str(file.path.absolute()), file.stamp, file.sha256, start, stop, f"{name}-{start:08d}-{stop:08d}")
+            )
     return plans
 
 
@@ -82,8 +84,11 @@ def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -
     def read(plan: Plan) -> dict[str, Any] | None:
         if f"{plan.key}.json" not in sizes:
             return None
-        receipt = storage.read_json(_receipt_path(folder, plan), kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
-        return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+        try:
+            receipt = storage.read_json(_receipt_path(folder, plan), kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+            return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+        except (storage.DocumentError, KeyError, TypeError):  # damaged: the work is done again
+            return None
 
     return storage.at_once(read, plans)
 
@@ -143,12 +148,12 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
     receipt: dict[str, Any] = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
-        file = open_showers(path, settings.geometry, SKIP)
+        file = open_showers(path, settings.geometry, SKIP, plan.sha256)
         pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
     except BadFileError as error:
+        _require_unchanged(plan)
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
-    if storage.stamp(path) != plan.stamp:
-        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+    _require_unchanged(plan)
     encoded = [record for piece in pieces for record in piece.encoded]
     events, energy, theta = (
         np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("events", "energy_gev", "theta_rad")
@@ -171,6 +176,16 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
             if len(places)
         ],
     }
+
+
+def _require_unchanged(plan: Plan) -> None:
+    path = storage.location(plan.path)
+    try:
+        changed = storage.stamp(path) != plan.stamp
+    except FileNotFoundError:
+        changed = True
+    if changed:
+        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
 
 
 @dataclass(frozen=True)

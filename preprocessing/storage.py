@@ -5,17 +5,17 @@ from __future__ import annotations
 import fnmatch
 import glob
 import hashlib
-import io
 import json
 import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from preprocessing.errors import InputError
 
@@ -34,7 +34,7 @@ _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often t
 
 def location(text: str) -> Location:
     """The path or gs:// address that `text` names."""
-    if text.startswith("gs://"):
+    if text.startswith("gs:"):
         from preprocessing.gcs import GcsPath  # noqa: PLC0415  a second that local files need not wait
 
         return GcsPath.parse(text)
@@ -52,7 +52,7 @@ def expand(patterns: Sequence[str]) -> list[Location]:
     """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
     found: dict[str, Location] = {}
     for pattern in patterns:
-        files = _expand_gcs(pattern) if pattern.startswith("gs://") else _expand_local(pattern)
+        files = _expand_gcs(pattern) if pattern.startswith("gs:") else _expand_local(pattern)
         found |= {str(file): file for file in files}
     if not found:
         raise InputError("no input files; give at least one path or pattern")
@@ -77,14 +77,10 @@ def _expand_gcs(pattern: str) -> list[GcsPath]:
     from preprocessing import gcs  # noqa: PLC0415
 
     path = gcs.GcsPath.parse(pattern)
-    if path.key and path.is_file():
+    if not glob.has_magic(path.key) or path.is_file():  # the latter for names that hold brackets
         return [path]
     steps = PurePosixPath(path.key).parts
-    plain = next((number for number, step in enumerate(steps) if glob.has_magic(step)), None)
-    if plain is None:
-        inside = gcs.objects(path)
-        hint = f"a folder, not a file; name its files, for example {pattern}/*.h5" if inside else "no such object"
-        raise InputError(f"{pattern}: {hint}")
+    plain = next(number for number, step in enumerate(steps) if glob.has_magic(step))
     folder = gcs.GcsPath(path.bucket, "/".join(steps[:plain]))
     files = [folder / name for name in gcs.objects(folder) if _matches(name.split("/"), steps[plain:])]
     if not files:
@@ -105,14 +101,14 @@ def listing(folder: Location) -> dict[str, int]:
     """Size in bytes of each file under `folder`, by its name from there; what is not there holds nothing."""
     if isinstance(folder, Path):
         sizes = {}
-        for path in folder.rglob("*"):
-            with suppress(FileNotFoundError):  # what another run is writing may be gone by now
-                if path.is_file():
+        for place, _, names in os.walk(folder):
+            for path in (Path(place) / name for name in names):
+                with suppress(FileNotFoundError):  # what another run is writing may be gone by now
                     sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
         return sizes
     from preprocessing import gcs  # noqa: PLC0415
 
-    return {name: size for name, (size, _) in gcs.objects(folder).items()}
+    return gcs.objects(folder)
 
 
 def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -121,14 +117,14 @@ def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Resul
         return list(threads.map(work, items))
 
 
-def opened(path: Location) -> io.BufferedReader:
+def opened(path: Location) -> AbstractContextManager[BinaryIO]:
     """A reader of `path` with random access."""
     return path.open("rb") if isinstance(path, Path) else path.open()
 
 
 def sha256_of_file(path: Location) -> str:
     with opened(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # it reads into
 
 
 def stamp(path: Location) -> tuple[int, int]:
@@ -137,9 +133,9 @@ def stamp(path: Location) -> tuple[int, int]:
     return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
 
 
-def settled(path: Location) -> bool:
-    """Whether a change from now on is sure to change the stamp of `path`: clocks of file systems tick slowly."""
-    return not isinstance(path, Path) or time.time() - path.stat().st_mtime > _TICK_SECONDS
+def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
+    """Whether any change of `path` after the time `since` has changed its `stamp`: file systems' clocks are slow."""
+    return not isinstance(path, Path) or since - stamp[1] * 1e-9 > _TICK_SECONDS
 
 
 def fetched(folder: Location, names: Iterable[str], to: Path) -> None:
@@ -161,9 +157,9 @@ def discard(folder: Location) -> None:
 
 
 def sweep(folder: Location) -> None:
-    """Remove what writers that were killed left in `folder`."""
+    """Remove what writers that were killed left under `folder`."""
     if isinstance(folder, Path):
-        for path in folder.glob(f".*{_PARTIAL}"):
+        for path in folder.rglob(f".*{_PARTIAL}"):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
                     path.unlink()
@@ -207,25 +203,16 @@ def replacing(path: Location) -> Iterator[Path]:
             path.upload(local)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{_PARTIAL}")
     try:
+        temporary.touch(exist_ok=False)
         yield temporary
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def _umask() -> int:
-    """The process's umask, which can be read only by setting it. `mkstemp` ignores it and makes files private."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def write_json(path: Location, document: Any) -> None:
@@ -234,18 +221,22 @@ def write_json(path: Location, document: Any) -> None:
         temporary.write_text(json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n")
 
 
+class DocumentError(InputError):
+    """A document that is not there, or not what is expected there."""
+
+
 def read_json(path: Location, *, kind: str, schema_version: int) -> dict[str, Any]:
-    """Read a document of ours, checked for its kind and version."""
+    """Read a document of ours, checked for its kind and version; DocumentError."""
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; a {kind} was expected there") from None
+        raise DocumentError(f"{path}: no such file; a {kind} was expected there") from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a {kind}: not valid JSON ({error})") from None
+        raise DocumentError(f"{path}: not a {kind}: not valid JSON ({error})") from None
     if not isinstance(document, dict) or document.get("kind") != kind:
-        raise InputError(f"{path}: not a {kind}: its 'kind' is missing or another")
+        raise DocumentError(f"{path}: not a {kind}: its 'kind' is missing or another")
     if document.get("schema_version") != schema_version:
-        raise InputError(
+        raise DocumentError(
             f"{path}: {kind} of schema version {document.get('schema_version')}, this program reads "
             f"{schema_version}; make it again with this version"
         )

@@ -59,7 +59,8 @@ def test_fixed_angle_layout(tmp_path: Path) -> None:
 def test_geometry_is_assumed_with_a_warning_or_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_file(tmp_path / "a.h5", make_showers(events=2), geometry=None)
     with caplog.at_level(logging.WARNING):
-        assumed = open_showers(path).geometry
+        (file,) = open_all([path])
+        assumed = file.geometry
     assert "cell_mm" in caplog.text
     assert (assumed.cell_mm, assumed.shape) == (REFERENCE_GEOMETRY.cell_mm, (17, 17, 5))
     assert open_showers(path, "cell_mm=7.5, file_unit_gev=1").geometry.cell_mm == 7.5

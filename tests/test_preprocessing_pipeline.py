@@ -17,6 +17,7 @@ import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
 from preprocessing import __main__ as command
+from preprocessing import storage
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
 from preprocessing.errors import InputError, run_command
@@ -157,6 +158,43 @@ def test_a_shard_altered_in_place_is_found_and_made_again(tmp_path: Path, capsys
     _run(*common, "--verify")
     assert "1 of 1 pieces to do" in capsys.readouterr().out
     assert _content(tmp_path / "ds") == whole
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"kind": "calopipe.shards", "schema_version": 2}'])
+def test_a_damaged_receipt_costs_its_piece(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--input", make_file(tmp_path / "a.h5", events=40), "--output", tmp_path / "ds", "--shard-events", 20)
+    _run(*common)
+    whole = _content(tmp_path / "ds")
+    next((tmp_path / "ds/shards").glob("*.json")).write_text(content)
+    (tmp_path / "ds/manifest.json").unlink()
+    capsys.readouterr()
+    _run(*common)
+    assert "1 of 2 pieces to do" in capsys.readouterr().out
+    assert _content(tmp_path / "ds") == whole
+
+
+def test_counts_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    _run("--input", make_file(tmp_path / "a.h5", events=20), "--output", tmp_path / "ds")
+    manifest = tmp_path / "ds/manifest.json"
+    document = json.loads(manifest.read_text())
+    for key in ("read", "written"):
+        manifest.write_text(json.dumps(document | {"events": document["events"] | {key: 19}}))
+        with pytest.raises(InputError, match="do not add up"):
+            read_manifest(tmp_path / "ds")
+
+
+def test_a_file_that_takes_anothers_place_as_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = make_file(tmp_path / "a.h5", events=10), make_file(tmp_path / "b" / "b.h5", events=25, seed=1)
+    hashed = storage.sha256_of_file
+
+    def replaced_after(place: Path) -> str:
+        content = hashed(place)
+        other.replace(path)
+        return content
+
+    monkeypatch.setattr(storage, "sha256_of_file", replaced_after)
+    with pytest.raises(InputError, match="changed while it was read"):
+        discover([str(path)])
 
 
 def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:

@@ -14,12 +14,17 @@ import pytest
 from showers import make_file, make_showers, write_file
 
 from preprocessing import __main__ as command
-from preprocessing.dataset import read_manifest
+from preprocessing.angle import EMPTY_SHOWER_ANGLE
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
+from preprocessing.flaws import Tolerance
+from preprocessing.inputs import discover
 from preprocessing.layouts import open_showers
+from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from preprocessing.splits import SPLITS, SplitRule
 
+_SKIP = ("--on-bad-event", "skip", "--max-bad-events", "0.1")
 BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}
 
 
@@ -73,8 +78,10 @@ def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     file = open_showers(_corrupt(tmp_path / "a.h5"), bad_event="skip")
     mask = file.mask("all", SplitRule(), 0.2, "skip")
     assert np.flatnonzero(~mask).tolist() == sorted([*BAD, 30])
-    assert file.mask("all", SplitRule(), 0.0, "skip").sum() == 54
+    assert file.mask("all", SplitRule(), None, "skip").sum() == 54
     assert file.mask("all", SplitRule(), 0.2).sum() == 59  # corrupt events stay, to be stopped at
+    _run("--input", file.path, "--output", tmp_path / "ds", *_SKIP, "--cut-gev", 0)
+    assert file.mask("all", SplitRule(), 0.0, "skip").sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
 
 def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
@@ -116,6 +123,54 @@ def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(
     assert "event 41" in _told(capsys, *common)
     _run(*common, "--on-bad-event", "skip")
     assert "dataset stands" in capsys.readouterr().out
+    assert "share of 0 " in _told(capsys, *common, "--on-bad-event", "skip", "--max-bad-events", 0)
+
+
+def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
+    """One that is still being copied is found out, and once it is whole nothing of it is missing."""
+    paths = [make_file(tmp_path / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
+    tolerance = Tolerance(bad_file="skip", max_bad_files=0.5)
+    found = discover([str(path) for path in paths], tolerance=tolerance)
+    whole = paths[1].read_bytes()
+    paths[1].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"1\.h5: changed while it was read"):
+        preprocess(found, tmp_path / "ds", Settings(), tolerance=tolerance)
+    paths[1].write_bytes(whole)
+    manifest = preprocess(discover([str(path) for path in paths]), tmp_path / "ds", Settings(), tolerance=tolerance)
+    assert manifest.events["written"] == 120
+
+
+def test_a_dataset_is_named_by_what_it_holds(tmp_path: Path) -> None:
+    good, bad = make_file(tmp_path / "good.h5", events=30), _damage(make_file(tmp_path / "bad.h5", events=400, seed=9))
+    skip = ("--on-bad-file", "skip", "--max-bad-files", 0.5)
+    _run("--input", good, bad, "--output", tmp_path / "both", *skip)
+    _run("--input", good, "--output", tmp_path / "one")
+    both, one = read_manifest(tmp_path / "both"), read_manifest(tmp_path / "one")
+    assert both.fingerprint == one.fingerprint
+    assert both.request != one.request
+
+
+def test_a_small_file_of_corrupt_events_alone_is_within_the_limit(tmp_path: Path) -> None:
+    large, showers = make_file(tmp_path / "large.h5", events=200), make_showers(events=2, seed=1)
+    small = write_file(tmp_path / "small.h5", showers, energy=np.full(2, -1.0))
+    _run("--input", large, small, "--output", tmp_path / "ds", "--on-bad-event", "skip")
+    assert read_manifest(tmp_path / "ds").events["dropped"]["out_of_range"] == 2
+
+
+def test_shares_are_shares() -> None:
+    for share, total, most in ((0.01, 60, 1), (0.07, 100, 7), (0.29, 100, 29), (0.5, 5, 2), (1, 7, 7), (0, 100, 0)):
+        tolerance = Tolerance(bad_event="skip", max_bad_events=share)
+        tolerance.require("event", most, total, "first")
+        with pytest.raises(InputError, match="are corrupt"):
+            tolerance.require("event", most + 1, total, "first")
+
+
+def test_an_empty_shower_has_no_measured_angle_and_is_not_corrupt(tmp_path: Path) -> None:
+    showers = make_showers(events=20)
+    cells, mtheta = showers.cells.copy(), showers.mtheta_rad.copy()
+    cells[4], mtheta[4] = 0, EMPTY_SHOWER_ANGLE
+    _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells, mtheta=mtheta), "--output", tmp_path / "ds")
+    assert read_manifest(tmp_path / "ds").events["dropped"]["below_cut"] == 1
 
 
 def _damage(path: Path) -> Path:

@@ -60,8 +60,7 @@ def _fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool,
     if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
-    with at_hand(dataset, manifest) as local:
-        require_unaltered(local, manifest)
+    with at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
         folder.begin(output, request, overwrite=overwrite)
         return _train(local, manifest, output, config, request, cache=cache)
 

@@ -52,7 +52,7 @@ class ShowerSet:
         split: str = ALL,
         rule: SplitRule,
         geometry: str,
-        cut_gev: float = 0.0,
+        cut_gev: float | None = None,
         bad_event: str = STOP,
     ) -> ShowerSet:
         """Check the files' headers and labels, and that `split` has any events above the cut.
