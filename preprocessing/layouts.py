@@ -253,7 +253,7 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
         with ExitStack() as stack:
             source = path if isinstance(path, Path) else stack.enter_context(storage.opened(path))
             yield stack.enter_context(h5py.File(source, "r", **room))
-        return
+            return
     except FileNotFoundError:
         failure = InputError(f"{path}: no such file; check the path")
     except PermissionError:
