@@ -199,8 +199,8 @@ def main() -> None:
         print(f"\nbytes a shower: dataset {bytes_ours / showers:.0f}, dense {bytes_dense / showers:.0f}: "
               f"1/{bytes_dense / bytes_ours:.1f} (target 1/30)")  # fmt: skip
         share, first, images = waiting(folder, manifest, min(steps, showers // named_config("quick").batch))
-        print(f"training, config quick, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), and once "
-              f"{first:.2f} s for the first batch")  # fmt: skip
+        print(f"training, config quick, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), "
+              f"and once {first:.2f} s for the first batch")  # fmt: skip
 
 
 if __name__ == "__main__":
