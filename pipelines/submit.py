@@ -18,7 +18,7 @@ import numpy as np
 
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
-from preprocessing.errors import InputError, run_command
+from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import CONFIGS, STRATEGIES
 
@@ -39,7 +39,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="submit.py",
         description="Run the pipeline here, or compile, submit or schedule it for Kubeflow Pipelines.",
         epilog=_EXAMPLES,

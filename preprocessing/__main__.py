@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 
 from preprocessing.dataset import MANIFEST, Settings
-from preprocessing.errors import InputError, run_command
+from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
 from preprocessing.inputs import discover
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split_file
@@ -31,7 +32,7 @@ missing or changed is done.
 
 def parser() -> argparse.ArgumentParser:
     defaults = Settings()
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="python -m preprocessing",
         description="Turn HDF5 files of calorimeter showers into a dataset of TFRecord shards, once.",
         epilog=_EXAMPLES,
@@ -85,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = location(options.output)
     beam_options = [f"--{option}" for option in options.beam_option]
+    for option in options.beam_option:
+        if not re.match(r"[A-Za-z]\w*(=|$)", option):
+            raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
     if options.workers < 1:
         raise InputError(f"--workers is {options.workers}, expected at least 1")
     if options.workers > 1:
@@ -101,7 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
     counts = ", ".join(f"{split} {manifest.count(split)}" for split in SPLITS)
     dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items() if count)
+    left_out = ", ".join(file.name for file in manifest.bad_files)
     print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped or 'none'}")
+    if left_out:
+        print(f"files left out: {left_out}")
     print(f"dataset: {output / MANIFEST}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 BAD_INPUT_EXIT_CODE = 2
 
@@ -69,6 +71,13 @@ def one_line_errors() -> Iterator[None]:
         if termination_log.is_file():
             termination_log.write_text(line)
         raise SystemExit(BAD_INPUT_EXIT_CODE) from None
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that tells of bad arguments as of all bad input: in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")
 
 
 def run_command(command: Callable[[], None]) -> None:

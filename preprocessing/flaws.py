@@ -50,7 +50,8 @@ class Tolerance:
     def require_none(self, what: str, first: str) -> None:
         """Raise InputError, with the `first` case, if a corrupt event or file (`what`) is to stop the run."""
         if (self.bad_event if what == "event" else self.bad_file) == STOP:
-            raise InputError(f"{first}; mend it, or leave such {what}s out with --on-bad-{what} skip")
+            mend = "; mend it" if what == "event" else ""  # what is wrong with a file says so itself
+            raise InputError(f"{first}{mend}, or leave such {what}s out with --on-bad-{what} skip")
 
     def require(self, what: str, bad: int, total: int, first: str) -> None:
         """Raise InputError, with the `first` case, if `bad` of `total` events or files (`what`) are not tolerated."""

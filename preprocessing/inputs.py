@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -178,4 +179,5 @@ def _remember(
     if table != known:
         document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "geometry": geometry}
         entries = {text: table[text].to_json() for text in sorted(table)}
-        storage.write_json(memory / MEMORY, document | {"files": entries})
+        with suppress(InputError, OSError):  # nothing but time is lost: of a dataset that may only be read, for example
+            storage.write_json(memory / MEMORY, document | {"files": entries})

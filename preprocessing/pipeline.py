@@ -5,12 +5,15 @@ from __future__ import annotations
 import fnmatch
 import io
 import logging
+import os
 import re
+import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from preprocessing import dataset, storage
 from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard, Source
@@ -122,13 +125,16 @@ def _run(
 
     # DirectRunner would look for a Go binary to download; the runner in this process needs none.
     chosen = any(option.startswith("--runner") for option in beam_options)
-    options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
     folder = str(output.absolute())
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        before = signal.signal(signal.SIGINT, _interrupted)
     beam_log = logging.getLogger("apache_beam")
     beam_log.setLevel(logging.CRITICAL)  # what a worker raised reaches us as an exception too, and is told there
     usage = io.StringIO()
     try:
         with redirect_stderr(usage):  # Beam's own parser tells of a bad option in many lines, and exits
+            options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
             options.get_all_options()
             prepared = beam.Pipeline(options=options)
     except (ValueError, SystemExit) as error:
@@ -147,11 +153,21 @@ def _run(
     except Exception as error:
         if told := _RAISED_BY_WORKER.search(str(error)):  # a runner hands on a worker's traceback as text
             raise InputError(told[1]) from None
+        if chosen:
+            raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
     finally:
         beam_log.setLevel(logging.NOTSET)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
     if stopped := shards.notes(output, attempt):
         raise InputError(stopped[0])
+
+
+def _interrupted(*_: object) -> NoReturn:
+    """End at once: Beam would wait for workers that are gone. Whatever was being written is not taken for whole."""
+    print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
+    os._exit(130)
 
 
 def _compose(

@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -28,12 +29,17 @@ Result = TypeVar("Result")
 
 _AT_ONCE = 16  # small reads of files that wait for a network rather than for a processor
 _PARTIAL = ".partial"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
 _TICK_SECONDS = 2.0  # the coarsest clock of a file system in use
 _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
 
 
 def location(text: str) -> Location:
-    """The path or gs:// address that `text` names."""
+    """The path or gs:// address that `text` names; InputError for any other address."""
+    if not text:
+        raise InputError("an empty path was given; is a variable not set?")
+    if _SCHEME.match(text) and not text.startswith("gs:"):
+        raise InputError(f"{text}: neither a path nor a gs:// address; bring the files to one of these")
     if text.startswith("gs:"):
         from preprocessing.gcs import GcsPath  # noqa: PLC0415  a second that local files need not wait
 
@@ -43,16 +49,17 @@ def location(text: str) -> Location:
 
 def on_disk(text: str, option: str) -> Path:
     """The path that `text`, the value of `option`, names; InputError where it is on gs://, where it cannot be."""
-    if text.startswith("gs:"):
+    place = location(text)
+    if not isinstance(place, Path):
         raise InputError(f"{option} {text}: must be on a file system; input and dataset alone may be on gs://")
-    return Path(text).expanduser()
+    return place
 
 
 def expand(patterns: Sequence[str]) -> list[Location]:
     """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
     found: dict[str, Location] = {}
     for pattern in patterns:
-        files = _expand_gcs(pattern) if pattern.startswith("gs:") else _expand_local(pattern)
+        files = _expand_local(pattern) if isinstance(location(pattern), Path) else _expand_gcs(pattern)
         found |= {str(file): file for file in files}
     if not found:
         raise InputError("no input files; give at least one path or pattern")
@@ -66,7 +73,7 @@ def _expand_local(pattern: str) -> list[Path]:
     matches = [Path(match) for match in globbed]
     files = [path for path in matches if path.is_file()]
     if not files:
-        if matches:
+        if any(path.is_dir() for path in matches):
             raise InputError(f"{pattern}: a folder, not a file; name its files, for example {pattern}/*.h5")
         hint = "the pattern matches no file" if glob.has_magic(pattern) else "no such file"
         raise InputError(f"{pattern}: {hint}; check the path (seen from {Path.cwd()})")
@@ -210,6 +217,10 @@ def replacing(path: Location) -> Iterator[Path]:
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a user knows the file by its name
+            error.filename = str(path)
+        raise
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()

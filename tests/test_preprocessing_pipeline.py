@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -304,11 +305,31 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "matches no file" in _exit(capsys, "--input", tmp_path / "*.hdf5", *out)
     assert "a folder, not a file" in _exit(capsys, "--input", tmp_path, *out)
     assert "cut_gev is -1.0" in _exit(capsys, "--input", path, *out, "--cut-gev", -1)
+    assert "--beam-option =: expected" in _exit(capsys, "--input", path, *out, "--beam-option", "=")
+    assert "neither a path nor a gs://" in _exit(capsys, "--input", path, "--output", "s3://bucket/ds")
+    assert "an empty path was given" in _exit(capsys, "--input", path, "--output", "")
+    assert "see python -m preprocessing --help" in _exit(capsys, "--input", path, *out, "--cut-gev", "x")
     assert "--workers is 0" in _exit(capsys, "--input", path, *out, "--workers", 0)
     assert "Beam does not take --runner=No" in _exit(capsys, "--input", path, *out, "--beam-option", "runner=No")
     assert "matches none of the 1 input" in _exit(capsys, "--input", path, *out, "--split-file", "test=b*")
     assert "no shower is above the cut" in _exit(capsys, "--input", path, *out, "--cut-gev", 1e6)
     assert not (tmp_path / "ds/manifest.json").exists()
+
+
+def test_an_interrupted_run_says_one_line_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_file(tmp_path / "a.h5", events=2000)
+    common = ["--input", str(path), "--output", str(tmp_path / "ds"), "--shard-events", "10"]
+    run = subprocess.Popen([sys.executable, "-m", "preprocessing", *common], stderr=subprocess.PIPE, text=True)
+    while run.poll() is None and len(list((tmp_path / "ds").glob("shards/*.json"))) < 4:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    _, told = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert told.splitlines()[-1] == "interrupted; finished work is kept"
+    assert "Traceback" not in told
+    _run(*common)
+    assert " 200 of 200 pieces" not in capsys.readouterr().out
+    assert read_manifest(tmp_path / "ds").events["written"] == 2000
 
 
 def test_an_output_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

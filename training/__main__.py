@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from preprocessing import storage
-from preprocessing.errors import InputError, run_command
+from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from training.configs import CONFIGS, STRATEGIES, named_config
@@ -21,7 +21,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="python -m training",
         description="Train a generative model of showers on a dataset, and generate showers from it.",
         epilog=_EXAMPLES,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from preprocessing import storage
-from preprocessing.errors import run_command
+from preprocessing.errors import CommandParser, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from validation.criteria import built_in_grades
@@ -29,7 +29,7 @@ exit codes: 0 the comparison was made; 2 the input cannot be used; 3 the verdict
 
 
 def parser() -> argparse.ArgumentParser:
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="python -m validation",
         description="Compare generated showers with Monte Carlo: accepted, rejected or inconclusive, and why.",
         epilog=_EXAMPLES,
