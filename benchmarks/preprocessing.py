@@ -58,7 +58,6 @@ WORKER_GIB = 1.5
 _BLOCK = 100  # showers read at a time: 26 MB, which h5py reads fastest
 _CHUNK = 10  # showers, as in the sample
 _COPIES = 5_000  # showers of a file of many
-_USUAL_FILES = 6  # beyond the first: the usual way is slow, and holds all showers in memory
 
 Form = Callable[[], tuple[float, str]]  # gives a rate in showers/s, and a remark
 
@@ -169,7 +168,10 @@ def _write_plainly(plan: shards.Plan, settings: Settings, unit: float, output: P
 
 
 def usual(files: Sequence[Path], output: Path, *, spread: bool) -> tuple[float, str]:
-    """The rate of one Beam element a shower; to `spread` them over workers takes them through Beam's shuffle."""
+    """The rate of one Beam element a shower; to `spread` them over workers takes them through Beam's shuffle.
+
+    Beam then holds all of them in memory: twice 260 kB a shower and more.
+    """
     import apache_beam as beam  # noqa: PLC0415  only this section needs it
     import tensorflow  # noqa: F401, PLC0415  for which the first record would wait
     from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
@@ -185,8 +187,7 @@ def usual(files: Sequence[Path], output: Path, *, spread: bool) -> tuple[float, 
         return time.perf_counter() - began
 
     alone = min(seconds(files[:1]) for _ in range(2))  # the first pipeline of a process makes ready what later ones use
-    several = seconds(files[: 1 + _USUAL_FILES])
-    return events_of(files[1 : 1 + _USUAL_FILES]) / (several - alone), f", the first file {alone:.1f} s"
+    return events_of(files[1:]) / (seconds(files) - alone), f", the first file {alone:.1f} s"
 
 
 def _showers_one_by_one(path: str) -> Iterator[tuple[FloatArray, float, float]]:

