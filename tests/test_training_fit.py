@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_file
+from replicas import Tiny
+from showers import SMALL_GEOMETRY, make_file
 
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
-from training import fit, folder
+from training import fit, folder, models
+from training.configs import named_config
+from training.engine import Engine
+from training.evaluation import Evaluation, Evaluator
 from training.folder import read_card
 from training.history import ProgressBar
+from training.strategies import make_strategy
+from training.workers import PREEMPTED
 
 
 @pytest.fixture(scope="module")
@@ -110,45 +120,136 @@ def _same_training(found: Path, expected: Path) -> None:
     assert histories[0] == histories[1]
 
 
-def test_a_killed_training_goes_on_as_if_it_had_not_stopped(
-    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def _command(dataset: Path, output: Path, *more: str) -> list[str]:
+    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more]
+    return [sys.executable, "-m", "training", *arguments]
+
+
+def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
+    """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
+    more = ("--epochs", "6", "--checkpoint-steps", "1")
+    arguments = _command(dataset, tmp_path / "m", *more)[3:]
+    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
+    assert done.stdout.count("killed at step") == 10
+    assert not (tmp_path / "m/card.json").exists()
+    _fit(dataset, tmp_path / "m", *more)
+    _fit(dataset, tmp_path / "whole", "--epochs", "6")
+    _same_training(tmp_path / "m", tmp_path / "whole")
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "m"
-    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output)]
-    with subprocess.Popen([sys.executable, "-m", "training", *arguments], stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (output / "checkpoints/checkpoint").exists():  # which names the first epoch's, once that is whole
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert not (output / "card.json").exists()
-    with pytest.raises(InputError, match=r"card\.json: no such file"):
-        read_card(output)
+    told = {3: signal.SIGTERM, 10: signal.SIGINT}  # within the first epoch, and within the second
+    update = ProgressBar.update
+
+    def telling(bar: ProgressBar, losses: np.ndarray) -> None:
+        update(bar, losses)
+        if (number := told.pop(bar._engine.step, None)) is not None:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(ProgressBar, "update", telling)
+    for step, code in ((3, PREEMPTED), (10, 130)):
+        with pytest.raises(SystemExit) as caught:
+            _fit(dataset, output)
+        assert caught.value.code == code
+        assert f"stopped at step {step} as told, and saved" in capsys.readouterr().out
     _fit(dataset, output)
-    assert "steps 7 to 14" in capsys.readouterr().out
+    assert "steps 10 to 14" in capsys.readouterr().out
     _same_training(output, model)
 
 
-def test_a_training_stopped_within_an_epoch_goes_on_from_the_step(
-    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The process dies at its tenth step; a checkpoint of the ninth stands."""
-    monkeypatch.setattr(fit, "_CHECKPOINT_SECONDS", 0.0)
-    update = ProgressBar.update
-
-    def dying(bar: ProgressBar, losses: np.ndarray) -> None:
-        update(bar, losses)
-        if int(bar._engine.step) == 10:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as dies:
-        dies.setattr(ProgressBar, "update", dying)
-        with pytest.raises(KeyboardInterrupt):
-            _fit(dataset, tmp_path / "m")
+    shutil.copytree(model, tmp_path / "m")
+    (tmp_path / "m/card.json").unlink()
+    damaged = tmp_path / "m/checkpoints/step-000000014.npz"
+    damaged.write_bytes(damaged.read_bytes()[:-1000])
     _fit(dataset, tmp_path / "m")
-    assert "steps 9 to 14" in capsys.readouterr().out
+    assert str(damaged) in caplog.text
+    assert "steps 7 to 14" in capsys.readouterr().out
     _same_training(tmp_path / "m", model)
+
+
+def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
+    engine = Engine(
+        named_config("small", batch=4), dataset, read_manifest(dataset), make_strategy("one-device"), build=Tiny
+    )
+    with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
+        engine.restore(dict(state), "step-000000014.npz")
+
+
+def test_kerass_fit_ends_in_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
+    _fit(dataset, tmp_path / "m", "--approach", "builtin")
+    _same_training(tmp_path / "m", model)
+
+
+def test_several_steps_a_call_are_the_same_steps(dataset: Path, model: Path, tmp_path: Path) -> None:
+    """Three a call do not divide the seven of an epoch; the averages and their statistics are along for the ride."""
+    _fit(dataset, tmp_path / "three", "--steps-a-call", "3", "--average", "0.9", "--schedule", "cosine")
+    _fit(dataset, tmp_path / "one", "--average", "0.9", "--schedule", "cosine")
+    _same_training(tmp_path / "three", tmp_path / "one")
+    assert read_card(tmp_path / "one").weights != read_card(model).weights
+
+
+def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:
+    preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
+    _fit(tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9")
+    card = read_card(tmp_path / "m")
+    assert card.trained["warm_start"] == read_card(model).fingerprint()
+    with h5py.File(model / "generator.weights.h5") as before, h5py.File(tmp_path / "m/generator.weights.h5") as after:
+        names: list[str] = []
+        before.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        kernels = [name for name in names if before[name].ndim > 1]
+        assert len(kernels) == 5
+        for name in kernels:
+            np.testing.assert_allclose(after[name], before[name], atol=1e-6)
+    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
+        _fit(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
+    with pytest.raises(InputError, match="a 3dgan-small, not a 2dgan"):
+        _fit(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", "quick")
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_the_training(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metrics are told here, so that the second of five epochs is the best."""
+    told = iter([9.0, 3.0, 1.0, 2.0, 2.5, 0.1])
+    evaluate = Evaluator.evaluate
+
+    def judging(evaluator: Evaluator) -> Evaluation:
+        found = evaluate(evaluator)
+        return replace(found, metric={**found.metric, "value": next(told)})
+
+    monkeypatch.setattr(Evaluator, "evaluate", judging)
+    _fit(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    card = read_card(tmp_path / "m")
+    assert (card.trained["chosen_step"], card.trained["metric"], card.trained["steps"]) == (14, 1.0, 28)
+    assert "no better metric for 2 epochs since step 14" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "m/checkpoints").glob("*.npz")) == [
+        f"step-{step:09d}.npz" for step in (14, 21, 28)
+    ]
+    generator = keras.models.clone_model(models.build(card.config, SMALL_GEOMETRY).generator)
+    generator.load_weights(tmp_path / "m/generator.weights.h5")
+    with np.load(tmp_path / "m/checkpoints/step-000000014.npz") as state:
+        for number, weight in enumerate(generator.get_weights()):
+            np.testing.assert_array_equal(weight, state[f"network/generator/{number}"])
+    # killed between the last epoch and the card, it does not train on
+    (tmp_path / "m/card.json").unlink()
+    _fit(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    assert read_card(tmp_path / "m").trained == card.trained
 
 
 def _interrupted(path: Path) -> None:
@@ -243,25 +344,53 @@ def test_bad_arguments(
     assert not (tmp_path / "m").exists()
 
 
+# The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
 _MIRRORED = """
-import sys, tensorflow as tf
+import os, sys, tensorflow as tf
+from training import checkpoints
+from training.__main__ import main
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from training.__main__ import main
-main(sys.argv[1:])
+if (last := sys.argv[1]) and not os.path.exists(sys.argv[7]):
+    write = checkpoints.Checkpoints._write
+    def dying(self, state, step, *more):
+        write(self, state, step, *more)
+        if step == int(last):
+            os._exit(0)
+    checkpoints.Checkpoints._write = dying
+main([*sys.argv[2:], "--checkpoint-steps", "1"])
 """
 
 
-def test_two_replicas_train_together(dataset: Path, tmp_path: Path) -> None:
-    """Two replicas of four see the showers of one of eight; their noise differs, so the losses are only alike."""
-    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--batch", "4"]
-    command_line = [sys.executable, "-c", _MIRRORED, *arguments, "--strategy", "mirrored"]
-    done = subprocess.run(command_line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "8 images each over 2 replica(s)" in done.stdout
-    card = read_card(tmp_path / "m")
-    assert card.trained["steps"] == 14
-    assert all(np.isfinite(value) for value in card.losses.values())
-    first = json.loads((tmp_path / "m/history.jsonl").read_text().splitlines()[1])["train"]
-    assert first["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
-    assert first["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
+def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
+    """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
+    for name, first in (("whole", ""), ("halves", "10")):
+        arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / name)]
+        command_line = [sys.executable, "-c", _MIRRORED, first, *arguments, "--batch", "4", "--strategy", "mirrored"]
+        for _ in range(2 if first else 1):
+            done = subprocess.run(command_line, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "8 images each over 2 replica(s)" in done.stdout
+    assert "steps 10 to 14" in done.stdout
+    _same_training(tmp_path / "halves", tmp_path / "whole")
+    first_epoch = json.loads((tmp_path / "whole/history.jsonl").read_text().splitlines()[1])["train"]
+    assert first_epoch["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
+    assert first_epoch["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
+    with pytest.raises(InputError, match="trained by 2 replicas until step 14, now there are 1"):
+        (tmp_path / "whole/card.json").unlink()
+        _fit(dataset, tmp_path / "whole", "--batch", "4", "--strategy", "mirrored")
+
+
+def test_a_worker_that_is_lost_is_started_again_with_the_others(dataset: Path, tmp_path: Path) -> None:
+    """The final weights are those of an uninterrupted run; the survivor ended by itself, which the supervisor saw."""
+    more = ("--workers", "2", "--batch", "4", "--checkpoint-steps", "1")
+    subprocess.run(_command(dataset, tmp_path / "whole", *more), check=True, capture_output=True)
+    with subprocess.Popen(_command(dataset, tmp_path / "m", *more), stderr=subprocess.PIPE, text=True) as supervisor:
+        _wait_for(lambda: folder.last_checkpoint(tmp_path / "m") >= 2, supervisor)
+        workers = subprocess.run(["pgrep", "-P", str(supervisor.pid)], capture_output=True, text=True, check=True)
+        os.kill(int(workers.stdout.split()[1]), signal.SIGKILL)
+        _, errors = supervisor.communicate(timeout=200)
+    assert supervisor.returncode == 0, errors
+    assert "worker 1 of 2 died of SIGKILL" in errors
+    assert "starting all again from the last checkpoint (1 of 5)" in errors
+    _same_training(tmp_path / "m", tmp_path / "whole")

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
-from training.configs import CONFIGS, STRATEGIES, named_config
+from training.configs import CONFIGS, PRECISIONS, SCHEDULES, STRATEGIES, FitConfig, RunOptions, named_config
+from training.folder import last_checkpoint
+from training.supervision import supervise
+from training.workers import Cluster
 
 _EXAMPLES = """
 examples:
   python -m training fit --dataset runs/dataset --output runs/model
   python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
+  python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
 """
 
@@ -37,14 +44,9 @@ def parser() -> argparse.ArgumentParser:
         help="; ".join(f"{name}: {c.model}, batch {c.batch}, {c.epochs} epochs" for name, c in CONFIGS.items())
         + " (default %(default)s)",
     )  # fmt: skip
-    fit.add_argument("--epochs", type=int, metavar="N", help="passes over the train split")
-    fit.add_argument("--steps", type=int, metavar="N", help="end after N steps, if the epochs have not ended before")
-    fit.add_argument("--batch", type=int, metavar="N", help="showers a replica and step")
-    fit.add_argument("--learning-rate", type=float, metavar="X", help="of RMSprop")
-    fit.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
-    fit.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")
-    fit.add_argument("--cache", action="store_true", help="hold the train split's records in memory, read once")
-    fit.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
+    _add_config(fit)
+    _add_running(fit)
+    _add_workers(fit)
 
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
@@ -62,6 +64,118 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+def _add_config(fit: argparse.ArgumentParser) -> None:
+    """What decides the weights; one that is not given keeps the config's value."""
+    group = fit.add_argument_group("what is trained (default: the config's values)")
+    group.add_argument("--epochs", type=int, metavar="N", help="passes over the train split")
+    group.add_argument("--steps", type=int, metavar="N", help="end after N steps, if the epochs have not ended before")
+    group.add_argument("--batch", type=int, metavar="N", help="showers a replica and step")
+    group.add_argument("--learning-rate", type=float, metavar="X", help="of RMSprop")
+    group.add_argument("--schedule", metavar="NAME", help=f"of the learning rate: {', '.join(SCHEDULES)}")
+    group.add_argument("--warm-up-epochs", type=float, metavar="X", help="in which the learning rate rises from 0")
+    group.add_argument(
+        "--linear-scaling", type=int, metavar="B",
+        help="the learning rate is for a global batch of B, and grows in proportion with the one there is",
+    )  # fmt: skip
+    group.add_argument(
+        "--average", type=float, metavar="X",
+        help="keep a moving average of the generator's weights, of decay X a step, such as 0.999",
+    )  # fmt: skip
+    group.add_argument("--patience", type=int, metavar="N", help="end after N epochs without a better metric")
+    group.add_argument("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS)} (default float32)")
+    group.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
+    group.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")
+    group.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
+
+
+def _add_running(fit: argparse.ArgumentParser) -> None:
+    """How it is run; the weights are the same."""
+    group = fit.add_argument_group("how it is run (the weights are the same)")
+    defaults = RunOptions()
+    group.add_argument(
+        "--approach", default=defaults.approach, metavar="NAME",
+        help="custom, a loop of our own, or builtin, Keras's fit (default %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--steps-a-call", type=int, default=defaults.steps_a_call, metavar="N",
+        help="steps in the graph between two looks of Python (default 10 on GPUs and TPUs, else 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint-seconds", type=float, default=defaults.checkpoint_seconds, metavar="X",
+        help="between checkpoints, beside those at ends of epochs (default %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint-steps", type=int, default=defaults.checkpoint_steps, metavar="N",
+        help="between checkpoints (default: by time alone)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoints-kept", type=int, default=defaults.checkpoints_kept, metavar="N",
+        help="the newest, beside the best (default %(default)s)",
+    )  # fmt: skip
+    group.add_argument("--cache", action="store_true", help="hold the train split's records in memory, read once")
+    group.add_argument("--profile", action="store_true", help="say where the time of a step goes")
+    group.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
+
+
+def _add_workers(fit: argparse.ArgumentParser) -> None:
+    group = fit.add_argument_group("where it is run (TF_CONFIG may name the workers instead)")
+    group.add_argument(
+        "--workers", type=int, default=0, metavar="N",
+        help="so many processes on this machine; all start again from the checkpoint if one is lost",
+    )  # fmt: skip
+    group.add_argument(
+        "--restarts", type=int, default=5, metavar="N",
+        help="of the workers, without progress between (default %(default)s)",
+    )  # fmt: skip
+    group.add_argument("--hosts", default="", metavar="HOST:PORT,...", help="all workers, the same list on each")
+    group.add_argument("--worker", type=int, metavar="I", help="which of the hosts this is, from 0")
+    group.add_argument("--tpu", default="local", metavar="NAME", help="the TPU, to TensorFlow's resolver (default local)")
+
+
+def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
+    cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
+    if options.strategy is None and (cluster or options.workers):
+        options.strategy = "multi-worker"
+    given = {field.name: getattr(options, field.name, None) for field in fields(FitConfig)}
+    config = named_config(options.config, **given)
+    running = RunOptions(**{field.name: getattr(options, field.name) for field in fields(RunOptions)})
+    running.check_strategy(config.strategy)
+    if (cluster or options.workers) and config.strategy != "multi-worker":
+        raise InputError(f"--strategy {config.strategy} is for one process, and several workers are named; leave it out")
+    if options.workers:
+        _supervise(options, output, arguments)
+        return
+    if cluster is not None:
+        os.environ |= cluster.to_environment()
+    warm_start = storage.on_disk(options.warm_start, "--warm-start") if options.warm_start else None
+    from training.fit import fit  # noqa: PLC0415
+
+    card = fit(
+        storage.location(options.dataset), output, config, running,
+        overwrite=options.overwrite, warm_start=warm_start, cluster=cluster, tpu=options.tpu,
+    )  # fmt: skip
+    losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
+    print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
+    print(f"model: {output}")
+
+
+def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
+    """Run this command in several processes."""
+    if options.hosts or "TF_CONFIG" in os.environ:
+        raise InputError("--workers starts processes on this machine, and --hosts or TF_CONFIG names others; give one")
+    if options.workers < 1 or options.restarts < 0:
+        raise InputError(f"--workers {options.workers} --restarts {options.restarts}: expected at least 1 and 0")
+    # the last of an option counts: the workers are no supervisors
+    command = [sys.executable, "-m", "training", *arguments, "--workers", "0"]
+    code = supervise(
+        command, options.workers, restarts=options.restarts,
+        environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # a lost worker is told of in one line, by us
+        progress=lambda: last_checkpoint(output),
+    )  # fmt: skip
+    if code:
+        raise SystemExit(code)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = storage.on_disk(options.output, "--output")
@@ -69,22 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # was built with unless it is asked not to.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.task == "fit":
-        config = named_config(
-            options.config,
-            epochs=options.epochs,
-            steps=options.steps,
-            batch=options.batch,
-            learning_rate=options.learning_rate,
-            strategy=options.strategy,
-            seed=options.seed,
-        )
-        from training.fit import fit  # noqa: PLC0415
-
-        dataset = storage.location(options.dataset)
-        card = fit(dataset, output, config, overwrite=options.overwrite, cache=options.cache)
-        losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
-        print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
-        print(f"model: {output}")
+        _fit(options, output, sys.argv[1:] if arguments is None else arguments)
     else:
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")

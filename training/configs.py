@@ -10,15 +10,35 @@ from preprocessing.showers import Geometry
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for, if it is for one.
 MODELS: dict[str, tuple[int, int, int] | None] = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5), "2dgan": None}
-STRATEGIES = ("one-device", "mirrored")
+STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
+# Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
+# but float64, which is for checks; tf32 is float32 whose products a GPU rounds to 10 bits.
+PRECISIONS = {
+    "float32": "float32",
+    "tf32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+    "float64": "float64",
+}
+SCHEDULES = ("constant", "cosine", "exponential")
+APPROACHES = ("custom", "builtin")
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """Settings of one training run.
+    """What decides the weights that a training ends with, beside its dataset.
 
-    `batch` counts showers a replica; `learning_rate` is RMSprop's, of every network; `steps` ends the run early,
-    after so many optimisation steps, 0 meaning that `epochs` alone decides; `momentum` is the batch normalisation's.
+    `batch` counts showers a replica; `learning_rate` is RMSprop's, of every network; `momentum` is the batch
+    normalisation's; `steps` ends the run early, after so many optimisation steps, 0 meaning that `epochs` alone
+    decides. `precision` names the arithmetic.
+
+    The learning rate rises from 0 over `warm_up_epochs`, and then follows `schedule`: constant, or down to a hundredth
+    at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
+    and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 takes it as it stands.
+
+    `average` is the decay, an update, of an exponential moving average of the generator's weights, which then are what
+    is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so many epochs without a better
+    metric on the validation split; 0 does not.
     """
 
     model: str
@@ -27,22 +47,36 @@ class FitConfig:
     learning_rate: float
     momentum: float
     strategy: str = "one-device"
+    precision: str = "float32"
+    schedule: str = "constant"
+    warm_up_epochs: float = 0.0
+    linear_scaling: int = 0
+    average: float = 0.0
+    patience: int = 0
     steps: int = 0
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise InputError(f"model {self.model!r} is unknown; known: {', '.join(MODELS)}")
-        if self.strategy not in STRATEGIES:
-            raise InputError(f"--strategy {self.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
+        for name, known in (
+            ("model", MODELS), ("strategy", STRATEGIES), ("precision", PRECISIONS), ("schedule", SCHEDULES),
+        ):  # fmt: skip
+            if (value := getattr(self, name)) not in known:
+                raise InputError(f"--{name} {value!r} is unknown; known: {', '.join(known)}")
         require_seed(self.seed)
-        for name, low in (("batch", 1), ("epochs", 1), ("steps", 0)):
+        for name, low in (("batch", 1), ("epochs", 1), ("steps", 0), ("linear_scaling", 0), ("patience", 0)):
             if getattr(self, name) < low:
-                raise InputError(f"--{name} is {getattr(self, name)}, expected at least {low}")
+                raise InputError(f"{_option(name)} is {getattr(self, name)}, expected at least {low}")
         if not 0 < self.learning_rate < 1:
             raise InputError(f"--learning-rate is {self.learning_rate}, expected a number between 0 and 1")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"momentum is {self.momentum}, expected at least 0 and under 1")
+        if not 0 <= self.warm_up_epochs < self.epochs:
+            raise InputError(
+                f"--warm-up-epochs is {self.warm_up_epochs}, expected at least 0 and under --epochs {self.epochs}"
+            )
+        for name in ("momentum", "average"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{_option(name)} is {getattr(self, name)}, expected at least 0 and under 1")
+        if self.strategy == "tpu" and self.precision == "float16":
+            raise InputError("--precision float16 is not for TPUs; give bfloat16")
 
     def check_shape(self, geometry: Geometry) -> None:
         """Raise InputError unless the model takes showers of `geometry`."""
@@ -58,6 +92,49 @@ class FitConfig:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FitConfig:
         return cls(**{field.name: document[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a training is run, which does not change what it ends with.
+
+    `approach` is `custom`, our loop, or `builtin`, Keras's `fit`. `steps_a_call` steps run in the graph before Python
+    has its turn; 0 means 10 on GPUs and TPUs, and 1 on CPUs, where a step outlasts a call many times. A checkpoint is
+    written every `checkpoint_seconds` and, where `checkpoint_steps` is not 0, at each multiple of it, beside those
+    that end epochs; the newest `checkpoints_kept` stand, and the best. `cache` holds the train split's records in
+    memory. `profile` says where the time of a step goes.
+    """
+
+    approach: str = "custom"
+    steps_a_call: int = 0
+    checkpoint_seconds: float = 600.0
+    checkpoint_steps: int = 0
+    checkpoints_kept: int = 3
+    cache: bool = False
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.approach not in APPROACHES:
+            raise InputError(f"--approach {self.approach!r} is unknown; known: {', '.join(APPROACHES)}")
+        for name, low in (("steps_a_call", 0), ("checkpoint_steps", 0), ("checkpoints_kept", 1)):
+            if getattr(self, name) < low:
+                raise InputError(f"{_option(name)} is {getattr(self, name)}, expected at least {low}")
+        if not self.checkpoint_seconds > 0:
+            raise InputError(f"--checkpoint-seconds is {self.checkpoint_seconds}, expected more than 0")
+        if self.approach == "builtin" and self.steps_a_call > 1:
+            raise InputError("--steps-a-call is for --approach custom; Keras's fit is given one step at a time")
+
+    def check_strategy(self, strategy: str) -> None:
+        """Raise InputError where Keras cannot do what is asked."""
+        if self.approach == "builtin" and strategy == "multi-worker":
+            raise InputError(
+                "--approach builtin: Keras 3's fit does not run on several workers (keras issue 20585); "
+                "give --approach custom"
+            )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 CONFIGS = {

@@ -1,68 +1,91 @@
-"""The machinery of a training step, for every model and every device: strategy, gradients, updates, losses."""
+"""The machinery of a training step, for every model and every device: gradients, collectives, updates, state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing.dataset import Manifest
-from preprocessing.reading import TrainingSplit, ordered_batches
+from preprocessing.errors import InputError
+from preprocessing.reading import TrainingSplit, steps_per_epoch
+from preprocessing.showers import Geometry
 from training import models
 from training.configs import FitConfig
+from training.models.base import Model, Phase
 from training.randomness import Draws
+from training.schedules import LearningRate
+from training.strategies import compiled_by_xla, use_precision
 
 LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the showers
+State = dict[str, npt.NDArray[Any]]
 
-_EVALUATION_BATCH = 32
-_EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
-
-
-def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy called `name`: `one-device`, or `mirrored` for all GPUs of this machine (its CPUs without one)."""
-    if name == "one-device":
-        device = "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
-        return tf.distribute.OneDeviceStrategy(device)
-    gpus = tf.config.list_logical_devices("GPU")
-    return tf.distribute.MirroredStrategy([d.name for d in gpus or tf.config.list_logical_devices("CPU")])
+_FIRST_LOSS_SCALE = 2.0**15
+_STEPS_TO_DOUBLE = 2000  # without an overflow, before the loss scale is doubled; as Keras and Apex do
 
 
 class Engine:
     """A model under a strategy, one optimizer a network, and the step that trains them.
 
-    `cache` holds the records of the train split in memory (`preprocessing.reading.TrainingSplit`).
+    A step has one collective a phase, for the gradients, and one for the losses; the batch normalisation's statistics
+    travel with the losses, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
+    `build` makes the model (`training.models.build`); `compiled` overrides where XLA compiles forward and backward.
     """
 
-    def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, *, cache: bool = False) -> None:
-        self.config = config
-        self.strategy = make_strategy(config.strategy)
-        self.global_batch = config.batch * self.strategy.num_replicas_in_sync
-        self._folder, self._manifest = folder, manifest
+    def __init__(
+        self,
+        config: FitConfig,
+        folder: Path,
+        manifest: Manifest,
+        strategy: tf.distribute.Strategy,
+        *,
+        cache: bool = False,
+        build: Callable[[FitConfig, Geometry], Model] = models.build,
+        compiled: bool | None = None,
+    ) -> None:
+        self.config, self.strategy = config, strategy
+        self.replicas: int = strategy.num_replicas_in_sync
+        self.global_batch = config.batch * self.replicas
+        self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
+        self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
         self._train = TrainingSplit(folder, manifest, cache=cache)
+        use_precision(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        with self.strategy.scope():
-            self.model = models.build(config, manifest.geometry)
-            self.optimizers = {name: keras.optimizers.RMSprop(config.learning_rate) for name in self.model.networks}
-            for name, network in self.model.networks.items():
-                self.optimizers[name].build(network.trainable_variables)
-        self._loss_names: dict[str, tuple[str, ...]] = {}  # filled when the step is traced
-        self._distributed_step = tf.function(self._every_replica)
-        self._evaluation = tf.function(self._evaluate, reduce_retracing=True)
+        with strategy.scope():
+            self.model = build(config, manifest.geometry)
+            self.optimizers = {name: self._optimizer(name) for name in self.model.networks}
+            self._step = _counter("step")
+            self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
+            self._loss_scale = tf.Variable(_FIRST_LOSS_SCALE, trainable=False, name="loss_scale")
+            self._since_overflow = _counter("since_overflow")
+            averaged = self.model.generator.trainable_variables if config.average else []
+            self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
+        compiled = compiled_by_xla(strategy) if compiled is None else compiled
+        self._view = tf.function(self._make_view, jit_compile=True) if compiled else self._make_view
+        self._gradients = {
+            phase.name: tf.function(self._of_phase(phase), jit_compile=True) if compiled else self._of_phase(phase)
+            for phase in self.model.phases
+        }
+        self._run = tf.function(self._steps)
+        self._reduce = tf.function(self._over_workers)
 
-    def checkpoint(self, epoch: tf.train.experimental.PythonState) -> tf.train.Checkpoint:
-        """All that a run needs to go on as if it had not stopped: weights, optimizers, the step, the running epoch."""
-        parts = {f"network_{name}": network for name, network in self.model.networks.items()}
-        parts |= {f"optimizer_{name}": optimizer for name, optimizer in self.optimizers.items()}
-        return tf.train.Checkpoint(step=self.step, epoch=epoch, **parts)
+    @property
+    def step(self) -> int:
+        """Optimisation steps done."""
+        return int(self._step.numpy())
+
+    @property
+    def _reported(self) -> int:
+        return sum(len(phase.weights) for phase in self.model.phases)
 
     def batches(self) -> Any:
         """The batches from the present step on, without end, spread over the replicas."""
-        step = int(self.step)
+        step = self.step
 
         def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._train.batches(
@@ -73,63 +96,184 @@ class Engine:
 
         return self.strategy.distribute_datasets_from_function(of_worker)
 
-    def train_step(self, batch: Any) -> tf.Tensor:
-        """One step on a batch that `batches` gave; the mean losses, to be named by `table`."""
-        losses = self._distributed_step(batch, self.step)
-        self.step.assign_add(1)
-        return losses
+    def run(self, batches: Any, steps: int, *, stop: bool = False) -> tuple[npt.NDArray[np.float32], bool]:
+        """Do `steps` steps on what the iterator `batches` gives, all in the graph.
+
+        The losses of the last step, to be named by `table`, and whether any worker said `stop`.
+        """
+        answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
+        return answer[:-1], bool(answer[-1] > 0)
 
     def table(self, losses: npt.NDArray[Any]) -> LossTable:
-        """The losses of `train_step` by phase and name, with each phase's weighted total."""
-        rows: LossTable = {}
+        """The losses of a step by phase and name, with each phase's weighted total."""
         values = iter(losses.tolist())
-        for phase, names in self._loss_names.items():
-            rows[phase] = self._with_total({name: next(values) for name in names})
-        return rows
+        rows = {phase.name: {name: next(values) for name in phase.weights} for phase in self.model.phases}
+        return {phase.name: with_total(rows[phase.name], phase.weights) for phase in self.model.phases}
 
-    def evaluate(self, split: str) -> dict[str, float]:
-        """Mean losses of showers generated with the labels of every shower of `split`, in inference mode.
+    def take_sums(self) -> npt.NDArray[np.float32]:
+        """The losses summed over the steps since this was last asked."""
+        sums = self._sums.numpy().copy()
+        self._sums.assign(tf.zeros_like(sums))
+        return sums
 
-        Empty where the split holds no shower.
+    def learning_rate(self) -> float:
+        """The rate of the coming step."""
+        return float(self.optimizers[self.model.phases[0].network].learning_rate)
+
+    def generator_weights(self) -> list[npt.NDArray[Any]]:
+        """The generator's trained weights, averaged over steps where the config says so."""
+        chosen = self._average or [variable.value for variable in self.model.generator.trainable_variables]
+        return [variable.numpy().copy() for variable in chosen]
+
+    def any_worker(self, flag: bool) -> bool:
+        """Whether `flag` holds on any of the workers; all must ask."""
+        return bool(self._reduce(tf.constant(float(flag))).numpy() > 0)
+
+    def state(self) -> State:
+        """All that a training needs to go on as if it had not stopped: a copy of every variable, by name."""
+        return {name: variable.numpy().copy() for name, variable in self._variables().items()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], origin: str) -> None:
+        """Take over what `state` gave. InputError, naming `origin`, where it is of another model."""
+        variables = self._variables()
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+        if shapes != {name: value.shape for name, value in state.items()}:
+            raise InputError(f"{origin}: a state of another model; give another --output, or --overwrite")
+        for name, variable in variables.items():
+            variable.assign(state[name])
+
+    def _variables(self) -> dict[str, Any]:
+        variables: dict[str, Any] = {
+            "step": self._step, "sums": self._sums, "loss_scale": self._loss_scale,
+            "since_overflow": self._since_overflow,
+        }  # fmt: skip
+        groups: dict[str, Sequence[Any]] = {"average": self._average}
+        groups |= {f"network/{name}": network.weights for name, network in self.model.networks.items()}
+        groups |= {f"optimizer/{name}": optimizer.variables for name, optimizer in self.optimizers.items()}
+        for group, members in groups.items():
+            for number, member in enumerate(members):
+                variables[f"{group}/{number}"] = member.value if isinstance(member, keras.Variable) else member
+        return variables
+
+    def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
+        updates = sum(phase.network == network for phase in self.model.phases)
+        rate = LearningRate(
+            self.config, global_batch=self.global_batch, total_steps=self.last_step,
+            steps_an_epoch=self.steps_an_epoch, updates_a_step=updates,
+        )  # fmt: skip
+        optimizer = self.model.optimizer(rate)
+        optimizer.build(self.model.networks[network].trainable_variables)
+        # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+        return optimizer
+
+    def _steps(self, batches: Any, steps: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        answer = tf.zeros([self._reported + 1])
+        for _ in tf.range(steps):
+            per_replica = self.strategy.run(self.replica_step, args=(next(batches), stop))
+            answer = self.strategy.experimental_local_results(per_replica)[0]
+        return answer
+
+    def _over_workers(self, flag: tf.Tensor) -> tf.Tensor:
+        def summed(value: tf.Tensor) -> tf.Tensor:
+            here = tf.identity(value)  # on the replica's device, which the reduction asks for
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+
+        return self.strategy.experimental_local_results(self.strategy.run(summed, args=(flag,)))[0]
+
+    def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
+        """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
+
+        Losses are divided by the global batch, so that sums over replicas are means.
         """
-        sums: dict[str, float] = {}
-        showers = 0
-        for number, batch in enumerate(ordered_batches(self._folder, self._manifest, split, batch=_EVALUATION_BATCH)):
-            showers += int(batch["energy_gev"].shape[0])
-            for name, value in self._evaluation(batch, tf.constant(number)).items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-        return self._with_total({name: value / showers for name, value in sums.items()}) if showers else {}
-
-    def _with_total(self, losses: dict[str, float]) -> dict[str, float]:
-        weights = self.model.loss_weights
-        return {"total": sum(weights.get(name, 0.0) * value for name, value in losses.items())} | losses
-
-    def _evaluate(self, batch: Mapping[str, tf.Tensor], number: tf.Tensor) -> dict[str, tf.Tensor]:
-        draws = Draws.of(self.config.seed, _EVALUATION, number)
-        return {name: tf.reduce_sum(value) for name, value in self.model.evaluate(batch, draws).items()}
-
-    def _every_replica(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
-        losses = self.strategy.run(self._one_replica, args=(batch, step))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
-
-    def _one_replica(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """All phases on one replica. Losses are divided by the global batch, so sums over replicas are means."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        draws = Draws.of(self.config.seed, step, replica)
-        view = self.model.view(batch, draws.fold("view"))
-        reported = []
+        key = Draws.of(self.config.seed, self._step, replica).key
+        view = self._view(batch, key)
+        reported, finite = [], tf.constant(True)
         for phase in self.model.phases:
-            network = self.model.networks[phase.network]
-            variables = network.trainable_variables
-            phase_draws = draws.fold(phase.name)
-            with tf.GradientTape() as tape, phase_draws.active():
-                losses = {
-                    name: tf.reduce_sum(value) / self.global_batch
-                    for name, value in phase.losses(view, phase_draws).items()
-                }
-                total = sum(self.model.loss_weights[name] * value for name, value in losses.items())
-            gradients = tape.gradient(total, [variable.value for variable in variables])
-            self.optimizers[phase.network].apply(gradients, variables)  # sums the gradients over replicas
-            self._loss_names[phase.name] = tuple(losses)
-            reported += list(losses.values())
-        return tf.stack(reported)  # one vector, so one reduction
+            losses, gradients = self._gradients[phase.name](view, key)
+            gradients = self._summed(gradients)
+            with tf.name_scope("optimizer"):
+                gradients, whole = self._unscaled(gradients)
+                variables = self.model.networks[phase.network].trainable_variables
+                self.optimizers[phase.network].apply(gradients, variables)
+            finite &= whole
+            reported += losses
+        losses_and_stop = self._shared([*(tf.cast(loss, tf.float32) for loss in reported), stop])
+        with tf.name_scope("optimizer"):
+            self._follow(finite)
+            self._sums.assign_add(losses_and_stop[:-1])
+            self._step.assign_add(1)
+        return losses_and_stop
+
+    def _make_view(self, batch: Mapping[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.name_scope("forward"):
+            return dict(self.model.view(batch, Draws(key).fold("view")))
+
+    def _of_phase(self, phase: Phase) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
+        """The losses of `phase` and the gradients of its network's weights, of (view, key)."""
+
+        def gradients(view: Mapping[str, tf.Tensor], key: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+            variables = [variable.value for variable in self.model.networks[phase.network].trainable_variables]
+            draws = Draws(key).fold(phase.name)
+            with tf.GradientTape() as tape, tf.name_scope("forward"), draws.active():
+                found = phase.losses(view, draws)
+                losses = {name: tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights}
+                total = tf.add_n([weight * losses[name] for name, weight in phase.weights.items() if weight])
+                if self.config.precision == "float16":
+                    total *= self._loss_scale
+            with tf.name_scope("backward"):
+                return list(losses.values()), tape.gradient(total, variables)
+
+        return gradients
+
+    def _summed(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums over the replicas, in one collective."""
+        if self.replicas == 1:
+            return gradients
+        with tf.name_scope("all_reduce"):
+            packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+            parts = tf.split(packed, [gradient.shape.num_elements() for gradient in gradients])
+            return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+
+    def _unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Gradients of the losses rather than the scaled ones, and whether none overflowed; all zero if one did."""
+        if self.config.precision != "float16":
+            return gradients, tf.constant(True)
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+        return [tf.where(finite, gradient / self._loss_scale, 0.0) for gradient in gradients], finite
+
+    def _shared(self, scalars: list[tf.Tensor]) -> tf.Tensor:
+        """The sums of `scalars` over the replicas, as a vector; gives all replicas the mean of their statistics."""
+        if self.replicas == 1:
+            return tf.stack(scalars)
+        with tf.name_scope("all_reduce"):
+            statistics = [v for network in self.model.networks.values() for v in network.non_trainable_variables]
+            shares = [tf.reshape(v.value, [-1]) / self.replicas for v in statistics]
+            packed = tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
+            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+            sums, *means = tf.split(packed, [len(scalars), *(v.shape[0] for v in statistics)])
+            for variable, mean in zip(statistics, means, strict=True):
+                variable.assign(tf.cast(mean, variable.dtype))
+            return sums
+
+    def _follow(self, finite: tf.Tensor) -> None:
+        """Let the averages of weights, and the loss scale, follow the step."""
+        if self._average:
+            for average, weight in zip(self._average, self.model.generator.trainable_variables, strict=True):
+                average.assign_sub((1.0 - self.config.average) * (average - weight.value))
+        if self.config.precision == "float16":
+            steps = tf.where(finite, self._since_overflow + 1, 0)
+            grown = tf.where(steps == _STEPS_TO_DOUBLE, self._loss_scale * 2.0, self._loss_scale)
+            self._loss_scale.assign(tf.where(finite, grown, tf.maximum(self._loss_scale / 2.0, 1.0)))
+            self._since_overflow.assign(steps % _STEPS_TO_DOUBLE)
+
+
+def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """`losses` by name after their weighted `total`."""
+    return {"total": sum(weight * losses[name] for name, weight in weights.items()), **losses}
+
+
+def _counter(name: str) -> tf.Variable:
+    return tf.Variable(0, dtype=tf.int64, trainable=False, name=name)

@@ -4,42 +4,73 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
+import signal
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.reading import steps_per_epoch
+from preprocessing.showers import Geometry
 from preprocessing.storage import Location
-from training import folder
-from training.configs import FitConfig
-from training.engine import Engine
+from training import approaches, folder
+from training.checkpoints import Checkpoints
+from training.configs import FitConfig, RunOptions
+from training.engine import Engine, State
+from training.evaluation import Evaluator
 from training.folder import Card
-from training.history import Epoch, History, ProgressBar
+from training.guards import Guards
+from training.history import History, ProgressBar
+from training.strategies import make_strategy, tpu_padding
+from training.workers import PREEMPTED, Cluster, exit_lost, watch_peers
 
 logger = logging.getLogger(__name__)
 
-_CHECKPOINTS_KEPT = 3
-_CHECKPOINT_SECONDS = 600.0  # what a run that dies loses at most, beside the step it is in
 _CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+_STEPS_A_CALL_ON_ACCELERATORS = 10
 
 
-def fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool = False, cache: bool = False) -> Card:
+def fit(
+    dataset: Location,
+    output: Path,
+    config: FitConfig,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    warm_start: Path | None = None,
+    cluster: Cluster | None = None,
+    tpu: str = "local",
+) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
-    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. `cache`
-    holds the train split's records in memory; the model is the same. Raises InputError, also where TensorFlow finds
-    disk or memory used up, and where a shard is altered or removed meanwhile.
+    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. The
+    weights begin as those of the model in the folder `warm_start`, if one is given, which may be of another dataset.
+    Of several workers all are given the same `output`, on storage that they share; the first writes.
+
+    Raises InputError, also where TensorFlow finds disk or memory used up, and where a shard is altered or removed
+    meanwhile; SystemExit(PREEMPTED) where SIGTERM told it to stop, and SystemExit(130) where SIGINT did, each after
+    a checkpoint.
     """
+    options = options or RunOptions()
     try:
-        return _fit(dataset, output, config, overwrite=overwrite, cache=cache)
+        return _fit(dataset, output, config, options, overwrite, warm_start, cluster, tpu)
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
+        if cluster is None:
+            raise
+        exit_lost("an address that answers again: it was late")  # or the watch had named it
     except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         reason = str(error.message).splitlines()[0]
         if "No space left on device" in reason:
@@ -50,98 +81,248 @@ def fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool =
         ) from None
 
 
-def _fit(dataset: Location, output: Path, config: FitConfig, *, overwrite: bool, cache: bool) -> Card:
+def _fit(
+    dataset: Location,
+    output: Path,
+    config: FitConfig,
+    options: RunOptions,
+    overwrite: bool,
+    warm_start: Path | None,
+    cluster: Cluster | None,
+    tpu: str,
+) -> Card:
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
+    options.check_strategy(config.strategy)
     steps_per_epoch(manifest, "train", config.batch)  # too few showers are told of before anything is written
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
-    request = folder.request_fingerprint(manifest, config)
+    earlier = folder.read_card(warm_start) if warm_start else None
+    if earlier is not None:
+        _check_warm_start(earlier, config, manifest.geometry, str(warm_start))
+    request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
+    alone = cluster is None or cluster.size == 1
     with at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
-        folder.begin(output, request, overwrite=overwrite)
-        return _train(local, manifest, output, config, request, cache=cache)
+        if cluster is None or cluster.chief:
+            folder.begin(output, request, overwrite=overwrite)
+        with nullcontext() if alone else watch_peers(cluster):
+            engine = Engine(config, local, manifest, make_strategy(config.strategy, cluster, tpu), cache=options.cache)
+            if warm_start is not None:
+                folder.load_weights(warm_start, engine.model.networks)
+            training = _Training(engine, local, manifest, output, options, request, cluster)
+            training.go_on()
+            training.run()
+        return training.finish(earlier)
 
 
-def _train(dataset: Path, manifest: Manifest, output: Path, config: FitConfig, request: str, *, cache: bool) -> Card:
-    """The training itself, from the last checkpoint in `output` if there is one."""
-    engine = Engine(config, dataset, manifest, cache=cache)
-    per_epoch = steps_per_epoch(manifest, "train", engine.global_batch)
-    last_step = min(config.epochs * per_epoch, config.steps or config.epochs * per_epoch)
-    running = Epoch()
-    checkpoint = engine.checkpoint(running)
-    checkpoints = tf.train.CheckpointManager(checkpoint, str(output / folder.CHECKPOINTS), _CHECKPOINTS_KEPT)
-    if checkpoints.latest_checkpoint:
-        checkpoint.restore(checkpoints.latest_checkpoint).assert_consumed()
-    step = int(engine.step)
-    if manifest.count(_CHOSEN_BY) == 0:
-        logger.warning("the %s split holds no showers: its losses are left out; give more input", _CHOSEN_BY)
-    print(
-        f"training {config.model} on {manifest.count('train')} showers: steps {step} to {last_step}, {per_epoch} an "
-        f"epoch, {engine.global_batch} images each over {engine.strategy.num_replicas_in_sync} replica(s)",
-        flush=True,
-    )
-
-    history = History(output, step)
-    if not history.entries:
-        history.add({"epoch": 0, "step": 0, _CHOSEN_BY: engine.evaluate(_CHOSEN_BY)})
-    batches = iter(engine.batches())
-    saved_at = time.monotonic()
-    with closing(ProgressBar(engine, last_step)) as progress:
-        while step < last_step:
-            epoch = step // per_epoch
-            end = min((epoch + 1) * per_epoch, last_step)
-            began_at = time.monotonic()
-            while step < end:
-                losses = engine.train_step(next(batches)).numpy()
-                step = int(engine.step)
-                running.add(losses, time.monotonic() - began_at)
-                began_at = time.monotonic()
-                progress.update(losses)
-                if not np.isfinite(losses).all():
-                    raise InputError(f"{output}: a loss is not a finite number at step {step}; lower --learning-rate")
-                if began_at - saved_at > _CHECKPOINT_SECONDS:
-                    checkpoints.save(step)
-                    saved_at = time.monotonic()
-            images = running.steps * engine.global_batch
-            history.add(
-                {
-                    "epoch": epoch + 1,
-                    "step": step,
-                    "seconds": running.seconds,
-                    "images_per_s": images / running.seconds,
-                    "train": engine.table(running.mean_losses),
-                    _CHOSEN_BY: engine.evaluate(_CHOSEN_BY),
-                }
-            )
-            running.clear()
-            checkpoints.save(step)
-            saved_at = time.monotonic()
-
-    card = _card(request, config, manifest, history, folder.save_weights(output, engine.model.networks))
-    folder.write_card(output, card)
-    return card
+def _check_warm_start(earlier: Card, config: FitConfig, geometry: Geometry, place: str) -> None:
+    if earlier.config.model != config.model:
+        raise InputError(f"--warm-start {place}: a {earlier.config.model}, not a {config.model}; give --config for it")
+    if earlier.geometry.shape != geometry.shape:
+        raise InputError(
+            f"--warm-start {place}: of showers with {earlier.geometry.shape} cells, the dataset's have {geometry.shape}"
+        )
 
 
-def _card(
-    request: str, config: FitConfig, manifest: Manifest, history: History, weights: dict[str, str]
-) -> Card:  # fmt: skip
-    last = history.entries[-1]
-    return Card(
-        request=request,
-        config=config,
-        geometry=manifest.geometry,
-        dataset={"fingerprint": manifest.fingerprint, "train_events": manifest.count("train")},
-        energy_gev=manifest.energy_gev,
-        theta_rad=manifest.theta_rad,
-        trained={
-            "steps": last["step"],
-            "epochs": last["epoch"],
-            "seconds": sum(entry.get("seconds", 0.0) for entry in history.entries),
-        },
-        losses=last[_CHOSEN_BY],
-        weights=weights,
-        versions={"calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__},
-    )
+class _Training:
+    """What happens between the steps: progress, guards, ends of epochs, checkpoints, and the reasons to stop."""
+
+    def __init__(
+        self, engine: Engine, dataset: Path, manifest: Manifest, output: Path, options: RunOptions, request: str,
+        cluster: Cluster | None,
+    ) -> None:  # fmt: skip
+        self._engine, self._manifest, self._output = engine, manifest, output
+        self._options, self._request = options, request
+        self._alone = cluster is None or cluster.size == 1
+        self._checkpoints = Checkpoints(
+            output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept
+        )  # fmt: skip
+        self._guards = Guards()
+        self._seconds = 0.0  # of the running epoch
+        self._signal: int | None = None
+        # what the first worker has alone: the others compute, and wait for it at the end of an epoch
+        self._evaluator: Evaluator | None = None
+        self._history: History | None = None
+        if cluster is None or cluster.chief:
+            self._evaluator = Evaluator(engine.config, dataset, manifest, _CHOSEN_BY)
+        if manifest.count(_CHOSEN_BY) == 0:
+            logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", _CHOSEN_BY)
+
+    def go_on(self) -> None:
+        """Take up the newest checkpoint, if there is one."""
+        engine = self._engine
+        if (found := self._checkpoints.newest()) is not None:
+            if found.facts["replicas"] != engine.replicas:
+                raise InputError(
+                    f"{self._output}: trained by {found.facts['replicas']} replicas until step {found.step}, now there "
+                    f"are {engine.replicas}; give as many devices, or another --output, or --overwrite"
+                )
+            engine.restore(found.state, str(found.path))
+            self._seconds = found.facts["seconds"]
+        if self._evaluator is not None:
+            self._history = History(self._output, engine.step)
+        print(
+            f"training {engine.config.model} on {self._manifest.count('train')} showers: steps {engine.step} to "
+            f"{engine.last_step}, {engine.steps_an_epoch} an epoch, {engine.global_batch} images each over "
+            f"{engine.replicas} replica(s)",
+            flush=True,
+        )
+        if engine.config.strategy == "tpu":
+            for network in engine.model.networks.values():
+                print("\n".join(tpu_padding(network, engine.config.batch)), flush=True)
+
+    def run(self) -> None:
+        """Train to the last step, or until there is a reason to stop."""
+        engine = self._engine
+        if self._history is not None and not self._history.entries:
+            self._history.add({"epoch": 0, "step": 0, **self._judged(engine.state())})
+        accelerated = "CPU" not in engine.strategy.extended.worker_devices[0]
+        steps_a_call = self._options.steps_a_call or (_STEPS_A_CALL_ON_ACCELERATORS if accelerated else 1)
+        with self._told_by_signals(), closing(ProgressBar(engine)) as self._progress:
+            self._saved_step, self._saved_at = engine.step, time.monotonic()
+            self._began_at = time.monotonic()
+            if engine.step % engine.steps_an_epoch or not self._patience_is_over():
+                if self._options.approach == "builtin":
+                    approaches.builtin(engine, self._after)
+                else:
+                    approaches.custom(engine, steps_a_call, self._after, lambda: self._signal is not None)
+        self._checkpoints.wait()
+        if not self._alone:
+            engine.any_worker(False)  # all leave together: one that is gone earlier would count as lost
+
+    def finish(self, earlier: Card | None) -> Card:
+        """Write the best model and its card; of several workers only the first does."""
+        best = self._checkpoints.best()
+        assert best is not None  # the end of the last epoch left one
+        if self._evaluator is None or self._history is None:
+            return folder.await_card(self._output, self._request)
+        self._evaluator.take_over(best.state)
+        entry = next(entry for entry in self._history.entries if entry["step"] == best.step)
+        card = Card(
+            request=self._request,
+            config=self._engine.config,
+            geometry=self._manifest.geometry,
+            dataset={"fingerprint": self._manifest.fingerprint, "train_events": self._manifest.count("train")},
+            energy_gev=self._manifest.energy_gev,
+            theta_rad=self._manifest.theta_rad,
+            trained={
+                "steps": self._engine.step,
+                "epochs": self._history.entries[-1]["epoch"],
+                "seconds": sum(each.get("seconds", 0.0) for each in self._history.entries),
+                "replicas": self._engine.replicas,
+                "chosen_step": best.step,
+                "metric": entry.get("metric", {}).get("value"),
+                "warm_start": earlier.fingerprint() if earlier else None,
+            },
+            losses=entry[_CHOSEN_BY],
+            weights=folder.save_weights(self._output, self._evaluator.model.networks),
+            versions={
+                "calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__,
+            },
+        )  # fmt: skip
+        folder.write_card(self._output, card)
+        return card
+
+    def _after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
+        """After each call of steps: whether this was the last."""
+        engine, step = self._engine, self._engine.step
+        self._seconds += time.monotonic() - self._began_at
+        self._guards.check(losses, engine.table(losses), step=step, last_good=self._checkpoints.last_named())
+        self._progress.update(losses)
+        over = False
+        if step % engine.steps_an_epoch == 0 or step == engine.last_step:
+            self._end_epoch(step)
+            over = self._patience_is_over()
+        elif self._due(step):
+            self._save(step, engine.state())
+        if stop or (self._alone and self._signal is not None):
+            self._stop(step)
+        self._began_at = time.monotonic()
+        return over
+
+    def _end_epoch(self, step: int) -> None:
+        """Judge the model, note it, keep it."""
+        engine = self._engine
+        steps = (step - 1) % engine.steps_an_epoch + 1
+        means = engine.take_sums() / steps
+        seconds, self._seconds = self._seconds, 0.0
+        if self._history is None:
+            return
+        state = engine.state()
+        judged = self._judged(state)
+        self._history.add(
+            {
+                "epoch": -(-step // engine.steps_an_epoch),
+                "step": step,
+                "seconds": seconds,
+                "images_per_s": steps * engine.global_batch / seconds,
+                "learning_rate": engine.learning_rate(),
+                "train": engine.table(means),
+                **judged,
+            }
+        )
+        self._save(step, state, judged.get("metric", {}).get("value"))
+
+    def _judged(self, state: State) -> dict[str, Any]:
+        """What the history tells of the model in `state`."""
+        assert self._evaluator is not None
+        if self._manifest.count(_CHOSEN_BY) == 0:
+            return {_CHOSEN_BY: {}}
+        self._evaluator.take_over(state)
+        found = self._evaluator.evaluate()
+        return {_CHOSEN_BY: found.losses, "metric": found.metric}
+
+    def _patience_is_over(self) -> bool:
+        """Whether the metric has not become better for as many epochs as the config allows; the first worker decides."""
+        engine, patience = self._engine, self._engine.config.patience
+        if not patience:
+            return False
+        over = False
+        if self._history is not None:
+            self._checkpoints.wait()
+            best_step, value = self._checkpoints.best_metric()
+            over = math.isfinite(value) and engine.step - best_step >= patience * engine.steps_an_epoch
+            if over:
+                print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)
+        return over if self._alone else engine.any_worker(over)
+
+    def _due(self, step: int) -> bool:
+        every = self._options.checkpoint_steps
+        passed = bool(every) and step // every > self._saved_step // every
+        return passed or time.monotonic() - self._saved_at > self._options.checkpoint_seconds
+
+    def _save(self, step: int, state: State, metric: float | None = None) -> None:
+        self._saved_step, self._saved_at = step, time.monotonic()
+        if self._history is not None:
+            facts = {"replicas": self._engine.replicas, "seconds": self._seconds}
+            self._checkpoints.save(state, step=step, facts=facts, metric=metric)
+
+    def _stop(self, step: int) -> None:
+        """Save and leave, as a signal asked, perhaps of another worker."""
+        if self._saved_step != step:
+            self._save(step, self._engine.state())
+        self._checkpoints.wait()
+        print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
+        raise SystemExit(130 if self._signal == signal.SIGINT else PREEMPTED)
+
+    @contextmanager
+    def _told_by_signals(self) -> Iterator[None]:
+        """Note SIGTERM and SIGINT, to stop after the step; a second SIGINT stops at once."""
+
+        def note(number: int, _: FrameType | None) -> None:
+            if number == signal.SIGINT and self._signal is not None:
+                raise KeyboardInterrupt
+            self._signal = number
+
+        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+            yield
+            return
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

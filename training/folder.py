@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,13 +17,14 @@ from preprocessing.showers import Geometry
 from training.configs import FitConfig
 
 KIND = "calopipe.model"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CARD = "card.json"
 HISTORY = "history.jsonl"
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_KIND = "calopipe.training"
+_CARD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,12 @@ class Card:
         return storage.fingerprint(self.weights)
 
 
-def request_fingerprint(manifest: Manifest, config: FitConfig) -> str:
-    """Names a training before it is done."""
-    return storage.fingerprint([SCHEMA_VERSION, manifest.fingerprint, config.to_json(), metadata.version("calopipe")])
+def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:
+    """Names a training before it is done; `earlier` is the model whose weights it begins with."""
+    origin = earlier.fingerprint() if earlier else None
+    return storage.fingerprint(
+        [SCHEMA_VERSION, manifest.fingerprint, config.to_json(), origin, metadata.version("calopipe")]
+    )
 
 
 def read_card(folder: Path) -> Card:
@@ -109,6 +114,16 @@ def standing(folder: Path, request: str) -> Card | None:
     return read_card(folder) if same else None
 
 
+def await_card(folder: Path, request: str) -> Card:
+    """The card that another worker of the training `request` is writing; InputError if it does not come."""
+    until = time.monotonic() + _CARD_SECONDS
+    while (card := standing(folder, request)) is None:
+        if time.monotonic() > until:
+            raise InputError(f"{folder / CARD}: the first worker has not written it; is the folder on shared storage?")
+        time.sleep(0.2)
+    return card
+
+
 def begin(folder: Path, request: str, *, overwrite: bool) -> None:
     """Make `folder` ready for the training that `request` names.
 
@@ -131,6 +146,12 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> None:
         (folder / HISTORY).unlink(missing_ok=True)
         path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
     storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
+
+
+def last_checkpoint(folder: Path) -> int:
+    """Step of the newest checkpoint in the model's `folder`, 0 without one."""
+    steps = [int(path.stem.removeprefix("step-")) for path in (folder / CHECKPOINTS).glob("step-*.json")]
+    return max(steps, default=0)
 
 
 def require_model(folder: Path, fingerprint: str) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
@@ -16,34 +15,6 @@ from preprocessing import storage
 from preprocessing.progress import progress_bar
 from training.engine import Engine, LossTable
 from training.folder import HISTORY, TENSORBOARD
-
-
-class Epoch(tf.train.experimental.PythonState):
-    """The running epoch so far: sum of the losses, steps, seconds. Travels in the checkpoint."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self.steps = 0
-        self.seconds = 0.0
-        self._losses: npt.NDArray[np.float64] = np.zeros(0)
-
-    def add(self, losses: npt.NDArray[Any], seconds: float) -> None:
-        self._losses = losses.astype(np.float64) + (self._losses if self.steps else 0.0)
-        self.steps += 1
-        self.seconds += seconds
-
-    @property
-    def mean_losses(self) -> npt.NDArray[np.float64]:
-        return self._losses / max(self.steps, 1)
-
-    def serialize(self) -> str:
-        return json.dumps([self.steps, self.seconds, self._losses.tolist()])
-
-    def deserialize(self, string_value: str) -> None:
-        self.steps, self.seconds, losses = json.loads(string_value)
-        self._losses = np.array(losses)
 
 
 class History:
@@ -54,41 +25,44 @@ class History:
         self._path = folder / HISTORY
         lines = self._path.read_text().splitlines() if self._path.is_file() else []
         self.entries = [entry for entry in map(json.loads, lines) if entry["step"] <= step]
-        self._board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
+        self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
 
     def add(self, entry: dict[str, Any]) -> None:
         """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
         self.entries.append(entry)
         with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
             temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
-        with self._board.as_default(step=entry["step"]):
-            for name, value in _flat(entry, ()):
+        with self.board.as_default(step=entry["step"]):
+            for name, value in _numbers(entry, ()):
                 tf.summary.scalar(name, value)
-        self._board.flush()
+        self.board.flush()
 
 
-def _flat(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
     for name, value in entry.items():
         if isinstance(value, dict):
-            yield from _flat(value, (*path, name))
-        else:
+            yield from _numbers(value, (*path, name))
+        elif isinstance(value, int | float):
             yield "/".join((*path, name)), float(value)
 
 
 class ProgressBar:
     """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
 
-    def __init__(self, engine: Engine, last_step: int) -> None:
-        self._engine = engine
-        done = int(engine.step) * engine.global_batch
-        self._bar = progress_bar("train", last_step * engine.global_batch, "images", done)
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._done = engine, engine.step
+        images = engine.global_batch
+        self._bar = progress_bar("train", engine.last_step * images, "images", self._done * images)
         self._shown = time.monotonic()
 
     def update(self, losses: npt.NDArray[Any]) -> None:
+        """Show the engine's present step, and `losses`, its last."""
         if time.monotonic() - self._shown > 1.0:  # naming losses every step would cost small models time
             self._shown = time.monotonic()
             self._bar.set_postfix_str(_summary(self._engine.table(losses)), refresh=False)
-        self._bar.update(self._engine.global_batch)
+        step = self._engine.step
+        self._bar.update((step - self._done) * self._engine.global_batch)
+        self._done = step
 
     def close(self) -> None:
         self._bar.close()

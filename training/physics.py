@@ -36,7 +36,7 @@ def ecal_sum(cells: Tensor) -> Tensor:
 
 def ecal_angle(cells: Tensor) -> Tensor:
     """The reference's measured angle in rad, (N,), in index units; as `preprocessing.angle.measured_angle`."""
-    x, y, depth = (ops.arange(n, dtype="float32") + 0.5 for n in cells.shape[1:])
+    x, y, depth = (ops.arange(n, dtype=cells.dtype) + 0.5 for n in cells.shape[1:])
     in_x, in_y = ops.sum(cells, axis=2), ops.sum(cells, axis=1)  # (N, x, layer), (N, y, layer)
     layer_energy = ops.sum(in_x, axis=1)  # (N, layer)
     total = ops.sum(layer_energy, axis=1)  # (N,)

@@ -15,10 +15,10 @@ _active: ContextVar[Draws] = ContextVar("draws")
 
 
 class Draws:
-    """A source of random tensors. Equal keys give equal numbers, on every device and in every process."""
+    """A source of random tensors. Equal keys give equal numbers in every process; what XLA compiles draws others."""
 
     def __init__(self, key: tf.Tensor) -> None:
-        self._key = key
+        self.key = key
 
     @classmethod
     def of(cls, seed: int, *counters: Any) -> Draws:
@@ -30,15 +30,15 @@ class Draws:
 
     def fold(self, purpose: str) -> Draws:
         """An independent source for `purpose`."""
-        return Draws(tf.random.fold_in(self._key, zlib.crc32(purpose.encode()) & 0x7FFFFFFF))
+        return Draws(tf.random.fold_in(self.key, zlib.crc32(purpose.encode()) & 0x7FFFFFFF))
 
     def normal(self, purpose: str, shape: Sequence[int]) -> tf.Tensor:
         """Standard normal numbers."""
-        return tf.random.stateless_normal(shape, self.fold(purpose)._key)
+        return tf.random.stateless_normal(shape, self.fold(purpose).key)
 
     def uniform(self, purpose: str, shape: Sequence[int]) -> tf.Tensor:
         """Numbers uniform in [0, 1)."""
-        return tf.random.stateless_uniform(shape, self.fold(purpose)._key)
+        return tf.random.stateless_uniform(shape, self.fold(purpose).key)
 
     @contextmanager
     def active(self) -> Iterator[None]:

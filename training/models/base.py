@@ -21,32 +21,46 @@ class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
     Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network
-    uses that network's optimizer.
+    uses that network's optimizer. `weights` names every loss that `losses` gives; one of weight 0 is reported and not
+    trained on.
     """
 
     name: str
     network: str
     losses: Callable[[Batch, Draws], Losses]
+    weights: Mapping[str, float]
 
 
 class Model(ABC):
     """A generative model of showers.
 
-    `networks` by name; `phases` in order; `loss_weights` by the name of the loss. A loss without a weight is
-    reported and not trained on.
+    `networks` by name; `phases` in order; `generator` is the network that makes showers, the one whose weights may be
+    averaged; `weights` the weights of the losses that `evaluate` gives.
     """
 
     networks: Mapping[str, keras.Model]
     phases: tuple[Phase, ...]
-    loss_weights: Mapping[str, float]
+    generator: keras.Model
+    weights: Mapping[str, float]
+
+    def optimizer(self, learning_rate: Any, **average: Any) -> keras.optimizers.Optimizer:
+        """A new optimizer for one of the networks; `average` is Keras's for averaging weights."""
+        return keras.optimizers.RMSprop(learning_rate, **average)
 
     @abstractmethod
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """What the phases of one step share, made of a batch as `preprocessing.reading.decode` gives it."""
 
     @abstractmethod
-    def evaluate(self, batch: Batch, draws: Draws) -> Losses:
-        """The losses of generated showers with the labels of `batch`, networks in inference mode."""
+    def inputs(self, batch: Batch, draws: Draws) -> Tensor:
+        """What the generator is given to make showers with the labels of `batch`."""
+
+    @abstractmethod
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
+        """Losses of showers generated with the labels of `batch`, and the showers (N, x, y, layer) in units of 0.02 GeV.
+
+        Networks in inference mode.
+        """
 
     @abstractmethod
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:

@@ -15,6 +15,7 @@ from training.randomness import Draws
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
+LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
 _FLIPPED = 0.05  # share of labels that the discriminator is told wrongly, against over-confidence
 
 
@@ -26,35 +27,44 @@ class ConditionalGAN(Model):
     functions of the image: `training.physics`.
     """
 
-    loss_weights = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}  # noqa: RUF012  read only
+    weights = LOSS_WEIGHTS
 
     def __init__(self, generator: keras.Model, discriminator: keras.Model) -> None:
         self.generator = generator
         self.discriminator = discriminator
         self.networks = {"generator": generator, "discriminator": discriminator}
         self.phases = (
-            Phase("discriminator_real", "discriminator", self._discriminator_on_real),
-            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake),
-            Phase("generator_first", "generator", self._generator),
-            Phase("generator_second", "generator", self._generator),
+            Phase("discriminator_real", "discriminator", self._discriminator_on_real, LOSS_WEIGHTS),
+            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake, LOSS_WEIGHTS),
+            Phase("generator_first", "generator", self._generator, LOSS_WEIGHTS),
+            Phase("generator_second", "generator", self._generator, LOSS_WEIGHTS),
         )
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """Adds the images, their energy sums, and fake images with the batch's labels, from inference mode."""
-        labels = {**batch, "ecal": physics.ecal_sum(batch["cells"])}
-        latent = self._latent(batch["energy_gev"], batch["theta_rad"], draws)
-        return labels | {"image": physics.image_of(batch["cells"]), "fake": self.generator(latent, training=False)}
+        labels = self._labels(batch)
+        fake = self.generator(self.inputs(labels, draws), training=False)
+        return labels | {"image": physics.image_of(labels["cells"]), "fake": fake}
 
-    def evaluate(self, batch: Batch, draws: Draws) -> Losses:
-        labels = {**batch, "ecal": physics.ecal_sum(batch["cells"])}
-        image = self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=False)
-        return self._losses(image, ops.ones_like(batch["energy_gev"]), labels, training=False)
+    def inputs(self, batch: Batch, draws: Draws) -> Tensor:
+        return self._latent(batch["energy_gev"], batch["theta_rad"], draws)
+
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
+        labels = self._labels(batch)
+        image = self.generator(self.inputs(labels, draws), training=False)
+        losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
+        return losses, physics.cells_of(image)
 
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
+    def _labels(self, batch: Batch) -> dict[str, Tensor]:
+        """The batch in the precision of the weights, with the energy sums."""
+        labels = {name: ops.cast(values, self.generator.variable_dtype) for name, values in batch.items()}
+        return labels | {"ecal": physics.ecal_sum(labels["cells"])}
+
     def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
-        noise = draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2))
+        noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
         labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
         return ops.concatenate([labels, noise], axis=1)
 
@@ -65,13 +75,13 @@ class ConditionalGAN(Model):
         return self._losses(ops.stop_gradient(view["fake"]), self._flips(view, draws), view, training=True)
 
     def _generator(self, view: Batch, draws: Draws) -> Losses:
-        image = self.generator(self._latent(view["energy_gev"], view["theta_rad"], draws), training=True)
+        image = self.generator(self.inputs(view, draws), training=True)
         return self._losses(image, ops.ones_like(view["energy_gev"]), view, training=True)
 
     @staticmethod
     def _flips(view: Batch, draws: Draws) -> Tensor:
         """1 for the showers whose label is flipped, else 0; drawn anew at every step."""
-        return ops.cast(draws.uniform("flips", view["energy_gev"].shape) < _FLIPPED, "float32")
+        return ops.cast(draws.uniform("flips", view["energy_gev"].shape) < _FLIPPED, view["energy_gev"].dtype)
 
     def _losses(self, image: Tensor, label: Tensor, targets: Batch, *, training: bool) -> Losses:
         probability, energy = self.discriminator(image, training=training)

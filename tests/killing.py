@@ -1,0 +1,47 @@
+"""Kills a training ten times, as a program: `python killing.py OUTPUT ARGUMENTS...` with those of the command.
+
+TensorFlow is imported once, and each training is a fork of this process, before TensorFlow has started any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import training.fit  # noqa: F401  what the children need not load each for itself
+from training import folder
+from training.__main__ import main
+
+_KILLS = 10
+
+
+def kill_one(output: Path, arguments: list[str], *, after_s: float, steps: int) -> None:
+    """Kill a training `after_s` seconds after it has written a checkpoint `steps` steps on from where it began."""
+    aim = folder.last_checkpoint(output) + steps
+    child = os.fork()
+    if child == 0:
+        main(arguments)
+        os._exit(0)
+    while steps and folder.last_checkpoint(output) < aim:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            raise SystemExit(f"the training ended by itself, at step {folder.last_checkpoint(output)}")
+        time.sleep(0.002)
+    time.sleep(after_s)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status):
+        raise SystemExit(f"the training ended by itself, at step {folder.last_checkpoint(output)}")
+
+
+if __name__ == "__main__":
+    random = np.random.default_rng(1)
+    for number in range(_KILLS):
+        # twice while it starts; else while a step or two after the first are done, written and noted
+        steps, after_s = (0, random.uniform(0, 3)) if number in (0, 5) else (1, random.uniform(0, 0.1))
+        kill_one(Path(sys.argv[1]), sys.argv[2:], after_s=after_s, steps=steps)
+        print(f"killed at step {folder.last_checkpoint(Path(sys.argv[1]))}", flush=True)

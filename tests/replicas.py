@@ -1,0 +1,93 @@
+"""A training of a tiny model under a strategy of choice, as a program: `python replicas.py STRATEGY DATASET OUTPUT`.
+
+The model has no dropout, no batch normalisation and no noise in what it learns from, and plain gradient descent of
+rate 1, so that what its weights change by in a step is the sum of the gradients over all replicas, exactly. The last
+loss of its second phase is the mean of a random number a shower, which shows what noise the replicas drew.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from preprocessing.dataset import read_manifest
+from preprocessing.showers import Geometry
+from training.configs import FitConfig, named_config
+from training.engine import Engine
+from training.models.base import Batch, Losses, Model, Phase
+from training.randomness import Draws
+from training.strategies import arithmetic, make_strategy
+from training.workers import Cluster
+
+
+class Tiny(Model):
+    """A dense network that regresses the energy, in two phases."""
+
+    def __init__(self, config: FitConfig, geometry: Geometry) -> None:
+        keras.utils.set_random_seed(config.seed)
+        cells = keras.Input(geometry.shape)
+        with arithmetic(config.precision):
+            flow = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(cells))
+            self.generator = keras.Model(cells, keras.layers.Dense(1)(flow))
+        self.networks = {"generator": self.generator}
+        self.weights = {"square": 1.0, "noise": 0.0}
+        self.phases = (
+            Phase("first", "generator", self._losses, self.weights),
+            Phase("second", "generator", self._losses, self.weights),
+        )
+
+    def optimizer(self, learning_rate: Any, **more: Any) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(1.0)
+
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        return batch
+
+    def inputs(self, batch: Batch, draws: Draws) -> Any:
+        return batch["cells"]
+
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
+        return self._losses(batch, draws), batch["cells"]
+
+    def generate(self, *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def _losses(self, view: Batch, draws: Draws) -> Losses:
+        error = ops.cast(self.generator(view["cells"])[:, 0], "float32") - view["energy_gev"] / 100.0
+        return {"square": 0.01 * ops.square(error), "noise": draws.normal("noise", error.shape)}
+
+
+def collectives(engine: Engine, batches: Any) -> int:
+    """How many operations of the graph of a step exchange something between replicas."""
+    graph = engine._run.get_concrete_function(batches, tf.constant(1), tf.constant(0.0)).graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def] + list(graph.node)
+    return sum(node.op.startswith(("CollectiveReduce", "CollectiveGather", "Nccl")) for node in nodes)
+
+
+def main(strategy: str, dataset: Path, output: Path) -> None:
+    if strategy == "mirrored":
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    cluster = Cluster.here((), None)
+    batch = 16 if strategy == "one-device" else 8
+    config = named_config("small", strategy=strategy, batch=batch)
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy(strategy, cluster), build=Tiny)
+    before = engine.state()
+    batches = iter(engine.batches())
+    number = collectives(engine, batches)
+    losses, _ = engine.run(batches, 1)
+    if cluster is None or cluster.chief:
+        change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
+        noise = [row["noise"] for row in engine.table(losses).values()]
+        np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change)
+    if not engine.replicas == 1:
+        engine.any_worker(False)  # one that ends early fails the other
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

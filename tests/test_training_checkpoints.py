@@ -1,0 +1,119 @@
+"""Checkpoints: what is kept, what is refused by name, and that a write is whole or not there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.checkpoints import Checkpoints
+
+
+def _save(checkpoints: Checkpoints, step: int, metric: float | None = None) -> None:
+    state = {"step": np.int64(step), "network/a/0": np.full((3, 4), step, np.float32)}
+    checkpoints.save(state, step=step, facts={"replicas": 1}, metric=metric)
+    checkpoints.wait()
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "c", request="r", kept=2)
+
+
+def test_the_newest_comes_back_whole(checkpoints: Checkpoints) -> None:
+    assert checkpoints.newest() is None
+    for step in (3, 12, 5):
+        _save(checkpoints, step)
+    found = checkpoints.newest()
+    assert found is not None
+    assert (found.step, found.facts) == (12, {"replicas": 1})
+    assert found.state["step"] == 12
+    np.testing.assert_array_equal(found.state["network/a/0"], np.full((3, 4), 12, np.float32))
+
+
+def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    for step, metric in ((1, 0.5), (2, 0.2), (3, None), (4, 0.2), (5, float("nan")), (6, 0.9)):
+        _save(checkpoints, step, metric)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        f"step-00000000{step}.{kind}" for step in (2, 5, 6) for kind in ("json", "npz")
+    ]
+    best = checkpoints.best()
+    assert best is not None
+    assert best.step == 2
+    assert checkpoints.best_metric() == (2, 0.2)
+
+
+def test_without_a_metric_the_newest_is_the_best(checkpoints: Checkpoints) -> None:
+    assert checkpoints.best() is None
+    _save(checkpoints, 7)
+    _save(checkpoints, 8)
+    best = checkpoints.best()
+    assert best is not None
+    assert best.step == 8
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _altered(data: bytes) -> bytes:
+    return data[:-60] + bytes([data[-60] ^ 1]) + data[-59:]
+
+
+@pytest.mark.parametrize("damage", [_cut, _altered, lambda data: b""])
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_used(
+    checkpoints: Checkpoints, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes]
+) -> None:
+    _save(checkpoints, 1)
+    _save(checkpoints, 2)
+    newest = tmp_path / "c/step-000000002.npz"
+    newest.write_bytes(damage(newest.read_bytes()))
+    with caplog.at_level(logging.WARNING):
+        found = checkpoints.newest()
+    assert found is not None
+    assert found.step == 1
+    assert str(newest) in caplog.text
+    assert "using the one before" in caplog.text
+
+
+def test_a_checkpoint_without_its_document_is_none(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    """What a kill between the two files leaves."""
+    _save(checkpoints, 1)
+    _save(checkpoints, 2)
+    (tmp_path / "c/step-000000002.json").unlink()
+    found = checkpoints.newest()
+    assert found is not None
+    assert found.step == 1
+    document = tmp_path / "c/step-000000001.json"
+    document.write_text(document.read_text()[:30])
+    assert checkpoints.newest() is None
+
+
+def test_checkpoints_of_another_training_are_not_ours(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    _save(checkpoints, 1)
+    assert Checkpoints(tmp_path / "c", request="other", kept=2).newest() is None
+
+
+def test_a_checkpoint_says_whose_it_is(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    _save(checkpoints, 1, 0.25)
+    document = json.loads((tmp_path / "c/step-000000001.json").read_text())
+    assert document["kind"] == "calopipe.checkpoint"
+    assert (document["request"], document["step"], document["metric"]) == ("r", 1, 0.25)
+
+
+def test_a_write_that_fails_is_told_of_and_leaves_no_checkpoint(small_disk: Callable[[int], Path]) -> None:
+    disk = small_disk(100)
+    checkpoints = Checkpoints(disk / "c", request="r", kept=2)
+    checkpoints.save({"a": np.zeros(10_000)}, step=1, facts={}, metric=None)  # 80 kB, and no room for a second
+    checkpoints.wait()
+    checkpoints.save({"a": np.zeros(10_000)}, step=2, facts={}, metric=None)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.wait()
+    found = checkpoints.newest()
+    assert found is not None
+    assert found.step == 1
+    assert sorted(path.name for path in (disk / "c").iterdir()) == ["step-000000001.json", "step-000000001.npz"]

@@ -1,0 +1,176 @@
+"""The step: the same mathematics whatever the number of replicas, precision, and who compiles it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicas import Tiny
+from showers import make_file
+
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from training.configs import named_config
+from training.engine import Engine
+from training.randomness import Draws
+from training.schedules import LearningRate
+from training.strategies import make_strategy, tpu_padding
+from training.supervision import supervise
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen showers, all of the train split, so that an epoch is one step of any number of replicas."""
+    place = tmp_path_factory.mktemp("engine")
+    settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+    preprocess(discover([str(make_file(place / "a.h5", events=16))]), place / "ds", settings)
+    return place / "ds"
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What a step of tests/replicas.py changed, by strategy: one replica of 16 showers, or two of 8."""
+    place = tmp_path_factory.mktemp("replicas")
+    program = [sys.executable, str(Path(__file__).with_name("replicas.py"))]
+    for strategy in ("one-device", "mirrored"):
+        subprocess.run([*program, strategy, dataset, place / f"{strategy}.npz"], check=True, capture_output=True)
+    command = [*program, "multi-worker", str(dataset), str(place / "multi-worker.npz")]
+    assert supervise(command, 2, restarts=0, environment=os.environ) == 0
+    return {path.stem: dict(np.load(path)) for path in place.glob("*.npz")}
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi-worker"])
+def test_two_replicas_have_the_gradients_of_one(trained: dict[str, dict[str, Any]], strategy: str) -> None:
+    one, two = trained["one-device"], trained[strategy]
+    assert (one["replicas"], two["replicas"]) == (1, 2)
+    names = [name for name in one if name.startswith("network")]
+    assert len(names) == 4
+    for name in names:
+        assert np.abs(one[name]).max() > 1e-3
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5 * np.abs(one[name]).max())
+
+
+@pytest.mark.parametrize(("strategy", "replicas"), [("one-device", 1), ("mirrored", 2), ("multi-worker", 2)])
+def test_every_replica_draws_its_own_noise(trained: dict[str, dict[str, Any]], strategy: str, replicas: int) -> None:
+    """The mean over all showers of a number drawn for each, from the draws of each replica as they are defined."""
+    for found, phase in zip(trained[strategy]["noise"], ("first", "second"), strict=True):
+        draws = [Draws.of(1, 0, replica).fold(phase).normal("noise", (16 // replicas,)) for replica in range(replicas)]
+        assert found == pytest.approx(np.mean(draws), rel=1e-5)
+
+
+def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
+    """One for the gradients of each of the two phases, and one for losses and statistics."""
+    assert trained["multi-worker"]["collectives"] == 3
+
+
+def _engine(dataset: Path, *, compiled: bool = False, **more: Any) -> Engine:
+    config = named_config("small", **more)
+    strategy = make_strategy("one-device")
+    return Engine(config, dataset, read_manifest(dataset), strategy, build=Tiny, compiled=compiled)
+
+
+def test_an_average_of_the_weights_follows_them(dataset: Path) -> None:
+    engine = _engine(dataset, average=0.9)
+    batches = iter(engine.batches())
+    expected = engine.state()
+    for _ in range(3):
+        engine.run(batches, 1)
+        weights = engine.state()
+        for number in range(4):
+            name = f"average/{number}"
+            expected[name] = 0.9 * expected[name] + 0.1 * weights[f"network/generator/{number}"]
+    for number in range(4):
+        np.testing.assert_allclose(weights[f"average/{number}"], expected[f"average/{number}"], rtol=1e-5, atol=1e-7)
+
+
+def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
+    dataset: Path,
+) -> None:
+    engine = _engine(dataset, precision="float16")
+    batches = iter(engine.batches())
+    engine._loss_scale.assign(2.0**40)  # past what float16 holds
+    before = engine.state()
+    engine.run(batches, 1)
+    after = engine.state()
+    assert after["loss_scale"] == 2.0**39
+    for number in range(4):
+        np.testing.assert_array_equal(after[f"network/generator/{number}"], before[f"network/generator/{number}"])
+    engine._loss_scale.assign(2.0**8)
+    engine.run(batches, 1)
+    scaled = engine.state()
+    assert scaled["loss_scale"] == 2.0**8
+    plain = _engine(dataset, precision="float16")
+    plain.restore(after | {"loss_scale": np.float32(1.0)}, "test")
+    plain.run(iter(plain.batches()), 1)
+    for number in range(4):
+        name = f"network/generator/{number}"
+        change = plain.state()[name] - after[name]
+        np.testing.assert_allclose(scaled[name] - after[name], change, atol=0.02 * np.abs(change).max())
+
+
+def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(dataset: Path) -> None:
+    """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
+    config = named_config("small")
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
+    batch = next(iter(engine.batches()))
+    assert all(tensor.shape.is_fully_defined() for tensor in batch.values())
+    step = tf.function(engine.replica_step, jit_compile=True)
+    program = step.experimental_get_compiler_ir(batch, tf.constant(0.0))(stage="hlo")
+    assert "convolution" in program
+    for foreign in ("infeed", "outfeed", "send(", "recv(", "<=", "callback"):
+        assert foreign not in program, foreign
+
+
+def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
+    """The whole of it, or forward and backward alone. XLA draws other random numbers, which Tiny does not learn from."""
+    states = []
+    for compiled in (False, True):
+        engine = _engine(dataset, compiled=compiled)
+        engine.run(iter(engine.batches()), 2)
+        states.append(engine.state())
+    engine = _engine(dataset)
+    step = tf.function(engine.replica_step, jit_compile=True)
+    batches = iter(engine.batches())
+    for _ in range(2):
+        step(next(batches), tf.constant(0.0))
+    for state in (states[1], engine.state()):
+        assert state["step"] == 2
+        for name in (f"network/generator/{number}" for number in range(4)):
+            np.testing.assert_allclose(state[name], states[0][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def _rates(steps: int, **more: Any) -> list[float]:
+    """The rate at each of `steps` steps of ten an epoch, from the second of the two updates of a step."""
+    rate = LearningRate(
+        named_config("small", epochs=10, learning_rate=0.01, **more),
+        global_batch=256, total_steps=100, steps_an_epoch=10, updates_a_step=2,
+    )  # fmt: skip
+    return [float(rate(tf.constant(2 * step + 1))) for step in range(steps)]
+
+
+def test_learning_rates() -> None:
+    assert _rates(100) == pytest.approx([0.01] * 100)
+    assert _rates(3, linear_scaling=64) == pytest.approx([0.04] * 3)  # a batch four times as large
+    warm = _rates(100, warm_up_epochs=2, schedule="cosine")
+    assert warm[:20] == pytest.approx([0.01 * (step + 1) / 20 for step in range(20)])
+    falling = [0.01 * (0.01 + 0.99 * (1 + np.cos(np.pi * step / 80)) / 2) for step in range(80)]
+    assert warm[20:] == pytest.approx(falling, rel=1e-4)
+    exponential = _rates(100, schedule="exponential")
+    assert exponential == pytest.approx([0.01 * 0.01 ** (step / 100) for step in range(100)], rel=1e-4)
+
+
+def test_what_a_tpu_pads() -> None:
+    """Tiles of 8 x 128: 64 showers and 8 channels lie in half a tile, whichever of the two is along the lanes."""
+    cells = keras.Input((4, 4, 4, 1))
+    model = keras.Model(cells, keras.layers.Dense(128)(keras.layers.Conv3D(8, 2)(cells)))
+    lines = tpu_padding(model, 64)
+    assert [line.split(", ", 1)[1] for line in lines] == ["8 channels, 50% of a tile used", "128 channels, 100% of a tile used"]

@@ -1,0 +1,60 @@
+"""The guards: each failure is named, a healthy training is left alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import InputError
+from training.guards import Guards
+
+Table = dict[str, dict[str, float]]
+
+
+def _table(*, real: float = 0.4, fake: float = 0.5, fooled: float = 1.2, ecal: float = 30.0) -> Table:
+    return {
+        "discriminator_real": {"total": 1.0, "generation": real, "ecal": 0.0},
+        "discriminator_fake": {"total": 1.0, "generation": fake, "ecal": ecal},
+        "generator_first": {"total": 1.0, "generation": fooled, "ecal": ecal},
+        "generator_second": {"total": 1.0, "generation": fooled, "ecal": ecal},
+    }
+
+
+def _check(guards: Guards, table: Table, step: int = 1) -> None:
+    losses = np.array([value for row in table.values() for name, value in row.items() if name != "total"])
+    guards.check(losses, table, step=step, last_good="step-000000007.npz")
+
+
+def test_a_loss_that_is_not_finite_stops_at_once() -> None:
+    with pytest.raises(InputError, match=r"step 9 \(discriminator_real generation\).*checkpoint: step-000000007\.npz"):
+        _check(Guards(), _table(real=math.nan), step=9)
+    with pytest.raises(InputError, match="generator_first ecal, generator_second ecal"):
+        _check(Guards(), _table(ecal=math.inf))
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (_table(ecal=100.0), "the generator makes empty showers"),
+        (_table(real=math.log(2), fake=math.log(2)), "the discriminator is dead"),
+        (_table(fooled=16.1), "the generator gets no gradient"),
+    ],
+)
+def test_a_failure_stops_once_it_lasts(table: Table, told: str) -> None:
+    guards = Guards(patience=3)
+    _check(guards, table)
+    _check(guards, table)
+    _check(guards, _table())  # recovered: the count begins anew
+    _check(guards, table)
+    _check(guards, table)
+    with pytest.raises(InputError, match=f"{told}.*for 3 steps up to 6; last good checkpoint: step-000000007"):
+        _check(guards, table, step=6)
+
+
+@pytest.mark.parametrize("table", [_table(), _table(ecal=99.9), _table(real=0.69, fake=0.69), _table(ecal=3500.0)])
+def test_a_training_that_only_looks_ill_goes_on(table: Table) -> None:
+    guards = Guards(patience=1)
+    for _ in range(5):
+        _check(guards, table)

@@ -1,0 +1,60 @@
+"""The two ways of the study to run the steps: a loop of our own, and Keras's `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from training.engine import Engine
+
+# Told the losses of the last step of each call; says whether to stop.
+After = Callable[[npt.NDArray[np.float32], bool], bool]
+
+
+def custom(engine: Engine, steps_a_call: int, after: After, told_to_stop: Callable[[], bool]) -> None:
+    """Train to the engine's last step, `steps_a_call` steps a call; no call passes the end of an epoch."""
+    batches = iter(engine.batches())
+    while (step := engine.step) < engine.last_step:
+        epoch_end = (step // engine.steps_an_epoch + 1) * engine.steps_an_epoch
+        steps = min(steps_a_call, min(epoch_end, engine.last_step) - step)
+        if after(*engine.run(batches, steps, stop=told_to_stop())):
+            return
+
+
+def builtin(engine: Engine, after: After) -> None:
+    """Train to the engine's last step with `keras.Model.fit`, a step a call."""
+    steps = engine.last_step - engine.step
+    if steps == 0:
+        return
+    with engine.strategy.scope():
+        model = _FitModel(engine)
+        model.compile(jit_compile=False)  # the engine says what is compiled
+    callback = _After(after)
+    model.fit(engine.batches(), steps_per_epoch=steps, epochs=1, verbose=0, shuffle=False, callbacks=[callback])
+
+
+class _FitModel(keras.Model):
+    """The engine's step as Keras wants it."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine_step = engine.replica_step
+        self.built = True
+
+    def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"losses": self._engine_step(data, tf.constant(0.0))[:-1]}
+
+
+class _After(keras.callbacks.Callback):
+    def __init__(self, after: After) -> None:
+        super().__init__()
+        self._after = after
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        assert logs is not None
+        self.model.stop_training = self._after(np.asarray(logs["losses"]), False)

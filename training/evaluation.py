@@ -1,0 +1,162 @@
+"""How good the model is at this moment, on the split that watches the training; and the weights that are judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from preprocessing.angle import measured_angle
+from preprocessing.dataset import Manifest
+from preprocessing.reading import ordered_batches
+from preprocessing.showers import Showers
+from training import models
+from training.configs import FitConfig
+from training.engine import State, with_total
+from training.randomness import Draws
+from validation.metric import LEAST_EVENTS, MetricBin, Profiles, metric
+
+_BATCH = 32
+_EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
+_STATISTICS_BATCHES = 32  # of the train split's labels: 1,024 showers for the averaged generator's statistics
+_SHOWN = 100  # showers that are kept to be drawn
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one look at the model gave. `metric` is that of `validation.metric`, `reference` and `generated` some showers."""
+
+    losses: dict[str, float]
+    metric: dict[str, Any]
+    reference: Showers
+    generated: Showers
+
+
+class Evaluator:
+    """A copy of the model in inference mode, outside any strategy, that takes over what an engine has trained.
+
+    `split` is the one that watches; it must hold showers.
+    """
+
+    def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, split: str) -> None:
+        self._config, self._folder, self._manifest, self._split = config, folder, manifest, split
+        keras.utils.clear_session()
+        # momentum 0 leaves the statistics of the last batch alone, which is how new ones are collected
+        self.model = models.build(replace(config, momentum=0.0), manifest.geometry)
+        self._evaluate = tf.function(self._batch, reduce_retracing=True)
+        self._in_training = tf.function(self._collect)
+
+    def take_over(self, state: State) -> None:
+        """Copy the weights in `state`: of the generator the averages, where there are any, with their own statistics."""
+        for name, network in self.model.networks.items():
+            for number, weight in enumerate(network.weights):
+                weight.assign(state[f"network/{name}/{number}"])
+        if self._config.average:
+            for number, weight in enumerate(self.model.generator.trainable_variables):
+                weight.assign(state[f"average/{number}"])
+            self._renew_statistics()
+
+    def evaluate(self) -> Evaluation:
+        """Losses, weighted by showers, and metric of showers generated with the labels of every shower of the split."""
+        sums: dict[str, float] = {}
+        reference, generated, shown = [], [], []
+        for number, batch in enumerate(self._batches(self._split)):
+            losses, cells = self._evaluate(batch, tf.constant(number))
+            for name, value in losses.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+            labels = batch["energy_gev"].numpy(), batch["theta_rad"].numpy()
+            made = cells.numpy().astype(np.float32)
+            reference.append(Profiles.of(batch["cells"].numpy(), *labels))
+            generated.append(Profiles.of(made, *labels))
+            if sum(map(len, shown)) < _SHOWN:
+                shown.append(batch["cells"].numpy())
+                shown.append(made)
+        mine, theirs = _joined(reference), _joined(generated)
+        bins = selection_bins(mine.energy_gev, mine.theta_rad)
+        return Evaluation(
+            with_total({name: value / len(mine.energy_gev) for name, value in sums.items()}, self.model.weights),
+            metric(mine, theirs, bins=bins, least_events=1),
+            _showers(shown[0::2], mine),
+            _showers(shown[1::2], mine),
+        )
+
+    def _batches(self, split: str) -> tf.data.Dataset:
+        return ordered_batches(self._folder, self._manifest, split, batch=_BATCH)
+
+    def _batch(self, batch: dict[str, tf.Tensor], number: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        losses, cells = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))
+        return {name: tf.reduce_sum(value) for name, value in losses.items()}, cells
+
+    def _collect(self, batch: dict[str, tf.Tensor], number: tf.Tensor) -> None:
+        draws = Draws.of(self._config.seed, _EVALUATION, number).fold("statistics")
+        with draws.active():
+            self.model.generator(self.model.inputs(batch, draws), training=True)
+
+    def _renew_statistics(self) -> None:
+        """Give the generator the batch normalisation statistics of its present weights, from labels of the train split.
+
+        Each batch leaves its own mean and variance; those of all are the mean of the means, and the mean of the
+        variances with the variance of the means.
+        """
+        layers = [layer for layer in self.model.generator.layers if isinstance(layer, keras.layers.BatchNormalization)]
+        seen: list[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = [[] for _ in layers]
+        for number, batch in enumerate(self._batches("train").take(_STATISTICS_BATCHES)):
+            self._in_training(batch, tf.constant(number))
+            for layer, collected in zip(layers, seen, strict=True):
+                collected.append((layer.moving_mean.numpy(), layer.moving_variance.numpy()))
+        for layer, collected in zip(layers, seen, strict=True):
+            means, variances = (np.stack(values) for values in zip(*collected, strict=True))
+            layer.moving_mean.assign(means.mean(axis=0))
+            layer.moving_variance.assign(variances.mean(axis=0) + means.var(axis=0))
+
+
+def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> list[MetricBin]:
+    """Bins of energy and angle for the metric, as fine as the showers at hand allow: 3 x 3, 3 x 1, or one of all.
+
+    The reference's bins, a tenth of the energies and a hundredth of the angles wide, are for tens of thousands of
+    showers. These are of equal widths, and each of a finer grid must hold `LEAST_EVENTS` showers.
+    """
+    for energies, angles in ((3, 3), (3, 1)):
+        bins = [
+            MetricBin(energy, theta, energy_reach_gev=energy_reach, theta_reach_rad=theta_reach)
+            for energy, energy_reach in _grid(energy_gev, energies)
+            for theta, theta_reach in _grid(theta_rad, angles)
+        ]
+        counts = [
+            np.sum(
+                (abs(energy_gev - each.energy_gev) <= each.energy_reach_gev)
+                & (abs(theta_rad - each.theta_rad) <= each.theta_reach_rad)
+            )
+            for each in bins
+        ]
+        if min(counts) >= LEAST_EVENTS:
+            return bins
+    return [MetricBin(0.0, 0.0, energy_reach_gev=math.inf, theta_reach_rad=math.inf)]
+
+
+def _grid(values: npt.NDArray[Any], cells: int) -> Iterator[tuple[float, float]]:
+    """Middle and reach of each of `cells` equal parts of the range of `values`."""
+    low, width = float(values.min()), float(np.ptp(values)) / cells
+    reach = width / 2 * (1 + 1e-6)  # labels are float32, and the ends belong to a bin
+    return ((low + width * (number + 0.5), reach) for number in range(cells))
+
+
+def _joined(parts: list[Profiles]) -> Profiles:
+    return Profiles(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("energy_gev", "theta_rad")),
+        tuple(np.concatenate(axis) for axis in zip(*(part.along for part in parts), strict=True)),  # type: ignore[arg-type]
+        np.concatenate([part.angle_rad for part in parts]),
+    )
+
+
+def _showers(cells: list[npt.NDArray[np.float32]], labels: Profiles) -> Showers:
+    joined = np.concatenate(cells)
+    number = len(joined)
+    return Showers(joined, labels.energy_gev[:number], labels.theta_rad[:number], measured_angle(joined))

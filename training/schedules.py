@@ -1,0 +1,42 @@
+"""How the learning rate goes with the steps of a training."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import tensorflow as tf
+
+from training.configs import FitConfig
+
+_END = 0.01  # what the falling schedules end at, as a share of the full learning rate
+
+
+class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate of `config` over `total_steps` steps of `global_batch` showers each.
+
+    An optimizer counts its updates, of which a step has `updates_a_step`; all updates of a step have one rate.
+    """
+
+    def __init__(
+        self, config: FitConfig, *, global_batch: int, total_steps: int, steps_an_epoch: int, updates_a_step: int
+    ) -> None:
+        scale = global_batch / config.linear_scaling if config.linear_scaling else 1.0
+        self.full = config.learning_rate * scale
+        self._schedule = config.schedule
+        self._warm_up = round(config.warm_up_epochs * steps_an_epoch)
+        self._falling = max(total_steps - self._warm_up, 1)
+        self._updates = updates_a_step
+
+    def __call__(self, updates: tf.Tensor) -> tf.Tensor:
+        """The rate of the update after `updates` updates; a scalar, float32."""
+        step = tf.cast(updates // self._updates, tf.float32)
+        rising = (step + 1.0) / max(self._warm_up, 1)
+        done = tf.clip_by_value((step - self._warm_up) / self._falling, 0.0, 1.0)
+        if self._schedule == "cosine":
+            falling = _END + (1.0 - _END) * 0.5 * (1.0 + tf.cos(math.pi * done))
+        elif self._schedule == "exponential":
+            falling = tf.pow(_END, done)
+        else:
+            falling = tf.ones_like(done)
+        return self.full * tf.where(step < self._warm_up, rising, falling)
