@@ -85,7 +85,8 @@ def profiled(run_steps: Callable[[int], Any], steps: int = 10, *, trace: Path | 
 
     `run_steps(n)` carries out n whole steps, getting their input too, and returns when they are done. It is called
     for two steps beforehand, so that nothing is traced or compiled in the steps that count; another n must not make
-    it trace anew. `trace` is a log folder of TensorBoard that keeps the raw trace for its profile plugin.
+    it trace anew. Recording itself slows a step, by up to a fifth where ops are small. `trace` is a log folder of
+    TensorBoard, of this process alone, that keeps the raw trace for its profile plugin.
     """
     run_steps(1)
     began_at = time.monotonic()
