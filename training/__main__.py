@@ -17,13 +17,16 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/model
   python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+  python -m training export --model runs/model --output runs/saved_model
 """
+
+_BATCH = 32  # as `training.generation.DEFAULT_BATCH`, which to import takes TensorFlow
 
 
 def parser() -> argparse.ArgumentParser:
     command = CommandParser(
         prog="python -m training",
-        description="Train a generative model of showers on a dataset, and generate showers from it.",
+        description="Train a generative model of showers on a dataset, generate showers from it, and export it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -55,10 +58,20 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
+    generate.add_argument(
+        "--batch", type=int, default=_BATCH, metavar="N",
+        help="showers made at a time; changes none of them (default %(default)s)",
+    )  # fmt: skip
     add_split_file(generate)
     add_geometry(generate)
     add_bad_event(generate)
     add_cut(generate)
+
+    export = tasks.add_parser(
+        "export", help="write a SavedModel", description="Write a TensorFlow SavedModel that generates showers in GeV."
+    )
+    export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+    export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel")
     return command
 
 
@@ -85,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
         print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
         print(f"model: {output}")
-    else:
+    elif options.task == "generate":
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
         like = storage.expand(options.like)
@@ -99,11 +112,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rule=SplitRule.parse(options.split_file),
             per_event=options.per_event,
             seed=options.seed,
+            batch=options.batch,
             cut_gev=options.cut_gev,
             geometry=options.geometry,
             bad_event=options.on_bad_event,
         )
         print(f"{showers} showers: {output}")
+    else:
+        from training.export import export  # noqa: PLC0415
+
+        export(storage.on_disk(options.model, "--model"), output)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from training.randomness import Draws
+from training.randomness import Draws, ShowerDraws
 
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
@@ -49,5 +49,8 @@ class Model(ABC):
         """The losses of generated showers with the labels of `batch`, networks in inference mode."""
 
     @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
-        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode."""
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
+        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
+
+        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.
+        """

@@ -11,7 +11,7 @@ from keras import ops
 
 from training import physics
 from training.models.base import Batch, Losses, Model, Phase, Tensor
-from training.randomness import Draws
+from training.randomness import Draws, ShowerDraws
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
@@ -50,10 +50,10 @@ class ConditionalGAN(Model):
         image = self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=False)
         return self._losses(image, ops.ones_like(batch["energy_gev"]), labels, training=False)
 
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
-    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
+    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | ShowerDraws) -> Tensor:
         noise = draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2))
         labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
         return ops.concatenate([labels, noise], axis=1)
