@@ -26,7 +26,9 @@ from training import folder, models
 from training.folder import Card
 from training.randomness import ShowerDraws
 
-DEFAULT_BATCH = 32  # measured by benchmarks/generation.py
+# From 16 to 64 a processor makes showers alike fast (benchmarks/generation.py); fewer call more often, more leave its
+# caches.
+DEFAULT_BATCH = 32
 Item = TypeVar("Item")
 
 
@@ -48,8 +50,8 @@ class Generator:
     def showers(self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int) -> Iterator[Showers]:
         """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
 
-        A shower is a function of the model, the seed, its labels and its index. The batch decides nothing but the order
-        of the sums in a convolution, and so the last bits. Labels outside the range of the training raise InputError.
+        A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
+        nothing else. Labels outside the range of the training raise InputError.
         """
         self._check("energy", energy_gev, self.card.energy_gev, "GeV")
         self._check("theta", theta_rad, self.card.theta_rad, "rad")
@@ -146,7 +148,11 @@ def generate(
 
 
 def _ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`items`, each made in a thread while the one before it is used."""
+    """`items`, each made in a thread while the one before it is used.
+
+    On a processor alone, whose cores TensorFlow fills, this gains nothing; where an accelerator makes the showers, it
+    hides the writing, which compresses on one core.
+    """
     with ThreadPoolExecutor(1) as thread:
         made = thread.submit(next, items, None)
         while (item := made.result()) is not None:
