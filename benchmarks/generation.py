@@ -43,6 +43,14 @@ _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
 _BATCHES = (1, 16, DEFAULT_BATCH, 64, 128)
 _COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
 
+# The system's own figure for an ended child would begin with the size of the process that started it.
+_TELLING_MEMORY = """
+import sys
+from training.__main__ import main
+main(sys.argv[1:])
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
 
 def barely_trained(inputs: list[str], folder: Path) -> Path:
     """The folder of a model of the config `quick` after two steps on the showers of `inputs`."""
@@ -91,14 +99,11 @@ def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, 
 
 
 def peak_mib(model: Path, like: Path, per_event: int, output: Path) -> float:
-    """The highest resident size of the command that makes `per_event` showers with each label of `like`."""
-    command = [sys.executable, "-m", "training", "generate", "--model", model, "--like", like, "--output", output]
-    with subprocess.Popen([*map(str, command), "--per-event", str(per_event)], stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"the command failed: {' '.join(map(str, command))}")
-    return used.ru_maxrss / 1024
+    """The highest resident size of the command that makes `per_event` showers with each label of `like`. Linux only."""
+    arguments = ["generate", "--model", model, "--like", like, "--output", output, "--per-event", per_event]
+    command = [sys.executable, "-c", _TELLING_MEMORY, *map(str, arguments)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return int(told.split()[-2]) / 1024
 
 
 def main() -> None:
