@@ -75,7 +75,7 @@ class TrainingSplit:
         turns = tf.data.Dataset.range(len(own)).repeat()
         batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
         decoded = batches.map(lambda chosen: decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
-        # Where an end may come, several workers ask one another at every step whether it has, and shapes are not static.
+        # Where an end may come, several workers ask one another at every step whether it has, and no shape is static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return endless.prefetch(_PREFETCHED_STEPS * len(own))
 

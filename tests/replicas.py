@@ -85,7 +85,7 @@ def main(strategy: str, dataset: Path, output: Path) -> None:
         change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         noise = [row["noise"] for row in engine.table(losses).values()]
         np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change)
-    if not engine.replicas == 1:
+    if engine.replicas != 1:
         engine.any_worker(False)  # one that ends early fails the other
 
 

@@ -131,7 +131,7 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(dataset
 
 
 def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
-    """The whole of it, or forward and backward alone. XLA draws other random numbers, which Tiny does not learn from."""
+    """The whole of it, or forward and backward alone. XLA draws other numbers, but Tiny does not learn from them."""
     states = []
     for compiled in (False, True):
         engine = _engine(dataset, compiled=compiled)
@@ -173,4 +173,7 @@ def test_what_a_tpu_pads() -> None:
     cells = keras.Input((4, 4, 4, 1))
     model = keras.Model(cells, keras.layers.Dense(128)(keras.layers.Conv3D(8, 2)(cells)))
     lines = tpu_padding(model, 64)
-    assert [line.split(", ", 1)[1] for line in lines] == ["8 channels, 50% of a tile used", "128 channels, 100% of a tile used"]
+    assert [line.split(", ", 1)[1] for line in lines] == [
+        "8 channels, 50% of a tile used",
+        "128 channels, 100% of a tile used",
+    ]

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
+from scipy.stats import kstest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.dataset import Settings
 from preprocessing.errors import InputError
-from preprocessing.inputs import discover
 from preprocessing.layouts import open_showers
-from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
 from training import __main__ as command
-from training.configs import named_config
-from training.fit import fit
+from training.generation import Generator
+from training.randomness import ShowerDraws
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with Monte Carlo `mc.h5` and a barely trained model `model`."""
-    folder = tmp_path_factory.mktemp("generation")
-    make_file(folder / "mc.h5", events=100)
-    preprocess(discover([str(folder / "mc.h5")]), folder / "ds", Settings())
-    fit(folder / "ds", folder / "model", named_config("small", steps=2))
-    return folder
-
-
-def _generate(folder: Path, output: Path, *more: object, like: Path | None = None) -> None:
-    arguments = ["--model", folder / "model", "--like", like or folder / "mc.h5", "--output", output, *more]
+def _generate(trained: Path, output: Path, *more: object, like: Path | None = None) -> None:
+    arguments = ["--model", trained / "model", "--like", like or trained / "mc.h5", "--output", output, *more]
     command.main(["generate", *map(str, arguments)])
 
 
-def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(folder: Path, tmp_path: Path) -> None:
-    _generate(folder, tmp_path / "g.h5", "--split", "test")
-    mc, generated = open_showers(folder / "mc.h5"), open_showers(tmp_path / "g.h5")
+def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(trained: Path, tmp_path: Path) -> None:
+    _generate(trained, tmp_path / "g.h5", "--split", "test")
+    mc, generated = open_showers(trained / "mc.h5"), open_showers(tmp_path / "g.h5")
     mask = SplitRule().mask("test", "mc.h5", mc.sha256, range(100))
     np.testing.assert_array_equal(generated.energy_gev, mc.energy_gev[mask])
     np.testing.assert_array_equal(generated.theta_rad, mc.theta_rad[mask])
@@ -50,95 +40,150 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(folder
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
 
 
-def test_each_event_several_times_and_every_time_another_shower(folder: Path, tmp_path: Path) -> None:
-    _generate(folder, tmp_path / "g.h5", "--per-event", 3)
-    mc, generated = open_showers(folder / "mc.h5"), open_showers(tmp_path / "g.h5")
+def test_each_event_several_times_and_every_time_another_shower(trained: Path, tmp_path: Path) -> None:
+    _generate(trained, tmp_path / "g.h5", "--per-event", 3)
+    mc, generated = open_showers(trained / "mc.h5"), open_showers(tmp_path / "g.h5")
     np.testing.assert_array_equal(generated.energy_gev, np.repeat(mc.energy_gev, 3))
     cells = generated.read().cells.reshape(300, -1)
     assert len(np.unique(cells, axis=0)) == 300
 
 
-def test_the_same_seed_gives_the_same_showers(folder: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_showers(trained: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        _generate(folder, tmp_path / f"{name}.h5", "--seed", seed)
+        _generate(trained, tmp_path / f"{name}.h5", "--seed", seed)
     a, b, c = (open_showers(tmp_path / f"{name}.h5").read().cells for name in "abc")
     np.testing.assert_array_equal(a, b)
     assert (a != c).any()
 
 
-def test_showers_that_stand_are_left(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> None:
+    """Batches of 7 end in a filled one; shower 40 alone is made of its seed, labels and index."""
+    energy, theta = np.linspace(110, 190, 50, dtype=np.float32), np.linspace(1.2, 1.9, 50, dtype=np.float32)
+    found = [
+        np.concatenate(
+            [showers.cells for showers in Generator(trained / "model", batch).showers(energy, theta, seed=3)]
+        )
+        for batch in (50, 7)
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5 * found[0].max())
+    generator = Generator(trained / "model")
+    label = tf.constant([energy[40]]), tf.constant([theta[40]])
+    alone = generator.cells(*label, tf.constant(3), tf.constant(40, tf.int64)).numpy()[0]
+    np.testing.assert_allclose(alone, found[0][40], rtol=1e-4, atol=1e-5 * found[0].max())
+    assert np.abs(found[0][41] - found[0][40]).max() > 0.01 * found[0].max()
+
+
+def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The known answers of its authors (Random123, kat_vectors, philox 4x32 10), and Box and Muller in float64."""
+    draws = ShowerDraws(0, 0)
+    monkeypatch.setattr(zlib, "crc32", lambda _: 0)
+    words = draws._words("", 1, 4).numpy()
+    assert [f"{word:08x}" for word in words[0]] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+    u = (np.floor(words[0].astype(np.float64) / 2**8) + 0.5) / 2**24
+    radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    np.testing.assert_allclose(draws.normal("", (1, 3)).numpy()[0], expected[:3], rtol=1e-5, atol=1e-6)
+
+
+def test_noise_is_normal_and_of_each_shower_purpose_and_seed_alone() -> None:
+    noise = ShowerDraws(1, 0).normal("latent", (4000, 254)).numpy()
+    assert kstest(noise.ravel()[::7], "norm").pvalue > 1e-3
+    assert np.abs(np.corrcoef(noise[:300])[np.triu_indices(300, 1)]).max() < 6 / np.sqrt(254)
+    assert np.abs(np.corrcoef(noise.T)[np.triu_indices(254, 1)]).max() < 6 / np.sqrt(4000)
+    np.testing.assert_array_equal(ShowerDraws(1, 1000).normal("latent", (3, 254)), noise[1000:1003])
+    for others in (ShowerDraws(2, 0).normal("latent", (1, 254)), ShowerDraws(1, 0).normal("other", (1, 254))):
+        assert abs(np.corrcoef(others[0], noise[0])[0, 1]) < 6 / np.sqrt(254)
+
+
+def test_noise_is_the_same_under_xla() -> None:
+    compiled = tf.function(lambda first: ShowerDraws(1, first).normal("latent", (16, 254)), jit_compile=True)
+    expected = ShowerDraws(1, 5).normal("latent", (16, 254))
+    np.testing.assert_allclose(compiled(tf.constant(5)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "g.h5"
-    _generate(folder, output)
+    _generate(trained, output)
     before = output.stat().st_mtime_ns
-    _generate(folder, output)
+    _generate(trained, output)
     assert "showers stand" in capsys.readouterr().out
     assert output.stat().st_mtime_ns == before
-    _generate(folder, output, "--seed", 9)
+    _generate(trained, output, "--batch", 5)
+    assert output.stat().st_mtime_ns == before
+    _generate(trained, output, "--seed", 9)
     assert output.stat().st_mtime_ns != before
 
 
-def test_cells_come_in_the_unit_of_the_input(folder: Path, tmp_path: Path) -> None:
+def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
     in_gev = SMALL_GEOMETRY.with_values("file_unit_gev=1")
     path = write_file(tmp_path / "gev.h5", showers, ECAL=showers.cells * 0.02, geometry=in_gev)
-    _generate(folder, tmp_path / "a.h5")
-    _generate(folder, tmp_path / "b.h5", like=path)
+    _generate(trained, tmp_path / "a.h5")
+    _generate(trained, tmp_path / "b.h5", like=path)
     a, b = open_showers(tmp_path / "a.h5").read(), open_showers(tmp_path / "b.h5").read()
     np.testing.assert_allclose(b.cells, a.cells * np.float32(0.02), rtol=1e-5)
     with h5py.File(tmp_path / "b.h5") as file:
         assert file.attrs["file_unit_gev"] == 1
 
 
-def test_labels_outside_the_training_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=5)
     energy = np.where(np.arange(5) == 2, 500, showers.energy_gev).astype(np.float32)
     path = write_file(tmp_path / "high.h5", showers, energy=energy)
     with pytest.raises(InputError, match=r"shower 2 is asked for with energy 500 GeV, the model is valid from 10"):
-        _generate(folder, tmp_path / "g.h5", like=path)
+        _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
 
 
-def test_another_detector_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_label_that_is_no_number_is_refused(trained: Path) -> None:
+    theta = np.array([1.5, np.nan], np.float32)
+    with pytest.raises(InputError, match="shower 1 is asked for with theta nan rad"):
+        next(Generator(trained / "model").showers(np.array([150, 150], np.float32), theta, seed=1))
+
+
+def test_another_detector_is_refused(trained: Path, tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=5, geometry=SMALL_GEOMETRY.with_values("cell_mm=1"))
     with pytest.raises(InputError, match=r"cell_mm is 1\.0, the model was trained on 15\.3"):
-        _generate(folder, tmp_path / "g.h5", like=path)
+        _generate(trained, tmp_path / "g.h5", like=path)
 
 
-def test_events_below_the_cut_are_left_out(folder: Path, tmp_path: Path) -> None:
+def test_events_below_the_cut_are_left_out(trained: Path, tmp_path: Path) -> None:
     """Also where their labels are such as no shower above the cut has: the dataset does not know them either."""
     showers = make_showers(events=30)
     energy, cells = showers.energy_gev.copy(), showers.cells.copy()
     energy[4], cells[4] = 3.0, cells[4] * 0.01
     path = write_file(tmp_path / "low.h5", showers, energy=energy, ECAL=cells)
-    _generate(folder, tmp_path / "g.h5", like=path)
+    _generate(trained, tmp_path / "g.h5", like=path)
     np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.delete(energy, 4))
 
 
-def test_nothing_else_is_overwritten(folder: Path, tmp_path: Path) -> None:
+def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
     path = make_file(tmp_path / "mc.h5", events=5)
     before = path.read_bytes()
     with pytest.raises(InputError, match="showers that this program did not generate"):
-        _generate(folder, path, like=path)
+        _generate(trained, path, like=path)
     assert path.read_bytes() == before
     (tmp_path / "folder.h5").mkdir()
     with pytest.raises(InputError, match="a folder"):
-        _generate(folder, tmp_path / "folder.h5")
+        _generate(trained, tmp_path / "folder.h5")
 
 
 @pytest.mark.parametrize("kilobytes", [20, 100, 160])
-def test_a_full_disk(folder: Path, small_disk: Callable[[int], Path], kilobytes: int) -> None:
+def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], kilobytes: int) -> None:
     disk = small_disk(kilobytes)
-    arguments = ["generate", "--model", folder / "model", "--like", folder / "mc.h5", "--output", disk / "g.h5"]
+    arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", disk / "g.h5"]
     done = subprocess.run([sys.executable, "-m", "training", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "the disk is full" in done.stderr.splitlines()[-1]
     assert not list(disk.iterdir())
 
 
-def test_bad_arguments(folder: Path, tmp_path: Path) -> None:
+def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--batch is 0"):
+        _generate(trained, tmp_path / "g.h5", "--batch", 0)
     with pytest.raises(InputError, match="--per-event is 0"):
-        _generate(folder, tmp_path / "g.h5", "--per-event", 0)
+        _generate(trained, tmp_path / "g.h5", "--per-event", 0)
     with pytest.raises(InputError, match=r"ends in \.h5"):
-        _generate(folder, tmp_path / "g.txt")
+        _generate(trained, tmp_path / "g.txt")
     with pytest.raises(InputError, match=r"card\.json: no such file"):
-        _generate(tmp_path, tmp_path / "g.h5", like=folder / "mc.h5")
+        _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")

@@ -15,7 +15,7 @@ from training import models, physics
 from training.configs import CONFIGS, named_config
 from training.models.gan import ConditionalGAN
 from training.models.networks_3d import REFERENCE, discriminator_3d, generator_3d
-from training.randomness import Draws, Dropout
+from training.randomness import Draws, Dropout, ShowerDraws
 
 
 def _count(variables: list[keras.Variable]) -> int:
@@ -62,7 +62,7 @@ def test_the_reference_config_is_the_published_one() -> None:
 def test_the_quick_model_takes_any_shape(shape: tuple[int, int, int]) -> None:
     geometry = REFERENCE_GEOMETRY.from_json(REFERENCE_GEOMETRY.to_json() | {"shape": shape})
     model = models.build(named_config("quick"), geometry)
-    cells = model.generate(tf.constant([150.0, 120.0]), tf.constant([1.5, 1.4]), Draws.of(1))
+    cells = model.generate(tf.constant([150.0, 120.0]), tf.constant([1.5, 1.4]), ShowerDraws(1, 0))
     assert cells.shape == (2, *shape)
     assert np.isfinite(cells).all()
 

@@ -13,7 +13,16 @@ from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
-from training.configs import CONFIGS, PRECISIONS, SCHEDULES, STRATEGIES, FitConfig, RunOptions, named_config
+from training.configs import (
+    CONFIGS,
+    GENERATION_BATCH,
+    PRECISIONS,
+    SCHEDULES,
+    STRATEGIES,
+    FitConfig,
+    RunOptions,
+    named_config,
+)
 from training.folder import last_checkpoint
 from training.supervision import supervise
 from training.workers import Cluster
@@ -24,13 +33,14 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+  python -m training export --model runs/model --output runs/saved_model
 """
 
 
 def parser() -> argparse.ArgumentParser:
     command = CommandParser(
         prog="python -m training",
-        description="Train a generative model of showers on a dataset, and generate showers from it.",
+        description="Train a generative model of showers on a dataset, generate showers from it, and export it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,10 +67,20 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
+    generate.add_argument(
+        "--batch", type=int, default=GENERATION_BATCH, metavar="N",
+        help="showers made at a time; changes none of them (default %(default)s)",
+    )  # fmt: skip
     add_split_file(generate)
     add_geometry(generate)
     add_bad_event(generate)
     add_cut(generate)
+
+    export = tasks.add_parser(
+        "export", help="write a SavedModel", description="Write a TensorFlow SavedModel that generates showers in GeV."
+    )
+    export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+    export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel")
     return command
 
 
@@ -129,7 +149,9 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--hosts", default="", metavar="HOST:PORT,...", help="all workers, the same list on each")
     group.add_argument("--worker", type=int, metavar="I", help="which of the hosts this is, from 0")
-    group.add_argument("--tpu", default="local", metavar="NAME", help="the TPU, to TensorFlow's resolver (default local)")
+    group.add_argument(
+        "--tpu", default="local", metavar="NAME", help="the TPU, to TensorFlow's resolver (default local)"
+    )
 
 
 def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
@@ -141,7 +163,9 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
     running = RunOptions(**{field.name: getattr(options, field.name) for field in fields(RunOptions)})
     running.check_strategy(config.strategy)
     if (cluster or options.workers) and config.strategy != "multi-worker":
-        raise InputError(f"--strategy {config.strategy} is for one process, and several workers are named; leave it out")
+        raise InputError(
+            f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"
+        )
     if options.workers:
         _supervise(options, output, arguments)
         return
@@ -184,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.task == "fit":
         _fit(options, output, sys.argv[1:] if arguments is None else arguments)
-    else:
+    elif options.task == "generate":
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
         like = storage.expand(options.like)
@@ -198,11 +222,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rule=SplitRule.parse(options.split_file),
             per_event=options.per_event,
             seed=options.seed,
+            batch=options.batch,
             cut_gev=options.cut_gev,
             geometry=options.geometry,
             bad_event=options.on_bad_event,
         )
         print(f"{showers} showers: {output}")
+    else:
+        from training.export import export  # noqa: PLC0415
+
+        export(storage.on_disk(options.model, "--model"), output)
 
 
 if __name__ == "__main__":

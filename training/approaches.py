@@ -1,8 +1,10 @@
-"""The two ways of the study to run the steps: a loop of our own, and Keras's `fit`."""
+"""The two ways of the study to run the steps: a loop of our own, and Keras's `fit`. And where their time goes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,8 +13,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from training.engine import Engine
+from training.profile import Profile, profiled
 
-# Told the losses of the last step of each call; says whether to stop.
+# Told the losses of the last step of each call, and whether any worker was told to stop; says whether to.
 After = Callable[[npt.NDArray[np.float32], bool], bool]
 
 
@@ -31,11 +34,41 @@ def builtin(engine: Engine, after: After) -> None:
     steps = engine.last_step - engine.step
     if steps == 0:
         return
+    _fit_model(engine).fit(
+        engine.batches(), steps_per_epoch=steps, epochs=1, verbose=0, shuffle=False, callbacks=[_After(after)]
+    )
+
+
+def profile(engine: Engine, approach: str, trace: Path | None) -> Profile:
+    """Where the time of a step goes. The steps that show it are undone, so that training is as without them.
+
+    `trace` keeps TensorFlow's own trace. Of several workers all do the same number of steps, however slow.
+    """
+    before = engine.state()
+    batches = iter(engine.batches())
+    if approach == "builtin":
+        model = _fit_model(engine)
+        model.make_train_function()
+
+        def run(steps: int) -> None:
+            for _ in range(steps):
+                np.asarray(model.train_function(batches)["losses"])
+    else:
+
+        def run(steps: int) -> None:
+            engine.run(batches, steps)
+
+    several = engine.config.strategy == "multi-worker"
+    found = profiled(run, trace=trace, longest_s=math.inf if several else 60.0)
+    engine.restore(before, "the state before")
+    return found
+
+
+def _fit_model(engine: Engine) -> keras.Model:
     with engine.strategy.scope():
         model = _FitModel(engine)
         model.compile(jit_compile=False)  # the engine says what is compiled
-    callback = _After(after)
-    model.fit(engine.batches(), steps_per_epoch=steps, epochs=1, verbose=0, shuffle=False, callbacks=[callback])
+    return model
 
 
 class _FitModel(keras.Model):
@@ -43,11 +76,11 @@ class _FitModel(keras.Model):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
-        self._engine_step = engine.replica_step
+        self._step = engine.replica_step
         self.built = True
 
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"losses": self._engine_step(data, tf.constant(0.0))[:-1]}
+        return {"losses": self._step(data, tf.constant(0.0))[:-1]}
 
 
 class _After(keras.callbacks.Callback):
@@ -55,6 +88,6 @@ class _After(keras.callbacks.Callback):
         super().__init__()
         self._after = after
 
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras's
         assert logs is not None
         self.model.stop_training = self._after(np.asarray(logs["losses"]), False)

@@ -113,7 +113,7 @@ class Checkpoints:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._file(step)
             with storage.replacing(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, **state)
+                np.savez(file, allow_pickle=False, **state)
             document = {
                 "kind": _KIND,
                 "schema_version": _SCHEMA_VERSION,
@@ -125,7 +125,7 @@ class Checkpoints:
             }
             storage.write_json(path.with_suffix(".json"), document)
             self._prune()
-        except Exception as error:  # noqa: BLE001  raised where the training waits for it
+        except Exception as error:
             self._failure = error
 
     def _prune(self) -> None:

@@ -22,6 +22,9 @@ PRECISIONS = {
 }
 SCHEDULES = ("constant", "cosine", "exponential")
 APPROACHES = ("custom", "builtin")
+# Showers generated at a time. From 16 to 64 a processor makes them alike fast (benchmarks/generation.py); fewer call
+# more often, more leave its caches.
+GENERATION_BATCH = 32
 
 
 @dataclass(frozen=True)

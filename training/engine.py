@@ -15,7 +15,7 @@ from preprocessing.dataset import Manifest
 from preprocessing.errors import InputError
 from preprocessing.reading import TrainingSplit, steps_per_epoch
 from preprocessing.showers import Geometry
-from training import models
+from training import folder, models
 from training.configs import FitConfig
 from training.models.base import Model, Phase
 from training.randomness import Draws
@@ -40,7 +40,7 @@ class Engine:
     def __init__(
         self,
         config: FitConfig,
-        folder: Path,
+        dataset: Path,
         manifest: Manifest,
         strategy: tf.distribute.Strategy,
         *,
@@ -53,7 +53,7 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
-        self._train = TrainingSplit(folder, manifest, cache=cache)
+        self._train = TrainingSplit(dataset, manifest, cache=cache)
         use_precision(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
@@ -120,14 +120,16 @@ class Engine:
         """The rate of the coming step."""
         return float(self.optimizers[self.model.phases[0].network].learning_rate)
 
-    def generator_weights(self) -> list[npt.NDArray[Any]]:
-        """The generator's trained weights, averaged over steps where the config says so."""
-        chosen = self._average or [variable.value for variable in self.model.generator.trainable_variables]
-        return [variable.numpy().copy() for variable in chosen]
-
     def any_worker(self, flag: bool) -> bool:
         """Whether `flag` holds on any of the workers; all must ask."""
         return bool(self._reduce(tf.constant(float(flag))).numpy() > 0)
+
+    def warm_start(self, model: Path) -> None:
+        """Begin with the weights of the model in the folder `model`."""
+        folder.load_weights(model, self.model.networks)
+        if self._average:
+            for average, weight in zip(self._average, self.model.generator.trainable_variables, strict=True):
+                average.assign(weight.value)
 
     def state(self) -> State:
         """All that a training needs to go on as if it had not stopped: a copy of every variable, by name."""
@@ -189,7 +191,8 @@ class Engine:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         key = Draws.of(self.config.seed, self._step, replica).key
         view = self._view(batch, key)
-        reported, finite = [], tf.constant(True)
+        reported: list[tf.Tensor] = []
+        finite = tf.constant(True)
         for phase in self.model.phases:
             losses, gradients = self._gradients[phase.name](view, key)
             gradients = self._summed(gradients)

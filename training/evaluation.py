@@ -31,7 +31,7 @@ _SHOWN = 100  # showers that are kept to be drawn
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one look at the model gave. `metric` is that of `validation.metric`, `reference` and `generated` some showers."""
+    """What one look at the model gave: `metric` is that of `validation.metric`; some showers to be drawn."""
 
     losses: dict[str, float]
     metric: dict[str, Any]
@@ -54,7 +54,7 @@ class Evaluator:
         self._in_training = tf.function(self._collect)
 
     def take_over(self, state: State) -> None:
-        """Copy the weights in `state`: of the generator the averages, where there are any, with their own statistics."""
+        """Copy the weights in `state`: of the generator the averages, if any, with statistics of their own."""
         for name, network in self.model.networks.items():
             for number, weight in enumerate(network.weights):
                 weight.assign(state[f"network/{name}/{number}"])
@@ -66,7 +66,9 @@ class Evaluator:
     def evaluate(self) -> Evaluation:
         """Losses, weighted by showers, and metric of showers generated with the labels of every shower of the split."""
         sums: dict[str, float] = {}
-        reference, generated, shown = [], [], []
+        reference: list[Profiles] = []
+        generated: list[Profiles] = []
+        shown: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]] = []
         for number, batch in enumerate(self._batches(self._split)):
             losses, cells = self._evaluate(batch, tf.constant(number))
             for name, value in losses.items():
@@ -75,16 +77,14 @@ class Evaluator:
             made = cells.numpy().astype(np.float32)
             reference.append(Profiles.of(batch["cells"].numpy(), *labels))
             generated.append(Profiles.of(made, *labels))
-            if sum(map(len, shown)) < _SHOWN:
-                shown.append(batch["cells"].numpy())
-                shown.append(made)
+            if number * _BATCH < _SHOWN:
+                shown.append((batch["cells"].numpy(), made))
         mine, theirs = _joined(reference), _joined(generated)
         bins = selection_bins(mine.energy_gev, mine.theta_rad)
         return Evaluation(
             with_total({name: value / len(mine.energy_gev) for name, value in sums.items()}, self.model.weights),
             metric(mine, theirs, bins=bins, least_events=1),
-            _showers(shown[0::2], mine),
-            _showers(shown[1::2], mine),
+            *(_showers(list(cells), mine) for cells in zip(*shown, strict=True)),
         )
 
     def _batches(self, split: str) -> tf.data.Dataset:
@@ -149,9 +149,11 @@ def _grid(values: npt.NDArray[Any], cells: int) -> Iterator[tuple[float, float]]
 
 
 def _joined(parts: list[Profiles]) -> Profiles:
+    x, y, layer = (np.concatenate([part.along[axis] for part in parts]) for axis in range(3))
     return Profiles(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("energy_gev", "theta_rad")),
-        tuple(np.concatenate(axis) for axis in zip(*(part.along for part in parts), strict=True)),  # type: ignore[arg-type]
+        np.concatenate([part.energy_gev for part in parts]),
+        np.concatenate([part.theta_rad for part in parts]),
+        (x, y, layer),
         np.concatenate([part.angle_rad for part in parts]),
     )
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -23,9 +24,9 @@ import tensorflow as tf
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.reading import steps_per_epoch
-from preprocessing.showers import Geometry
+from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.storage import Location
-from training import approaches, folder
+from training import approaches, board, folder
 from training.checkpoints import Checkpoints
 from training.configs import FitConfig, RunOptions
 from training.engine import Engine, State
@@ -65,32 +66,6 @@ def fit(
     a checkpoint.
     """
     options = options or RunOptions()
-    try:
-        return _fit(dataset, output, config, options, overwrite, warm_start, cluster, tpu)
-    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
-        if cluster is None:
-            raise
-        exit_lost("an address that answers again: it was late")  # or the watch had named it
-    except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
-        reason = str(error.message).splitlines()[0]
-        if "No space left on device" in reason:
-            raise OSError(errno.ENOSPC, reason, str(output)) from None
-        require_unaltered(dataset, read_manifest(dataset))  # names the shard, which TensorFlow does not
-        raise InputError(
-            f"{output}: TensorFlow gave up: {reason}; give a smaller --batch, or delete the file it names"
-        ) from None
-
-
-def _fit(
-    dataset: Location,
-    output: Path,
-    config: FitConfig,
-    options: RunOptions,
-    overwrite: bool,
-    warm_start: Path | None,
-    cluster: Cluster | None,
-    tpu: str,
-) -> Card:
     manifest = read_manifest(dataset)
     config.check_shape(manifest.geometry)
     options.check_strategy(config.strategy)
@@ -104,18 +79,44 @@ def _fit(
     if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
-    alone = cluster is None or cluster.size == 1
-    with at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
+    with _told_errors(dataset, output, cluster), at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
         if cluster is None or cluster.chief:
             folder.begin(output, request, overwrite=overwrite)
-        with nullcontext() if alone else watch_peers(cluster):
+        with nullcontext() if cluster is None or cluster.size == 1 else watch_peers(cluster):
             engine = Engine(config, local, manifest, make_strategy(config.strategy, cluster, tpu), cache=options.cache)
             if warm_start is not None:
-                folder.load_weights(warm_start, engine.model.networks)
-            training = _Training(engine, local, manifest, output, options, request, cluster)
+                engine.warm_start(warm_start)
+            training = _Training(
+                engine,
+                dataset=local,
+                manifest=manifest,
+                output=output,
+                options=options,
+                request=request,
+                cluster=cluster,
+            )
             training.go_on()
             training.run()
         return training.finish(earlier)
+
+
+@contextmanager
+def _told_errors(dataset: Location, output: Path, cluster: Cluster | None) -> Iterator[None]:
+    """Turn what TensorFlow raises into what a user can mend, or into the exit of a worker that lost another."""
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
+        if cluster is None:
+            raise
+        exit_lost("an address that answers again: it was late")  # or the watch would have named it
+    except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+        reason = str(error.message).splitlines()[0]
+        if "No space left on device" in reason:
+            raise OSError(errno.ENOSPC, reason, str(output)) from None
+        require_unaltered(dataset, read_manifest(dataset))  # names the shard, which TensorFlow does not
+        raise InputError(
+            f"{output}: TensorFlow gave up: {reason}; give a smaller --batch, or delete the file it names"
+        ) from None
 
 
 def _check_warm_start(earlier: Card, config: FitConfig, geometry: Geometry, place: str) -> None:
@@ -131,9 +132,16 @@ class _Training:
     """What happens between the steps: progress, guards, ends of epochs, checkpoints, and the reasons to stop."""
 
     def __init__(
-        self, engine: Engine, dataset: Path, manifest: Manifest, output: Path, options: RunOptions, request: str,
+        self,
+        engine: Engine,
+        *,
+        dataset: Path,
+        manifest: Manifest,
+        output: Path,
+        options: RunOptions,
+        request: str,
         cluster: Cluster | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._engine, self._manifest, self._output = engine, manifest, output
         self._options, self._request = options, request
         self._alone = cluster is None or cluster.size == 1
@@ -179,6 +187,9 @@ class _Training:
         engine = self._engine
         if self._history is not None and not self._history.entries:
             self._history.add({"epoch": 0, "step": 0, **self._judged(engine.state())})
+        if self._options.profile:
+            trace = self._output / folder.TENSORBOARD if self._history is not None else None
+            print(approaches.profile(engine, self._options.approach, trace).table(), flush=True)
         accelerated = "CPU" not in engine.strategy.extended.worker_devices[0]
         steps_a_call = self._options.steps_a_call or (_STEPS_A_CALL_ON_ACCELERATORS if accelerated else 1)
         with self._told_by_signals(), closing(ProgressBar(engine)) as self._progress:
@@ -271,12 +282,16 @@ class _Training:
         assert self._evaluator is not None
         if self._manifest.count(_CHOSEN_BY) == 0:
             return {_CHOSEN_BY: {}}
+        assert self._history is not None
         self._evaluator.take_over(state)
         found = self._evaluator.evaluate()
+        in_its_unit = replace(self._manifest.geometry, file_unit_gev=REFERENCE_UNIT_GEV)
+        drawn = board.figures(found.reference, found.generated, in_its_unit)
+        board.write(self._history.board, int(state["step"]), drawn)
         return {_CHOSEN_BY: found.losses, "metric": found.metric}
 
     def _patience_is_over(self) -> bool:
-        """Whether the metric has not become better for as many epochs as the config allows; the first worker decides."""
+        """Whether the metric has been no better for as many epochs as the config allows; the first worker decides."""
         engine, patience = self._engine, self._engine.config.patience
         if not patience:
             return False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -21,48 +23,65 @@ from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, models
+from training.configs import GENERATION_BATCH
 from training.folder import Card
-from training.randomness import Draws
+from training.randomness import ShowerDraws
 
-_BATCH = 64
+Item = TypeVar("Item")
 
 
 class Generator:
-    """A trained model, ready to make showers."""
+    """A trained model, ready to make showers, `batch` of them at a time.
 
-    def __init__(self, model: Path) -> None:
+    They are made on the first accelerator, or on the processor where there is none.
+    """
+
+    def __init__(self, model: Path, batch: int = GENERATION_BATCH) -> None:
+        if batch < 1:
+            raise InputError(f"--batch is {batch}, expected at least 1")
         self.card: Card = folder.read_card(model)
+        self.batch = batch
         self._model = models.build(self.card.config, self.card.geometry)
         folder.load_weights(model, self._model.networks)
-        self._batch = tf.function(self._generate)
+        self._compiled = tf.function(self.cells)
 
     def showers(self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int) -> Iterator[Showers]:
         """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
 
-        The same seed and labels give the same showers. Labels outside the range of the training raise InputError.
+        A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
+        nothing else. Labels outside the range of the training raise InputError.
         """
         self._check("energy", energy_gev, self.card.energy_gev, "GeV")
         self._check("theta", theta_rad, self.card.theta_rad, "rad")
-        for number, start in enumerate(range(0, len(energy_gev), _BATCH)):
-            energy, theta = energy_gev[start : start + _BATCH], theta_rad[start : start + _BATCH]
-            missing = _BATCH - len(energy)  # the last batch is filled up, so that the graph has one shape
+        for first in range(0, len(energy_gev), self.batch):
+            energy, theta = energy_gev[first : first + self.batch], theta_rad[first : first + self.batch]
+            missing = self.batch - len(energy)  # the last batch is filled up, so that the graph has one shape
             padded = [tf.constant(np.pad(label, (0, missing), mode="edge")) for label in (energy, theta)]
-            cells = self._batch(*padded, tf.constant(seed), tf.constant(number)).numpy()[: len(energy)]
+            cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
             yield Showers(cells, energy, theta, measured_angle(cells))
 
-    def _generate(self, energy: tf.Tensor, theta: tf.Tensor, seed: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        return self._model.generate(energy, theta, Draws.of(0, seed, number))
+    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after, unchecked; for graphs."""
+        return self._model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
-        # labels are float32 in files and in the card: half a unit in its last place is no extrapolation
-        low, high = (np.float32(bound) for bound in bounds)
-        outside = np.flatnonzero((values < np.nextafter(low, -np.inf)) | (values > np.nextafter(high, np.inf)))
+        low, high = allowed(bounds)
+        outside = np.flatnonzero(~((values >= low) & (values <= high)))  # not a number is outside too
         if len(outside):
             raise InputError(
                 f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
-                f"valid from {low:g} to {high:g} {unit}; {len(outside)} showers are outside: leave them out"
+                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out"
             )
+
+
+def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
+    """The lowest and the highest label that a model valid within `bounds` may be asked for.
+
+    Labels are float32 in files and in the card: a unit in their last place is no extrapolation.
+    """
+    low, high = (np.float32(bound) for bound in bounds)
+    return np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
 
 
 def generate(
@@ -74,6 +93,7 @@ def generate(
     rule: SplitRule,
     per_event: int = 1,
     seed: int = 1,
+    batch: int = GENERATION_BATCH,
     cut_gev: float = CUT_GEV,
     geometry: str = "",
     bad_event: str = STOP,
@@ -81,9 +101,10 @@ def generate(
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
     Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
-    `bad_event` is "skip". Each other's labels are used
-    `per_event` times, one after the other. The cells are in the unit of `like`. A file that stands for the same model,
-    labels and seed is left as it is, and one of other generated showers replaced. Raises InputError.
+    `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
+    unit of `like`. `batch` showers are made at a time, while the ones before them are written, so that memory does not
+    grow with their number. A file that stands for the same model, labels and seed is left as it is, and one of other
+    generated showers replaced. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
@@ -98,6 +119,7 @@ def generate(
             per_event, seed, cut_gev, geometry, bad_event,
         ]
     )  # fmt: skip
+    # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         print(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
@@ -110,17 +132,30 @@ def generate(
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {split} split and above the cut; give more files"
         )
-    generator = Generator(model)
+    generator = Generator(model, batch)
     scale = np.float32(REFERENCE_UNIT_GEV / files[0].geometry.file_unit_gev)
     attributes = {
         "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
     }  # fmt: skip
     bar = progress_bar("generate", len(energy), "showers")
     with bar, shower_writer(output, files[0].geometry, attributes) as writer:
-        for showers in generator.showers(energy, theta, seed):
+        for showers in _ahead(generator.showers(energy, theta, seed)):
             writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
     return len(energy)
+
+
+def _ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """`items`, each made in a thread while the one before it is used.
+
+    On a processor alone, whose cores TensorFlow fills, this gains nothing; where an accelerator makes the showers, it
+    hides the writing, which compresses on one core.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(next, items, None)
+        while (item := made.result()) is not None:
+            made = thread.submit(next, items, None)
+            yield item
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -34,7 +34,6 @@ PARTS = {
 }
 _RANKS = (("forward", "backward", "optimizer"), ("other",), ("all_reduce",), ("input",))
 
-_LONGEST_SECONDS = 60.0
 _WINDOW = "calopipe_profile"
 _OPTIONS = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=1)
 
@@ -80,8 +79,10 @@ class Op:
     end: int
 
 
-def profiled(run_steps: Callable[[int], Any], steps: int = 10, *, trace: Path | None = None) -> Profile:
-    """The profile of `steps` training steps, or of as many as a minute holds, but at least one.
+def profiled(
+    run_steps: Callable[[int], Any], steps: int = 10, *, trace: Path | None = None, longest_s: float = 60.0
+) -> Profile:
+    """The profile of `steps` training steps, or of as many as `longest_s` holds, but at least one.
 
     `run_steps(n)` carries out n whole steps, getting their input too, and returns when they are done. It is called
     for two steps beforehand, so that nothing is traced or compiled in the steps that count; another n must not make
@@ -91,7 +92,7 @@ def profiled(run_steps: Callable[[int], Any], steps: int = 10, *, trace: Path | 
     run_steps(1)
     began_at = time.monotonic()
     run_steps(1)
-    steps = max(1, min(steps, int(_LONGEST_SECONDS / (time.monotonic() - began_at))))
+    steps = int(max(1, min(steps, longest_s // (time.monotonic() - began_at))))
     with ExitStack() as stack:
         folder = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         before = set(folder.rglob("*.xplane.pb"))

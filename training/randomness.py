@@ -1,7 +1,12 @@
-"""Random numbers that are a pure function of (seed, step, replica, purpose), so that a run can stop and go on."""
+"""Random numbers that are a pure function of where they are used, so that a run can stop and go on.
+
+In training and evaluation of (seed, step, replica, purpose): `Draws`. In generation of (seed, shower, purpose), so that
+a shower does not depend on the batch it is made in: `ShowerDraws`.
+"""
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +14,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 _active: ContextVar[Draws] = ContextVar("draws")
+_PHILOX = 1  # TensorFlow's number for the algorithm
+_WORDS = 4  # of 32 bits that Philox gives for one value of its counter
 
 
 class Draws:
@@ -48,6 +56,39 @@ class Draws:
             yield
         finally:
             _active.reset(token)
+
+
+class ShowerDraws:
+    """Random numbers of which row i is a pure function of (`seed`, `first` + i, purpose).
+
+    They come from Philox4x32-10 with the seed as its key, shower and purpose being its counter. The bits are equal on
+    every device and under XLA, and the numbers made of them equal up to float32 rounding, which TensorFlow's own normal
+    numbers are not: its XLA form makes others of the same bits.
+    """
+
+    def __init__(self, seed: tf.Tensor, first: tf.Tensor) -> None:
+        self._seed, self._first = seed, first
+
+    def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
+        """Standard normal numbers of `shape`, (N, ...), one row a shower, by Box and Muller's formula."""
+        numbers = math.prod(shape[1:])
+        pairs = -(-numbers // _WORDS) * _WORDS // 2
+        words = self._words(purpose, shape[0], 2 * pairs)
+        # half a step off zero, whose logarithm is infinite; 32 bits would round to 1
+        uniform = (tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) + 0.5) * 2.0**-24
+        radius = tf.sqrt(-2.0 * tf.math.log(uniform[:, :pairs]))
+        angle = 2.0 * math.pi * uniform[:, pairs:]
+        normal = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=1)
+        return tf.reshape(normal[:, :numbers], shape)
+
+    def _words(self, purpose: str, rows: Any, columns: int) -> tf.Tensor:
+        """Uniform words (rows, columns) of 32 bits; `columns` is a multiple of `_WORDS`."""
+        low = tf.cast(self._first, tf.uint64) * np.uint64(columns // _WORDS)
+        high = tf.constant(zlib.crc32(purpose.encode()), tf.uint64)
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[rows, columns], key=[tf.cast(self._seed, tf.uint64)], counter=[low, high], alg=_PHILOX,
+            dtype=tf.uint32,
+        )  # fmt: skip
 
 
 class Dropout(keras.layers.Layer):

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from training.randomness import Draws
+from training.randomness import Draws, ShowerDraws
 
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
@@ -57,11 +57,14 @@ class Model(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
-        """Losses of showers generated with the labels of `batch`, and the showers (N, x, y, layer) in units of 0.02 GeV.
+        """Losses of showers generated with the labels of `batch`, and those showers, networks in inference mode.
 
-        Networks in inference mode.
+        Showers are (N, x, y, layer) in units of 0.02 GeV.
         """
 
     @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
-        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode."""
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
+        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
+
+        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.
+        """

@@ -11,7 +11,7 @@ from keras import ops
 
 from training import physics
 from training.models.base import Batch, Losses, Model, Phase, Tensor
-from training.randomness import Draws
+from training.randomness import Draws, ShowerDraws
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
@@ -55,7 +55,7 @@ class ConditionalGAN(Model):
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
         return losses, physics.cells_of(image)
 
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
     def _labels(self, batch: Batch) -> dict[str, Tensor]:
@@ -63,7 +63,7 @@ class ConditionalGAN(Model):
         labels = {name: ops.cast(values, self.generator.variable_dtype) for name, values in batch.items()}
         return labels | {"ecal": physics.ecal_sum(labels["cells"])}
 
-    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
+    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | ShowerDraws) -> Tensor:
         noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
         labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
         return ops.concatenate([labels, noise], axis=1)

@@ -1,0 +1,146 @@
+"""How fast a trained model makes showers: against Geant4, by the batch, written to HDF5, and in how much memory.
+
+    python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--quick]
+
+Without --model, the model is of the config `quick` after two steps: as fast to make showers as a trained one, but slow
+to write, for nearly half of its cells hold energy and do not compress. Batches are timed in turn, so that what else the
+machine does meets all alike; figures are medians. Memory is the highest resident size of the whole command
+`python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
+
+from preprocessing import storage
+from preprocessing.dataset import Settings
+from preprocessing.errors import run_command
+from preprocessing.inputs import discover
+from preprocessing.layouts import open_all, shower_writer
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import ALL, SplitRule
+from training.configs import GENERATION_BATCH, named_config
+from training.fit import fit
+from training.generation import Generator, generate
+
+_GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
+_BATCHES = (1, 16, GENERATION_BATCH, 64, 128)
+_COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
+
+# The system's own figure for an ended child would begin with the size of the process that started it.
+_TELLING_MEMORY = """
+import sys
+from training.__main__ import main
+main(sys.argv[1:])
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def barely_trained(inputs: list[str], folder: Path) -> Path:
+    """The folder of a model of the config `quick` after two steps on the showers of `inputs`."""
+    with redirect_stdout(sys.stderr):
+        preprocess(discover(inputs), folder / "dataset", Settings())
+        fit(folder / "dataset", folder / "model", named_config("quick", steps=2))
+    return folder / "model"
+
+
+def coarse(inputs: list[Path], path: Path) -> Path:
+    """Write to `path` the showers of `inputs` with cells joined."""
+    files = open_all(inputs)
+    shape = tuple(n // joined for n, joined in zip(files[0].geometry.shape, _COARSE, strict=True))
+    with shower_writer(path, replace(files[0].geometry, shape=shape), {}) as writer:
+        for showers in (file.read() for file in files):
+            split = showers.cells.reshape(-1, *(size for pair in zip(shape, _COARSE, strict=True) for size in pair))
+            writer.write(replace(showers, cells=split.sum(axis=(2, 4, 6))))
+    return path
+
+
+def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
+    """Showers a second by batch, of `repeats` passes over at most `showers` each."""
+    generators = {batch: Generator(model, batch) for batch in _BATCHES if batch <= showers}
+    card = next(iter(generators.values())).card
+    found: dict[int, list[float]] = {batch: [] for batch in generators}
+    for repeat in range(repeats + 1):  # the first traces
+        for batch, generator in generators.items():
+            count = batch if repeat == 0 else max(showers // batch, 1) * batch
+            energy, theta = (
+                np.linspace(*bounds, count, dtype=np.float32) for bounds in (card.energy_gev, card.theta_rad)
+            )
+            began = time.perf_counter()
+            for _ in generator.showers(energy, theta, seed=repeat):
+                pass
+            if repeat:
+                found[batch].append(count / (time.perf_counter() - began))
+    return found
+
+
+def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, float]:
+    """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
+    began = time.perf_counter()
+    with redirect_stdout(sys.stderr):
+        showers = generate(model, inputs, output, split=ALL, rule=SplitRule())
+    return showers, showers / (time.perf_counter() - began), output.stat().st_size / showers
+
+
+def peak_mib(model: Path, like: Path, per_event: int, output: Path) -> float:
+    """The highest resident size of the command that makes `per_event` showers with each label of `like`. Linux only."""
+    arguments = ["generate", "--model", model, "--like", like, "--output", output, "--per-event", per_event]
+    command = [sys.executable, "-c", _TELLING_MEMORY, *map(str, arguments)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return int(told.split()[-2]) / 1024
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument(
+        "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
+    )
+    command.add_argument("--model", type=Path, metavar="DIR", help="time this model, and not the memory")
+    command.add_argument("--showers", type=int, default=512, metavar="N", help="a pass (default %(default)s)")
+    command.add_argument("--repeats", type=int, default=5, metavar="N", help="passes (default %(default)s)")
+    command.add_argument("--quick", action="store_true", help="the first file alone, one short pass, no memory")
+    options = command.parse_args()
+    paths = [Path(str(name)) for name in storage.expand(options.input)][: 1 if options.quick else None]
+    names = [str(path) for path in paths]
+    showers, repeats = (32, 1) if options.quick else (options.showers, options.repeats)
+
+    with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
+        folder = Path(place)
+        model = options.model or barely_trained(names, folder)
+        found = rates(model, showers, repeats)
+        print(f"{'batch':>5} {'showers/s':>10} {'lowest':>8} {'highest':>8}  Geant4 (one core, {_GEANT4}/s) times")
+        for batch, values in found.items():
+            median = statistics.median(values)
+            print(f"{batch:5} {median:10.1f} {min(values):8.1f} {max(values):8.1f}  {median / _GEANT4:.0f}")
+        count, rate, size = written(model, paths, folder / "generated.h5")
+        print(f"{count} showers, batch {GENERATION_BATCH}, start and HDF5 included: {rate:.0f} showers/s "
+              f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower")  # fmt: skip
+        if options.quick or options.model:
+            return
+        like = coarse(paths, folder / "coarse.h5")
+        small = barely_trained([str(like)], folder / "small")
+        labels = sum(file.events for file in open_all([like]))
+        for total in (10_000, 100_000):
+            per_event = -(-total // labels)
+            mib = peak_mib(small, like, per_event, folder / f"{total}.h5")
+            print(f"{labels * per_event} small showers: at most {mib:.0f} MiB resident")
+
+
+if __name__ == "__main__":
+    run_command(main)

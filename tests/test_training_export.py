@@ -1,0 +1,135 @@
+"""The exported model: the same showers in GeV, in a program of TensorFlow alone; refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from preprocessing.errors import InputError, run_command
+from preprocessing.layouts import open_showers
+from training import __main__ as command
+from training import folder
+
+
+@pytest.fixture(scope="module")
+def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("export") / "saved"
+    _export(trained / "model", output)
+    return output
+
+
+def _export(model: Path, output: Path) -> None:
+    command.main(["export", "--model", str(model), "--output", str(output)])
+
+
+_CLIENT = """
+import sys
+for name in ("training", "preprocessing", "keras", "h5py"):
+    sys.modules[name] = None  # importing it is an error
+import numpy as np, tensorflow as tf
+labels = np.load(sys.argv[2])
+made = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](
+    energy_gev=tf.constant(labels[0]), theta_rad=tf.constant(labels[1]), seed=tf.constant(4)
+)
+np.save(sys.argv[3], made["cells_gev"].numpy())
+"""
+
+
+def test_a_program_of_tensorflow_alone_makes_the_showers_of_generate(
+    trained: Path, saved: Path, tmp_path: Path
+) -> None:
+    generated = tmp_path / "g.h5"
+    arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", generated, "--seed", 4]
+    command.main(["generate", *map(str, arguments)])
+    expected = open_showers(generated).read()
+    np.save(tmp_path / "labels.npy", [expected.energy_gev, expected.theta_rad])
+    files = [str(saved), "labels.npy", "cells.npy"]
+    client = [sys.executable, "-I", "-c", _CLIENT, *files]
+    done = subprocess.run(client, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cells_gev = np.load(tmp_path / "cells.npy")
+    assert cells_gev.dtype == np.float32
+    in_gev = expected.cells * 0.02  # the file's unit is that of the Monte Carlo
+    np.testing.assert_allclose(cells_gev, in_gev, rtol=1e-4, atol=1e-5 * in_gev.max())
+
+
+def test_the_weights_are_those_of_the_generator_alone(trained: Path, saved: Path) -> None:
+    found = sum(int(np.prod(weight.shape)) for weight in tf.saved_model.load(str(saved)).weights)
+    counted: list[int] = []
+    with h5py.File(trained / "model/generator.weights.h5") as file:
+        file.visititems(lambda _, item: counted.append(item.size) if isinstance(item, h5py.Dataset) else None)
+    assert found == sum(counted)
+
+
+@pytest.mark.parametrize(
+    ("energy", "theta", "told"),
+    [
+        (500.0, 1.5, r"valid for energy_gev from 10\d.*\[500\]"),
+        (150.0, 0.1, r"valid for theta_rad from 1\..*\[0\.1\]"),
+        (float("nan"), 1.5, r"energy_gev.*\[nan\]"),
+    ],
+)
+def test_labels_outside_the_training_are_refused(saved: Path, energy: float, theta: float, told: str) -> None:
+    serve = tf.saved_model.load(str(saved)).signatures["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+        serve(energy_gev=tf.constant([150.0, energy]), theta_rad=tf.constant([1.5, theta]), seed=tf.constant(1))
+
+
+def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, saved: Path) -> None:
+    card = folder.read_card(trained / "model")
+    serve = tf.saved_model.load(str(saved)).signatures["serving_default"]
+    made = serve(
+        energy_gev=tf.constant(card.energy_gev), theta_rad=tf.constant(card.theta_rad), seed=tf.constant(2**31 - 1)
+    )
+    assert made["cells_gev"].shape == (2, *card.geometry.shape)
+    none = tf.constant([], tf.float32)
+    assert serve(energy_gev=none, theta_rad=none, seed=tf.constant(1))["cells_gev"].shape == (0, *card.geometry.shape)
+
+
+def test_the_card_travels_with_it(trained: Path, saved: Path) -> None:
+    document = json.loads((saved / "assets.extra/card.json").read_text())
+    assert document["card"] == json.loads((trained / "model/card.json").read_text())
+    assert document["model"] == folder.read_card(trained / "model").fingerprint()
+    assert document["cells_unit_gev"] == 1
+
+
+def test_an_export_that_stands_is_left(trained: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (saved).stat()
+    _export(trained / "model", saved)
+    assert "export stands" in capsys.readouterr().out
+    assert (saved).stat() == before
+    assert not list(saved.parent.glob(".*"))
+
+
+def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "other")
+    path = tmp_path / "other/assets.extra/card.json"
+    path.write_text(path.read_text().replace('"model": "', '"model": "0'))
+    with pytest.raises(InputError, match="other: the export of another model"):
+        _export(trained / "model", tmp_path / "other")
+    for taken in (trained / "model", trained / "mc.h5"):
+        with pytest.raises(InputError, match=f"{taken}: not an export"):
+            _export(trained / "model", taken)
+
+
+def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    disk = small_disk(100)
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: _export(trained / "model", disk / "saved"))
+    assert caught.value.code == 2
+    assert "the disk is full" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(disk.iterdir())
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"card\.json: no such file"):
+        _export(tmp_path, tmp_path / "saved")
