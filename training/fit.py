@@ -40,6 +40,7 @@ from training.workers import PREEMPTED, Cluster, exit_lost, watch_peers
 logger = logging.getLogger(__name__)
 
 _CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+_DRAWN_SECONDS = 60.0  # between two drawings for TensorBoard, each of which takes a second
 _STEPS_A_CALL_ON_ACCELERATORS = 10
 
 
@@ -150,6 +151,7 @@ class _Training:
         )  # fmt: skip
         self._guards = Guards()
         self._seconds = 0.0  # of the running epoch
+        self._drawn_at = time.monotonic()
         self._signal: int | None = None
         # what the first worker has alone: the others compute, and wait for it at the end of an epoch
         self._evaluator: Evaluator | None = None
@@ -285,9 +287,11 @@ class _Training:
         assert self._history is not None
         self._evaluator.take_over(state)
         found = self._evaluator.evaluate()
-        in_its_unit = replace(self._manifest.geometry, file_unit_gev=REFERENCE_UNIT_GEV)
-        drawn = board.figures(found.reference, found.generated, in_its_unit)
-        board.write(self._history.board, int(state["step"]), drawn)
+        if self._engine.step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
+            in_its_unit = replace(self._manifest.geometry, file_unit_gev=REFERENCE_UNIT_GEV)
+            drawn = board.figures(found.reference, found.generated, in_its_unit)
+            board.write(self._history.board, self._engine.step, drawn)
+            self._drawn_at = time.monotonic()
         return {_CHOSEN_BY: found.losses, "metric": found.metric}
 
     def _patience_is_over(self) -> bool:
