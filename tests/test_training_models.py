@@ -27,7 +27,7 @@ def _shapes(network: keras.Model, *kinds: type[keras.layers.Layer]) -> list[tupl
 
 
 def test_reference_generator() -> None:
-    network = generator_3d(REFERENCE, momentum=0.99)
+    network = generator_3d(REFERENCE, momentum=0.99, plain=True)
     assert network.count_params() == 1_365_047
     assert _count(network.non_trainable_variables) == 64
     assert network.input_shape == (None, 256)
@@ -41,7 +41,7 @@ def test_reference_generator() -> None:
 
 
 def test_reference_discriminator() -> None:
-    network = discriminator_3d(REFERENCE, momentum=0.99)
+    network = discriminator_3d(REFERENCE, momentum=0.99, plain=True)
     assert network.count_params() == 87_402
     assert _shapes(network, keras.layers.Conv3D) == [
         (51, 51, 25, 16),
