@@ -7,14 +7,15 @@ A convolution of an upsampled grid sees each input cell many times. Its output a
 r, is sum_j w[j] x[(f t + r + j) // f]: a convolution of the small grid whose kernel is, for each phase, a sum of the
 original's taps (`_phases`). In the reference it takes 1/19 of the multiplications.
 
-A convolution along one axis is a product in the frequencies of that axis (`products`):
+A convolution along one axis is a product in the frequencies of that axis (`transforms`):
 
     y = C (A w * B x),
 
-with A, B, C fixed real matrices from the discrete Fourier transform and * a product row by row. A complex product is
-three real ones. Along the layers alone, each of those products is a 2-D convolution over x and y: for 22 layers and 6
-taps 38 of them, where the sum over taps takes 132. Both transforms are matrix products, which run at the processor's
-full rate when layers are the first axis. So on CPUs the 3-D networks keep their tensors as (layer, N, x, y, channel).
+with fixed matrices A, B, C and * a complex product, frequency by frequency. Along the layers alone, each of those
+products is a 2-D convolution over x and y, of twice as many channels: real and imaginary parts. Of 22 outputs and
+6 taps they are 13, at the price of 52 real ones, where the sum over taps takes 132. The transforms are matrix products,
+which run at the processor's full rate when layers are the first axis: so on CPUs the 3-D networks keep their tensors as
+(layer, N, x, y, channel). Twice the channels suit a processor too: few of them leave its registers half empty.
 
 Accelerators have fast 3-D convolutions, and half precision would round the frequencies: there tensors stay as
 (N, x, y, layer, channel), and only the first identity is used.
@@ -57,49 +58,39 @@ def full_precision() -> str:
 
 
 @lru_cache
-def products(length: int, taps: int, pad: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix]:
-    """Matrices A (R, taps), B (R, length), C (outputs, R) with sum_j w[j] x[t + j - pad[0]] = (C (A w * B x))[t].
+def transforms(length: int, taps: int, pad: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix]:
+    """Matrices A (2F, taps), B (2F, length), C (outputs, 2F) for a convolution in the frequencies of one axis.
 
-    x is zero outside [0, length); there are length + pad[0] + pad[1] - taps + 1 outputs. The transform's period is
-    the padded length less the shorter pad, as the zeros of one side may stand for those of the other.
+    A and B give F complex numbers, the real parts first; C makes length + pad[0] + pad[1] - taps + 1 real outputs
+    of F products: sum_j w[j] x[t + j - pad[0]] = (C (A w * B x))[t], with x zero outside [0, length).
     """
-    period = length + max(pad)
-    tap, cell = np.arange(taps), np.arange(length) + pad[0]
-    output = np.arange(length + sum(pad) - taps + 1)
-    a, b, c = [], [], []
-    for frequency in range(period // 2 + 1):
-        angle = 2 * np.pi * frequency / period
-        if frequency in (0, period / 2):  # real
-            a += [np.cos(angle * tap)]
-            b += [np.cos(angle * cell)]
-            c += [np.cos(angle * output) / period]
-            continue
-        w_real, w_imaginary = np.cos(angle * tap), np.sin(angle * tap)  # conjugate: a correlation
-        x_real, x_imaginary = np.cos(angle * cell), -np.sin(angle * cell)
-        real, imaginary = np.cos(angle * output) * 2 / period, -np.sin(angle * output) * 2 / period
-        # Gauss: p, q, s = w_r (x_r + x_i), (w_i - w_r) x_r, (w_r + w_i) x_i; real part p - s, imaginary part p + q
-        a += [w_real, w_imaginary - w_real, w_real + w_imaginary]
-        b += [x_real + x_imaginary, x_real, x_imaginary]
-        c += [real + imaginary, imaginary, -real]
-    return np.array(a), np.array(b), np.array(c).T
-
-
-def _along_layers(matrix: Matrix, values: tf.Tensor) -> tf.Tensor:
-    """The matrix (m, n) times values (n, N, x, y, channel): (m, N, x, y, channel)."""
-    flat = tf.reshape(values, (matrix.shape[1], -1))
-    return tf.reshape(tf.matmul(tf.constant(matrix, values.dtype), flat), (matrix.shape[0], -1, *values.shape[2:]))
+    # Of the padded input, the zeros of one side may stand for those of the other. The period is even and frequencies
+    # lie halfway between the usual ones, so that none of them is its own conjugate: F products for 2F real numbers.
+    frequencies = (length + max(pad) + 1) // 2
+    omega = np.pi * (np.arange(frequencies)[:, None] + 0.5) / frequencies
+    w, x = np.exp(1j * omega * np.arange(taps)), np.exp(-1j * omega * (np.arange(length) + pad[0]))
+    y = np.exp(-1j * omega * np.arange(length + sum(pad) - taps + 1)) / frequencies
+    of_kernel, of_values, back = (np.concatenate([matrix.real, matrix.imag]) for matrix in (w, x, y))
+    return of_kernel, of_values, back.T
 
 
 def convolve(values: tf.Tensor, kernel: tf.Tensor, pads: tuple[tuple[int, int], ...]) -> tf.Tensor:
     """Convolution of (layer, N, x, y, c) with a kernel (kx, ky, kz, c, d) after `pads` of zeros in x, y and layer."""
-    a, b, c = products(values.shape[0], kernel.shape[2], pads[2])
-    transformed = _along_layers(b, tf.pad(values, ((0, 0), (0, 0), *pads[:2], (0, 0))))
-    kernels = tf.tensordot(tf.constant(a, kernel.dtype), kernel, (1, 2))  # (R, kx, ky, c, d)
-    planes = [
-        tf.nn.conv2d(plane, weights, 1, "VALID")
-        for plane, weights in zip(tf.unstack(transformed), tf.unstack(kernels), strict=True)
-    ]
-    return _along_layers(c, tf.stack(planes))
+    values = tf.pad(values, ((0, 0), (0, 0), *pads[:2], (0, 0)))
+    depth, _, x, y, channels = values.shape
+    matrices = transforms(depth, kernel.shape[2], pads[2])
+    of_kernel, of_values, back = (tf.constant(matrix, values.dtype) for matrix in matrices)
+    frequencies = back.shape[1] // 2
+
+    flat = tf.reshape(of_values @ tf.reshape(values, (depth, -1)), (2, frequencies, -1, channels))
+    planes = tf.reshape(tf.transpose(flat, (1, 2, 0, 3)), (frequencies, -1, x, y, 2 * channels))
+    real, imaginary = tf.split(tf.tensordot(of_kernel, kernel, (1, 2)), 2)  # (F, kx, ky, c, d)
+    # A complex product is a real one of channels (real, imaginary).
+    kernels = tf.concat([tf.concat([real, imaginary], -1), tf.concat([-imaginary, real], -1)], -2)
+    products = tf.stack([tf.nn.conv2d(*pair, 1, "VALID") for pair in zip(tf.unstack(planes), tf.unstack(kernels))])
+    *_, x, y, filters = products.shape
+    flat = tf.transpose(tf.reshape(products, (frequencies, -1, 2, filters // 2)), (2, 0, 1, 3))
+    return tf.reshape(back @ tf.reshape(flat, (2 * frequencies, -1)), (back.shape[0], -1, x, y, filters // 2))
 
 
 def _phases(taps: int, factor: int) -> Matrix:
