@@ -17,6 +17,8 @@ from training.models.networks_3d import REFERENCE, SMALL, Networks3D, discrimina
 from training.randomness import Draws
 
 Arrays = dict[str, np.ndarray]
+Size = tuple[int, int, int]
+Case = tuple[tuple[int, ...], int, Size, Size | str, int]  # input (x, y, layer, c), filters, kernel, pad, upsample
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def _assert_same(found: Arrays, expected: Arrays, tolerance: float) -> None:
 
 
 def _pair(
-    shape: tuple[int, ...], filters: int, kernel: tuple[int, int, int], pad: tuple[int, int, int] | str, upsample: int
+    shape: tuple[int, ...], filters: int, kernel: Size, pad: Size | str, upsample: int
 ) -> tuple[keras.Model, keras.Model]:
     """Our layer alone in a network, and Keras's own, with equal weights."""
     ours, stock = keras.Input(shape), keras.Input(shape)
@@ -82,7 +84,7 @@ def _pair(
     return networks
 
 
-CASES = [  # input (x, y, layer, channels), filters, kernel, pad, upsample
+CASES: list[Case] = [
     ((7, 8, 5, 1), 16, (5, 6, 6), "same", 1),
     ((9, 8, 7, 16), 8, (5, 6, 6), (0, 0, 1), 1),
     ((7, 9, 9, 8), 8, (5, 6, 6), (0, 0, 0), 1),
@@ -99,14 +101,11 @@ CASES = [  # input (x, y, layer, channels), filters, kernel, pad, upsample
 
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize("accelerator", [False, True])
-@pytest.mark.parametrize(("shape", "filters", "kernel", "pad", "upsample"), CASES)
-def test_a_layer_is_kerass(
-    monkeypatch: pytest.MonkeyPatch, accelerator: bool, shape: tuple[int, ...], filters: int,
-    kernel: tuple[int, int, int], pad: tuple[int, int, int] | str, upsample: int,
-) -> None:  # fmt: skip
+@pytest.mark.parametrize("case", CASES)
+def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, accelerator: bool, case: Case) -> None:
     monkeypatch.setattr(convolutions, "layers_first", lambda: not accelerator)
-    ours, stock = _pair(shape, filters, kernel, pad, upsample)
-    inputs = np.random.default_rng(3).normal(size=(2, *shape))
+    ours, stock = _pair(*case)
+    inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
     _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
 
 
@@ -136,15 +135,15 @@ def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
 @pytest.fixture
 def _equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout that draws for (N, x, y, layer, c), whatever the order of axes: N is the smallest, 2."""
-    uniform = Draws.uniform
+    kept = Draws.kept
 
-    def in_order(self: Draws, purpose: str, shape: tuple[int, ...]) -> tf.Tensor:
-        if shape[0] == 2:
-            return uniform(self, purpose, shape)
-        depth, batch, *rest = shape
-        return tf.transpose(uniform(self, purpose, (batch, *rest[:2], depth, rest[2])), (3, 0, 1, 2, 4))
+    def in_order(self: Draws, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
+        if values.shape[0] == 2:
+            return kept(self, purpose, values, rate)
+        images = tf.transpose(values, (1, 2, 3, 0, 4))
+        return tf.transpose(kept(self, purpose, images, rate), (3, 0, 1, 2, 4))
 
-    monkeypatch.setattr(Draws, "uniform", in_order)
+    monkeypatch.setattr(Draws, "kept", in_order)
 
 
 @pytest.mark.usefixtures("_float64", "_equal_masks")
@@ -168,19 +167,26 @@ def test_the_reference_networks_are_the_plain_ones() -> None:
         np.testing.assert_allclose(ours, plain, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("shape", "filters", "kernel", "pad", "upsample"), [CASES[1], CASES[3], CASES[8]])
-def test_the_error_of_float32_is_that_of_keras(
-    shape: tuple[int, ...], filters: int, kernel: tuple[int, int, int], pad: tuple[int, int, int], upsample: int
-) -> None:
-    inputs = np.random.default_rng(3).normal(size=(2, *shape)).astype(np.float32)
-    ours, stock = _pair(shape, filters, kernel, pad, upsample)
+@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[8]])
+def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
+    inputs = np.random.default_rng(3).normal(size=(2, *case[0])).astype(np.float32)
+    ours, stock = _pair(*case)
     with _policy("float64"):
-        truth, _ = _pair(shape, filters, kernel, pad, upsample)
+        truth, _ = _pair(*case)
     truth.set_weights(ours.get_weights())
     answers = [list(_answers(network, inputs).values()) for network in (ours, stock, truth)]
     for found, others, exact in zip(*answers, strict=True):
         scale = np.abs(exact).max()
         assert np.abs(found - exact).max() <= 2 * np.abs(others - exact).max() + 1e-6 * scale
+
+
+def test_batch_normalisation_is_kerass() -> None:
+    ours, stock = convolutions.BatchNormalization(momentum=0.9), layers.BatchNormalization(momentum=0.9)
+    networks = [keras.Sequential([keras.Input((4, 3, 5, 6)), layer]) for layer in (ours, stock)]
+    _fill(networks[0].trainable_variables, seed=2)
+    networks[1].set_weights(networks[0].get_weights())
+    inputs = 3 + np.random.default_rng(1).normal(size=(2, 4, 3, 5, 6))
+    _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
 
 
 @pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])

@@ -189,3 +189,24 @@ def test_dropout() -> None:
     assert set(np.unique(dropped)) == {0.0, np.float32(1.25)}
     assert (dropped == 0).mean() == pytest.approx(0.2, abs=4 * np.sqrt(0.2 * 0.8 / 20_000))
     np.testing.assert_array_equal(layer(ones, training=False), ones)
+
+
+def test_a_dropped_cell_has_no_gradient() -> None:
+    values = tf.random.normal((40, 50))
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        dropped = Draws.of(1).kept("x", values, 0.3)
+    np.testing.assert_allclose(tape.gradient(dropped, values), np.where(dropped == 0, 0, 1 / 0.7), rtol=1e-6)
+
+
+def test_masks_are_independent_along_axes_and_across_keys() -> None:
+    def mask(step: int) -> np.ndarray:
+        return Draws.of(1, step).kept("x", tf.ones((1000, 1000)), 0.2).numpy() == 0
+
+    masks = [mask(step) for step in range(4)]
+    pairs = [(masks[0][:, :-lag], masks[0][:, lag:]) for lag in (1, 2, 8)] + [(masks[0][:-1], masks[0][1:])]
+    pairs += [(masks[0], other) for other in masks[1:]]
+    for one, other in pairs:
+        assert (one & other).mean() == pytest.approx(0.04, abs=4.5 * np.sqrt(0.04 * 0.96 / 1e6))
+    counts = masks[0].sum(axis=0)
+    assert counts.var() == pytest.approx(160, rel=4.5 * np.sqrt(2 / 1000))

@@ -87,7 +87,8 @@ def convolve(values: tf.Tensor, kernel: tf.Tensor, pads: tuple[tuple[int, int], 
     real, imaginary = tf.split(tf.tensordot(of_kernel, kernel, (1, 2)), 2)  # (F, kx, ky, c, d)
     # A complex product is a real one of channels (real, imaginary).
     kernels = tf.concat([tf.concat([real, imaginary], -1), tf.concat([-imaginary, real], -1)], -2)
-    products = tf.stack([tf.nn.conv2d(*pair, 1, "VALID") for pair in zip(tf.unstack(planes), tf.unstack(kernels))])
+    pairs = zip(tf.unstack(planes), tf.unstack(kernels), strict=True)
+    products = tf.stack([tf.nn.conv2d(plane, weights, 1, "VALID") for plane, weights in pairs])
     *_, x, y, filters = products.shape
     flat = tf.transpose(tf.reshape(products, (frequencies, -1, 2, filters // 2)), (2, 0, 1, 3))
     return tf.reshape(back @ tf.reshape(flat, (2 * frequencies, -1)), (back.shape[0], -1, x, y, filters // 2))
@@ -114,8 +115,9 @@ def convolve_upsampled(values: tf.Tensor, kernel: tf.Tensor, factor: int, *, fir
     values = tf.pad(values, ((0, 0), *((0, max(count, 0)) for count in missing), (0, 0)))
     constants = [tf.constant(phase, kernel.dtype) for phase in phases]
     kernel = tf.einsum("aru,bsv,ctw,uvwio->abcirsto", *constants, kernel)
-    kernel = tf.reshape(kernel, (*offsets, channels, factor**3 * filters))
-    flow = tf.nn.conv3d(values, kernel, [1] * 5, "VALID")[:, : blocks[0], : blocks[1], : blocks[2]]
+    windows = [values[:, a : a + blocks[0], b : b + blocks[1], c : c + blocks[2]] for a, b, c in np.ndindex(*offsets)]
+    flat = tf.reshape(tf.concat(windows, -1), (-1, len(windows) * channels))
+    flow = flat @ tf.reshape(kernel, (len(windows) * channels, -1))
     flow = tf.reshape(flow, (-1, *blocks, factor, factor, factor, filters))  # (N, x, y, layer, phase x, y, layer, d)
     (x, y, z), (long_x, long_y, long_z) = outputs, [factor * count for count in blocks]
     if first:
@@ -144,11 +146,13 @@ class Conv3D(keras.layers.Conv3D):
         super().__init__(filters, kernel_size, kernel_initializer=kernel_initializer)
         self._upsample = upsample
         self._first = layers_first()
-        self._pads = tuple((p, p) for p in pad) if not isinstance(pad, str) else tuple(
-            ((taps - 1) // 2, taps // 2) for taps in kernel_size
+        self._pads = (
+            tuple((p, p) for p in pad)
+            if not isinstance(pad, str)
+            else tuple(((taps - 1) // 2, taps // 2) for taps in kernel_size)
         )
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         if self._first and self._upsample == 1:
             depth, batch, *rest = input_shape
             input_shape = (batch, *rest[:2], depth, rest[2])
@@ -168,4 +172,23 @@ class Conv3D(keras.layers.Conv3D):
             flow = convolve(inputs, kernel, self._pads)
         else:
             flow = tf.nn.conv3d(tf.pad(inputs, ((0, 0), *self._pads, (0, 0))), kernel, [1] * 5, "VALID")
-        return flow + self.bias
+        return tf.nn.bias_add(flow, ops.convert_to_tensor(self.bias))
+
+
+class BatchNormalization(keras.layers.BatchNormalization):
+    """keras.layers.BatchNormalization of the last axis; in float32 training one operation a direction."""
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if not training or self.compute_dtype != "float32":
+            return super().call(inputs, training=training)
+        *_, x, y, channels = inputs.shape
+        images = tf.reshape(inputs, (-1, x, y, channels))
+        gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
+        normalised, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=images, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon, is_training=True
+        )
+        count = tf.cast(tf.size(images) / channels, tf.float32)
+        biased = variance * ((count - 1.0) / count)  # the moving variance is Keras's, of n; the operation's is of n - 1
+        for moving, found in ((self.moving_mean, mean), (self.moving_variance, biased)):
+            moving.assign(moving * self.momentum + found * (1.0 - self.momentum))
+        return tf.reshape(normalised, tf.shape(inputs))

@@ -12,7 +12,7 @@ from typing import Literal
 import keras
 from keras import layers, ops
 
-from training.convolutions import Conv3D, arrange, full_precision, restore
+from training.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
 from training.models.gan import LATENT
 from training.randomness import Dropout
 
@@ -98,6 +98,7 @@ def generator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> 
     `plain` builds it of stock Keras layers, of the same function, weights and order of weights: for comparison.
     """
     latent = keras.Input((LATENT,), dtype=full_precision(), name="latent")
+    normalisation = layers.BatchNormalization if plain else BatchNormalization
     x, y, z = table.seed
     flow = layers.Dense(x * y * z * table.seed_channels)(latent)
     flow = layers.Reshape((*table.seed, table.seed_channels))(flow)
@@ -108,19 +109,20 @@ def generator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> 
         flow = _convolve(flow, row, initializer=initializer, upsample=upsample, plain=plain)
         flow = layers.ReLU(dtype=full_precision() if last else None)(flow)
         if row.batch_norm:
-            flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
     return keras.Model(latent, flow if plain else restore(flow), name="generator")
 
 
 def discriminator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> keras.Model:
     """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1)). `plain` as above."""
     image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
+    normalisation = layers.BatchNormalization if plain else BatchNormalization
     flow = image if plain else arrange(image)
     for number, row in enumerate((table.discriminator_first, *table.discriminator)):
         flow = _convolve(flow, row, plain=plain)
         flow = layers.LeakyReLU(negative_slope=_LEAK)(flow)
         if row.batch_norm:
-            flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
         flow = Dropout(_DROPPED, name=f"dropout_{number}")(flow)
     flow = layers.Flatten()(_average_pool(flow if plain else restore(flow)))
     generation = layers.Dense(1, activation="sigmoid", dtype=full_precision(), name="generation")(flow)
@@ -133,9 +135,7 @@ def _convolve(
 ) -> keras.KerasTensor:
     """The convolution of `row` after repeating each cell `upsample` times along each axis."""
     if not plain:
-        convolution = Conv3D(
-            row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer
-        )
+        convolution = Conv3D(row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer)
         return convolution(flow)
     if upsample > 1:
         flow = layers.UpSampling3D(upsample)(flow)
