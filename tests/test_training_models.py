@@ -115,6 +115,28 @@ def test_losses_against_numpy() -> None:
     np.testing.assert_allclose(physics.absolute_error(true, found), abs(found - true), rtol=1e-5)
 
 
+@pytest.mark.parametrize("config", ["small", "quick"])
+@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16", "mixed_float16"])
+def test_losses_are_in_the_weights_precision(config: str, policy: str) -> None:
+    """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
+    showers = make_showers(events=4)
+    batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad")}
+    full = models.build(CONFIGS[config], SMALL_GEOMETRY)
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = models.build(CONFIGS[config], SMALL_GEOMETRY)
+        for name, network in model.networks.items():
+            network.set_weights(full.networks[name].get_weights())
+        found, expected = model.evaluate(batch, Draws.of(1)), full.evaluate(batch, Draws.of(1))
+        with Draws.of(1).active():  # with flips and dropout
+            trained_on = model.phases[0].losses(model.view(batch, Draws.of(1)), Draws.of(1))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for name, value in found.items():
+        assert value.dtype == trained_on[name].dtype == ("float64" if policy == "float64" else "float32")
+        np.testing.assert_allclose(value, expected[name], rtol=1e-3 if policy == "float64" else 0.1, err_msg=name)
+
+
 def _small_gan() -> tuple[ConditionalGAN, dict[str, tf.Tensor]]:
     model = models.build(CONFIGS["small"], SMALL_GEOMETRY)
     assert isinstance(model, ConditionalGAN)

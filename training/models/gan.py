@@ -41,11 +41,13 @@ class ConditionalGAN(Model):
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """Adds the images, their energy sums, and fake images with the batch's labels, from inference mode."""
+        batch = self._in_full_precision(batch)
         labels = {**batch, "ecal": physics.ecal_sum(batch["cells"])}
         latent = self._latent(batch["energy_gev"], batch["theta_rad"], draws)
         return labels | {"image": physics.image_of(batch["cells"]), "fake": self.generator(latent, training=False)}
 
     def evaluate(self, batch: Batch, draws: Draws) -> Losses:
+        batch = self._in_full_precision(batch)
         labels = {**batch, "ecal": physics.ecal_sum(batch["cells"])}
         image = self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=False)
         return self._losses(image, ops.ones_like(batch["energy_gev"]), labels, training=False)
@@ -53,8 +55,12 @@ class ConditionalGAN(Model):
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
+    def _in_full_precision(self, batch: Batch) -> Batch:
+        """The batch in the dtype of the networks' weights, in which their inputs and answers are."""
+        return {name: ops.cast(value, self.generator.variable_dtype) for name, value in batch.items()}
+
     def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws) -> Tensor:
-        noise = draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2))
+        noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
         labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
         return ops.concatenate([labels, noise], axis=1)
 
@@ -71,7 +77,7 @@ class ConditionalGAN(Model):
     @staticmethod
     def _flips(view: Batch, draws: Draws) -> Tensor:
         """1 for the showers whose label is flipped, else 0; drawn anew at every step."""
-        return ops.cast(draws.uniform("flips", view["energy_gev"].shape) < _FLIPPED, "float32")
+        return ops.cast(draws.uniform("flips", view["energy_gev"].shape) < _FLIPPED, view["energy_gev"].dtype)
 
     def _losses(self, image: Tensor, label: Tensor, targets: Batch, *, training: bool) -> Losses:
         probability, energy = self.discriminator(image, training=training)
