@@ -19,6 +19,7 @@ from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
+from training import convolutions
 from training.configs import named_config
 from training.engine import Engine
 from training.randomness import Draws
@@ -117,8 +118,11 @@ def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
         np.testing.assert_allclose(scaled[name] - after[name], change, atol=0.02 * np.abs(change).max())
 
 
-def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(dataset: Path) -> None:
+def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
+    monkeypatch.setattr(convolutions, "layers_first", lambda: False)  # the form that the networks have on a TPU
     config = named_config("small")
     engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
     batch = next(iter(engine.batches()))

@@ -27,7 +27,7 @@ def _shapes(network: keras.Model, *kinds: type[keras.layers.Layer]) -> list[tupl
 
 
 def test_reference_generator() -> None:
-    network = generator_3d(REFERENCE, momentum=0.99)
+    network = generator_3d(REFERENCE, momentum=0.99, plain=True)
     assert network.count_params() == 1_365_047
     assert _count(network.non_trainable_variables) == 64
     assert network.input_shape == (None, 256)
@@ -41,7 +41,7 @@ def test_reference_generator() -> None:
 
 
 def test_reference_discriminator() -> None:
-    network = discriminator_3d(REFERENCE, momentum=0.99)
+    network = discriminator_3d(REFERENCE, momentum=0.99, plain=True)
     assert network.count_params() == 87_402
     assert _shapes(network, keras.layers.Conv3D) == [
         (51, 51, 25, 16),
@@ -113,6 +113,24 @@ def test_losses_against_numpy() -> None:
     )
     np.testing.assert_allclose(physics.percentage_error(true, found), 100 * abs(found - true) / true, rtol=1e-5)
     np.testing.assert_allclose(physics.absolute_error(true, found), abs(found - true), rtol=1e-5)
+
+
+@pytest.mark.parametrize("config", ["small", "quick"])
+@pytest.mark.parametrize("precision", ["float64", "bfloat16", "float16"])
+def test_losses_are_in_the_weights_precision(config: str, precision: str) -> None:
+    """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
+    showers = make_showers(events=4)
+    batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad")}
+    full = models.build(CONFIGS[config], SMALL_GEOMETRY)
+    model = models.build(named_config(config, precision=precision), SMALL_GEOMETRY)
+    for name, network in model.networks.items():
+        network.set_weights(full.networks[name].get_weights())
+    (found, _), (expected, _) = (each.evaluate(batch, Draws.of(1)) for each in (model, full))
+    with Draws.of(1).active():  # with flips and dropout
+        trained_on = model.phases[0].losses(model.view(batch, Draws.of(1)), Draws.of(1))
+    for name, value in found.items():
+        assert value.dtype == trained_on[name].dtype == ("float64" if precision == "float64" else "float32")
+        np.testing.assert_allclose(value, expected[name], rtol=1e-3 if precision == "float64" else 0.1, err_msg=name)
 
 
 def _small_gan() -> tuple[ConditionalGAN, dict[str, tf.Tensor]]:
@@ -189,3 +207,24 @@ def test_dropout() -> None:
     assert set(np.unique(dropped)) == {0.0, np.float32(1.25)}
     assert (dropped == 0).mean() == pytest.approx(0.2, abs=4 * np.sqrt(0.2 * 0.8 / 20_000))
     np.testing.assert_array_equal(layer(ones, training=False), ones)
+
+
+def test_a_dropped_cell_has_no_gradient() -> None:
+    values = tf.random.normal((40, 50))
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        dropped = Draws.of(1).kept("x", values, 0.3)
+    np.testing.assert_allclose(tape.gradient(dropped, values), np.where(dropped == 0, 0, 1 / 0.7), rtol=1e-6)
+
+
+def test_masks_are_independent_along_axes_and_across_keys() -> None:
+    def mask(step: int) -> np.ndarray:
+        return Draws.of(1, step).kept("x", tf.ones((1000, 1000)), 0.2).numpy() == 0
+
+    masks = [mask(step) for step in range(4)]
+    pairs = [(masks[0][:, :-lag], masks[0][:, lag:]) for lag in (1, 2, 8)] + [(masks[0][:-1], masks[0][1:])]
+    pairs += [(masks[0], other) for other in masks[1:]]
+    for one, other in pairs:
+        assert (one & other).mean() == pytest.approx(0.04, abs=4.5 * np.sqrt(0.04 * 0.96 / 1e6))
+    counts = masks[0].sum(axis=0)
+    assert counts.var() == pytest.approx(160, rel=4.5 * np.sqrt(2 / 1000))

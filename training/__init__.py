@@ -1,1 +1,7 @@
-"""A dataset in, a trained model out; and showers generated from a model."""
+"""Dataset to model to showers: networks, physics in the loss, engine, checkpoints, generation, registry."""
+
+import os
+
+# TensorFlow leaves oneDNN off on processors without AVX-512; its own 3-D convolutions are 3 to 200 times slower there.
+# Read when TensorFlow is first imported.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

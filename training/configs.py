@@ -9,7 +9,14 @@ from preprocessing.errors import InputError, require_seed
 from preprocessing.showers import Geometry
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for, if it is for one.
-MODELS: dict[str, tuple[int, int, int] | None] = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5), "2dgan": None}
+# Those called plain are of stock Keras layers, for comparison: the same functions of the same weights, slower.
+MODELS: dict[str, tuple[int, int, int] | None] = {
+    "3dgan": (51, 51, 25),
+    "3dgan-plain": (51, 51, 25),
+    "3dgan-small": (17, 17, 5),
+    "3dgan-small-plain": (17, 17, 5),
+    "2dgan": None,
+}
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
 # Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
 # but float64, which is for checks; tf32 is float32 whose products a GPU rounds to 10 bits.

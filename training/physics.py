@@ -51,7 +51,7 @@ def ecal_angle(cells: Tensor) -> Tensor:
     z_offset = depth - ops.sum(layer_energy * depth, axis=1, keepdims=True) / divisor
 
     distance = ops.sqrt(ops.maximum(ops.square(x_offset) + ops.square(z_offset), _EPSILON))
-    slope = ops.where(z_offset < 0, -1.0, 1.0) * y_offset / distance
+    slope = ops.where(z_offset < 0, -y_offset, y_offset) / distance
     weight = ops.where(filled, depth, 0.0)
     weight_sum = ops.where(total > 0, ops.sum(weight, axis=1), 1.0)
     angle = ops.sum((np.pi / 2 - ops.arctan(slope)) * weight, axis=1) / weight_sum

@@ -21,5 +21,8 @@ def build(config: FitConfig, geometry: Geometry) -> Model:
             return ConditionalGAN(
                 generator_2d(geometry.shape, config.momentum), discriminator_2d(geometry.shape, config.momentum)
             )
-        table = {"3dgan": REFERENCE, "3dgan-small": SMALL}[config.model]
-        return ConditionalGAN(generator_3d(table, config.momentum), discriminator_3d(table, config.momentum))
+        table = {"3dgan": REFERENCE, "3dgan-small": SMALL}[config.model.removesuffix("-plain")]
+        plain = config.model.endswith("-plain")
+        return ConditionalGAN(
+            generator_3d(table, config.momentum, plain=plain), discriminator_3d(table, config.momentum, plain=plain)
+        )

@@ -7,10 +7,12 @@ the discriminator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import keras
-from keras import layers
+from keras import layers, ops
 
+from training.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
 from training.models.gan import LATENT
 from training.randomness import Dropout
 
@@ -23,11 +25,11 @@ _DROPPED = 0.2
 
 @dataclass(frozen=True)
 class Convolution:
-    """`filters` of size `kernel` without padding of their own, after `pad` zeros on both sides of each axis."""
+    """`filters` of size `kernel` after `pad` zeros on both sides of each axis, or as many as keep the "same" size."""
 
     filters: int
     kernel: Size
-    pad: Size = (0, 0, 0)
+    pad: Size | Literal["same"] = (0, 0, 0)
     batch_norm: bool = True
 
 
@@ -36,7 +38,7 @@ class Networks3D:
     """The networks for one calorimeter of `shape` (x, y, layer).
 
     The generator starts from a dense `seed` grid of `seed_channels`, repeated `upsample` times along each axis, and
-    ends with one channel of `shape`. The discriminator's first layer keeps the shape.
+    ends with one channel of `shape`.
     """
 
     shape: Size
@@ -62,7 +64,7 @@ REFERENCE = Networks3D(
         Convolution(6, (3, 3, 3), pad=(1, 1, 0), batch_norm=False),  # (52, 52, 26)
         Convolution(1, (2, 2, 2), batch_norm=False),  # (51, 51, 25)
     ),
-    discriminator_first=Convolution(16, (5, 6, 6)),
+    discriminator_first=Convolution(16, (5, 6, 6), pad="same", batch_norm=False),
     discriminator=(
         Convolution(8, (5, 6, 6), pad=(0, 0, 1)),  # (47, 46, 22)
         Convolution(8, (5, 6, 6), pad=(0, 0, 1)),  # (43, 41, 19)
@@ -82,7 +84,7 @@ SMALL = Networks3D(
         Convolution(6, (3, 3, 3), pad=(1, 1, 1), batch_norm=False),  # (18, 18, 6)
         Convolution(1, (2, 2, 2), batch_norm=False),  # (17, 17, 5)
     ),
-    discriminator_first=Convolution(8, (3, 3, 3)),
+    discriminator_first=Convolution(8, (3, 3, 3), pad="same", batch_norm=False),
     discriminator=(
         Convolution(8, (3, 3, 3), pad=(0, 0, 1)),  # (15, 15, 5)
         Convolution(8, (3, 3, 3)),  # (13, 13, 3)
@@ -90,41 +92,64 @@ SMALL = Networks3D(
 )
 
 
-def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
-    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99."""
-    latent = keras.Input((LATENT,), name="latent")
+def generator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> keras.Model:
+    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99.
+
+    `plain` builds it of stock Keras layers, of the same function, weights and order of weights: for comparison.
+    """
+    latent = keras.Input((LATENT,), dtype=full_precision(), name="latent")
+    normalisation = layers.BatchNormalization if plain else BatchNormalization
     x, y, z = table.seed
     flow = layers.Dense(x * y * z * table.seed_channels)(latent)
     flow = layers.Reshape((*table.seed, table.seed_channels))(flow)
-    flow = layers.UpSampling3D(table.upsample)(flow)
     for row in table.generator:
-        last = row is table.generator[-1]
-        if any(row.pad):
-            flow = layers.ZeroPadding3D(row.pad)(flow)
-        flow = layers.Conv3D(row.filters, row.kernel, kernel_initializer="glorot_normal" if last else "he_uniform")(
-            flow
-        )
-        flow = layers.ReLU()(flow)
+        first, last = row is table.generator[0], row is table.generator[-1]
+        initializer = "glorot_normal" if last else "he_uniform"
+        upsample = table.upsample if first else 1
+        flow = _convolve(flow, row, initializer=initializer, upsample=upsample, plain=plain)
+        flow = layers.ReLU(dtype=full_precision() if last else None)(flow)
         if row.batch_norm:
-            flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
-    return keras.Model(latent, flow, name="generator")
+            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+    return keras.Model(latent, flow if plain else restore(flow), name="generator")
 
 
-def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
-    """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1))."""
-    image = keras.Input((*table.shape, 1), name="image")
-    first = table.discriminator_first
-    flow = layers.Conv3D(first.filters, first.kernel, padding="same")(image)
-    flow = layers.LeakyReLU(negative_slope=_LEAK)(flow)
-    flow = Dropout(_DROPPED, name="dropout_0")(flow)
-    for number, row in enumerate(table.discriminator, start=1):
-        if any(row.pad):
-            flow = layers.ZeroPadding3D(row.pad)(flow)
-        flow = layers.Conv3D(row.filters, row.kernel)(flow)
+def discriminator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> keras.Model:
+    """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1)). `plain` as above."""
+    image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
+    normalisation = layers.BatchNormalization if plain else BatchNormalization
+    flow = image if plain else arrange(image)
+    for number, row in enumerate((table.discriminator_first, *table.discriminator)):
+        flow = _convolve(flow, row, plain=plain)
         flow = layers.LeakyReLU(negative_slope=_LEAK)(flow)
-        flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+        if row.batch_norm:
+            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
         flow = Dropout(_DROPPED, name=f"dropout_{number}")(flow)
-    flow = layers.Flatten()(layers.AveragePooling3D(2)(flow))
-    generation = layers.Dense(1, activation="sigmoid", name="generation")(flow)
-    auxiliary = layers.Dense(1, name="auxiliary")(flow)
+    flow = layers.Flatten()(_average_pool(flow if plain else restore(flow)))
+    generation = layers.Dense(1, activation="sigmoid", dtype=full_precision(), name="generation")(flow)
+    auxiliary = layers.Dense(1, dtype=full_precision(), name="auxiliary")(flow)
     return keras.Model(image, [generation, auxiliary], name="discriminator")
+
+
+def _convolve(
+    flow: keras.KerasTensor, row: Convolution, *, initializer: str = "glorot_uniform", upsample: int = 1, plain: bool
+) -> keras.KerasTensor:
+    """The convolution of `row` after repeating each cell `upsample` times along each axis."""
+    if not plain:
+        convolution = Conv3D(row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer)
+        return convolution(flow)
+    if upsample > 1:
+        flow = layers.UpSampling3D(upsample)(flow)
+    if row.pad not in ("same", (0, 0, 0)):
+        flow = layers.ZeroPadding3D(row.pad)(flow)
+    padding = "same" if row.pad == "same" else "valid"
+    return layers.Conv3D(row.filters, row.kernel, padding=padding, kernel_initializer=initializer)(flow)
+
+
+def _average_pool(flow: keras.KerasTensor) -> keras.KerasTensor:
+    """Means of blocks of 2 x 2 x 2 cells, as keras.layers.AveragePooling3D, which lacks float64 and bfloat16."""
+    for axis in (1, 2, 3):
+        shape = list(flow.shape)
+        shape[axis] //= 2
+        even = ops.split(flow, [2 * shape[axis]], axis=axis)[0]
+        flow = ops.mean(ops.reshape(even, (-1, *shape[1 : axis + 1], 2, *shape[axis + 1 :])), axis=axis + 1)
+    return flow

@@ -1,0 +1,139 @@
+"""How fast the 3DGAN trains here: whole steps of its fast networks against those of stock Keras layers.
+
+    python benchmarks/training.py --input 'data/geant4/*.h5' [--quick]
+
+A step is the project's own, all four phases, on real showers through preprocessing and the training's reader. Forms
+take their steps in turn, so that what else the machine does meets all alike; figures are medians. Shares of the peak
+count the operations of the plain mathematics, 80 GFLOP an image and step, even where a form needs fewer, against a
+large float32 matrix product, measured in the same turns. TF_ENABLE_ONEDNN_OPTS=0 in the environment shows what
+TensorFlow does by itself on processors without AVX-512.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as the package training does, here before TensorFlow is loaded
+
+import tensorflow as tf
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which preprocessing.py and this file hide the packages of their names
+
+from preprocessing import storage
+from preprocessing.dataset import Manifest, Settings
+from preprocessing.errors import run_command
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from training.configs import named_config
+from training.engine import Engine
+from training.strategies import make_strategy
+
+_STEP_GFLOP = 80.0  # an image: one pass of the generator, two trainings each of it and of the discriminator
+_MATRIX = 2048
+_UNIT_GEV = 0.02
+
+
+@dataclass
+class Form:
+    """A way to carry out the step, and what it took so far, in seconds."""
+
+    name: str
+    model: str
+    precision: str
+    batch: int
+    steps: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def start(self, folder: Path, manifest: Manifest) -> None:
+        """Build the engine and take the first step, which traces it."""
+        config = named_config("3dgan", model=self.model, batch=self.batch, precision=self.precision)
+        engine = Engine(config, folder, manifest, make_strategy("one-device"), cache=True)
+        self._batches: Any = iter(engine.batches())
+        self._step = tf.function(lambda batch: engine.strategy.run(engine.replica_step, args=(batch, tf.constant(0.0))))
+        self._step(next(self._batches)).numpy()
+
+    def step(self) -> None:
+        began = time.perf_counter()
+        batch = next(self._batches)
+        waited = time.perf_counter()
+        self._step(batch).numpy()
+        self.waits.append(waited - began)
+        self.steps.append(time.perf_counter() - began)
+
+    @property
+    def rate(self) -> float:
+        """Images a second."""
+        return self.batch / statistics.median(self.steps)
+
+
+def has_bfloat16() -> bool:
+    information = Path("/proc/cpuinfo")
+    return information.exists() and "avx512_bf16" in information.read_text()
+
+
+def product_seconds() -> float:
+    """Seconds of one large matrix product in float32."""
+    factor = tf.random.normal((_MATRIX, _MATRIX))
+    began = time.perf_counter()
+    tf.matmul(factor, factor).numpy()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument(
+        "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
+    )
+    command.add_argument(
+        "--steps", type=int, default=5, metavar="N", help="timed steps of each form (default %(default)s)"
+    )
+    command.add_argument("--quick", action="store_true", help="the first file alone, batch 4, two steps")
+    options = command.parse_args()
+    names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
+    batches, steps = ((4,), 2) if options.quick else ((8, 16), options.steps)
+
+    kinds = [("plain Keras", "3dgan-plain", "float32"), ("ours", "3dgan", "float32")]
+    if has_bfloat16():
+        kinds.append(("ours", "3dgan", "bfloat16"))
+    else:
+        print("no bfloat16: this processor has no avx512_bf16")
+    with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
+        folder = Path(place)
+        settings = Settings(threshold_gev=1e-4 * _UNIT_GEV, cut_gev=10 * _UNIT_GEV,
+                            split_rule=SplitRule.parse(["train=*"]))  # fmt: skip
+        manifest = preprocess(discover(names), folder, settings)
+        products = [product_seconds() for _ in range(3)]
+        print(
+            "\n| batch | form | precision | images/s (lowest-highest) | times plain | of the peak | waits for input |"
+        )
+        print("|---|---|---|---|---|---|---|")
+        for batch in batches:
+            forms = [Form(*kind, batch) for kind in kinds]
+            for form in forms:
+                form.start(folder, manifest)
+            for _ in range(steps):
+                products.append(product_seconds())
+                for form in forms:
+                    form.step()
+            peak = 2e-9 * _MATRIX**3 / statistics.median(products)
+            for form in forms:
+                print(f"| {batch} | {form.name} | {form.precision} | {form.rate:.2f} "
+                      f"({batch / max(form.steps):.2f}-{batch / min(form.steps):.2f}) "
+                      f"| {form.rate / forms[0].rate:.2f} | {form.rate * _STEP_GFLOP / peak:.0%} "
+                      f"| {sum(form.waits) / sum(form.steps):.2%} |", flush=True)  # fmt: skip
+        print(f"\nmatrix product of {_MATRIX} x {_MATRIX} in float32: {peak:.0f} GFLOP/s")
+
+
+if __name__ == "__main__":
+    run_command(main)

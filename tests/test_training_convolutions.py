@@ -1,0 +1,211 @@
+"""The fast convolutions against Keras's own: outputs and gradients in float64, and the error of float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from training import convolutions
+from training.convolutions import Conv3D, arrange, restore, transforms
+from training.models.networks_3d import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
+from training.randomness import Draws
+
+Arrays = dict[str, np.ndarray]
+Size = tuple[int, int, int]
+Case = tuple[tuple[int, ...], int, Size, Size | str, int]  # input (x, y, layer, c), filters, kernel, pad, upsample
+
+
+@pytest.fixture
+def _float64() -> Iterator[None]:
+    with _policy("float64"):
+        yield
+
+
+@contextmanager
+def _policy(name: str) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _fill(variables: list[keras.Variable], seed: int) -> None:
+    """Random weights, biases too: where a bias is 0 and an image empty, rectifiers stand on their kink."""
+    rng = np.random.default_rng(seed)
+    for variable in variables:
+        variable.assign(variable.numpy() + 0.1 * rng.normal(size=variable.shape))
+
+
+def _answers(network: keras.Model, inputs: np.ndarray, *, training: bool = False) -> Arrays:
+    """Outputs of a network, and the gradients of their weighted sum by the inputs and by each variable."""
+    values = tf.constant(inputs, network.inputs[0].dtype)
+    rng = np.random.default_rng(5)
+    with tf.GradientTape() as tape, Draws.of(2).active():
+        tape.watch(values)
+        outputs = tf.nest.flatten(network(values, training=training))
+        total = sum(tf.reduce_sum(output * tf.constant(rng.normal(size=output.shape), output.dtype))
+                    for output in outputs)  # fmt: skip
+    variables = network.trainable_variables
+    gradients = tape.gradient(total, [values, *(variable.value for variable in variables)])
+    names = ["inputs", *(variable.path for variable in variables)]
+    found = dict(zip(names, gradients, strict=True)) | {f"output {i}": output for i, output in enumerate(outputs)}
+    state = {variable.path: variable.numpy() for variable in network.non_trainable_variables}
+    return {name: np.asarray(value, np.float64) for name, value in found.items()} | state
+
+
+def _assert_same(found: Arrays, expected: Arrays, tolerance: float) -> None:
+    assert len(found) == len(expected)
+    for (name, value), truth in zip(found.items(), expected.values(), strict=True):
+        assert np.abs(value - truth).max() <= tolerance * np.abs(truth).max(), name
+
+
+def _pair(
+    shape: tuple[int, ...], filters: int, kernel: Size, pad: Size | str, upsample: int
+) -> tuple[keras.Model, keras.Model]:
+    """Our layer alone in a network, and Keras's own, with equal weights."""
+    ours, stock = keras.Input(shape), keras.Input(shape)
+    layer = Conv3D(filters, kernel, pad=pad, upsample=upsample)
+    flow = layers.UpSampling3D(upsample)(stock)
+    if not isinstance(pad, str):
+        flow = layers.ZeroPadding3D(pad)(flow)
+    flow = layers.Conv3D(filters, kernel, padding="same" if pad == "same" else "valid")(flow)
+    networks = keras.Model(ours, restore(layer(ours if upsample > 1 else arrange(ours)))), keras.Model(stock, flow)
+    assert networks[0].output_shape == networks[1].output_shape
+    _fill(networks[0].trainable_variables, seed=1)
+    networks[1].set_weights(networks[0].get_weights())
+    return networks
+
+
+CASES: list[Case] = [
+    ((7, 8, 5, 1), 16, (5, 6, 6), "same", 1),
+    ((9, 8, 7, 16), 8, (5, 6, 6), (0, 0, 1), 1),
+    ((7, 9, 9, 8), 8, (5, 6, 6), (0, 0, 0), 1),
+    ((5, 6, 8, 8), 6, (4, 4, 6), (2, 2, 1), 1),
+    ((4, 5, 6, 6), 6, (3, 3, 5), (1, 1, 0), 1),
+    ((4, 3, 5, 6), 6, (3, 3, 3), (1, 1, 0), 1),
+    ((4, 3, 5, 6), 1, (2, 2, 2), (0, 0, 0), 1),
+    ((4, 4, 1, 2), 3, (1, 2, 1), (0, 1, 0), 1),
+    ((2, 3, 3, 8), 8, (6, 6, 8), (0, 0, 0), 6),
+    ((3, 2, 3, 4), 3, (3, 3, 4), (0, 0, 0), 4),
+    ((2, 3, 4, 2), 2, (1, 5, 2), (0, 0, 0), 2),
+]
+
+
+@pytest.mark.usefixtures("_float64")
+@pytest.mark.parametrize("accelerator", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, accelerator: bool, case: Case) -> None:
+    monkeypatch.setattr(convolutions, "layers_first", lambda: not accelerator)
+    ours, stock = _pair(*case)
+    inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
+    _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
+
+
+@pytest.mark.parametrize(("length", "taps", "pad"), [(1, 1, (0, 0)), (9, 4, (0, 0)), (8, 3, (1, 1)), (25, 6, (2, 3))])
+def test_the_transforms_are_a_correlation(length: int, taps: int, pad: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    w, x = rng.normal(size=taps), rng.normal(size=length)
+    of_w, of_x, back = transforms(length, taps, pad)
+    (w_real, w_imaginary), (x_real, x_imaginary) = np.split(of_w @ w, 2), np.split(of_x @ x, 2)
+    product = (w_real + 1j * w_imaginary) * (x_real + 1j * x_imaginary)
+    found = back @ np.concatenate([product.real, product.imag])
+    np.testing.assert_allclose(found, np.correlate(np.pad(x, pad), w, "valid"), atol=1e-12)
+
+
+def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
+    """Generator and discriminator, ours and plain, with equal weights."""
+    pairs = []
+    for build in (generator_3d, discriminator_3d):
+        ours, plain = (build(table, momentum=0.9, plain=plain) for plain in (False, True))
+        _fill(ours.trainable_variables, seed=4)
+        plain.set_weights(ours.get_weights())
+        assert [v.name for v in ours.variables] == [v.name for v in plain.variables]
+        pairs.append((ours, plain))
+    return pairs
+
+
+@pytest.fixture
+def _equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout that draws for (N, x, y, layer, c), whatever the order of axes: N is the smallest, 2."""
+    kept = Draws.kept
+
+    def in_order(self: Draws, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
+        if values.shape[0] == 2:
+            return kept(self, purpose, values, rate)
+        images = tf.transpose(values, (1, 2, 3, 0, 4))
+        return tf.transpose(kept(self, purpose, images, rate), (3, 0, 1, 2, 4))
+
+    monkeypatch.setattr(Draws, "kept", in_order)
+
+
+@pytest.mark.usefixtures("_float64", "_equal_masks")
+@pytest.mark.parametrize("training", [False, True])
+def test_the_small_networks_are_the_plain_ones(training: bool) -> None:
+    (generator, plain_generator), (discriminator, plain_discriminator) = _networks(SMALL)
+    rng = np.random.default_rng(6)
+    latent, image = rng.normal(size=(2, 256)), rng.uniform(size=(2, *SMALL.shape, 1))
+    for ours, plain, inputs in ((generator, plain_generator, latent), (discriminator, plain_discriminator, image)):
+        _assert_same(_answers(ours, inputs, training=training), _answers(plain, inputs, training=training), 1e-10)
+
+
+@pytest.mark.usefixtures("_float64")
+def test_the_reference_networks_are_the_plain_ones() -> None:
+    """In outputs; the gradients of each of their layers are compared above."""
+    (generator, plain_generator), (discriminator, plain_discriminator) = _networks(REFERENCE)
+    rng = np.random.default_rng(6)
+    latent, image = rng.normal(size=(1, 256)), rng.uniform(size=(1, *REFERENCE.shape, 1))
+    np.testing.assert_allclose(generator(latent), plain_generator(latent), atol=1e-10)
+    for ours, plain in zip(discriminator(image), plain_discriminator(image), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-10)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[8]])
+def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
+    inputs = np.random.default_rng(3).normal(size=(2, *case[0])).astype(np.float32)
+    ours, stock = _pair(*case)
+    with _policy("float64"):
+        truth, _ = _pair(*case)
+    truth.set_weights(ours.get_weights())
+    answers = [list(_answers(network, inputs).values()) for network in (ours, stock, truth)]
+    for found, others, exact in zip(*answers, strict=True):
+        scale = np.abs(exact).max()
+        assert np.abs(found - exact).max() <= 2 * np.abs(others - exact).max() + 1e-6 * scale
+
+
+def test_batch_normalisation_is_kerass() -> None:
+    ours, stock = convolutions.BatchNormalization(momentum=0.9), layers.BatchNormalization(momentum=0.9)
+    networks = [keras.Sequential([keras.Input((4, 3, 5, 6)), layer]) for layer in (ours, stock)]
+    _fill(networks[0].trainable_variables, seed=2)
+    networks[1].set_weights(networks[0].get_weights())
+    inputs = 3 + np.random.default_rng(1).normal(size=(2, 4, 3, 5, 6))
+    _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
+def test_answers_are_in_the_weights_precision(policy: str) -> None:
+    with _policy(policy):
+        (generator, _), (discriminator, _) = _networks(SMALL)
+        image = generator(np.zeros((3, 256)))
+        heads = discriminator(image)
+    assert {answer.dtype.name for answer in (image, *heads)} == {"float64" if policy == "float64" else "float32"}
+
+
+def test_gradients_are_equal_bits_and_xla_compiles_the_accelerators_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    latent = np.random.default_rng(1).normal(size=(2, 256)).astype(np.float32)
+    ours, _ = _networks(SMALL)[0]
+    first, second = _answers(ours, latent, training=True), _answers(ours, latent, training=True)
+    for name in first.keys() - {v.path for v in ours.non_trainable_variables}:
+        np.testing.assert_array_equal(first[name], second[name])
+    monkeypatch.setattr(convolutions, "layers_first", lambda: False)
+    compiled, _ = _networks(SMALL)[0]
+    compiled.set_weights(ours.get_weights())
+    images = tf.function(compiled, jit_compile=True)(tf.constant(latent))
+    np.testing.assert_allclose(images, ours(latent), rtol=1e-3, atol=1e-4)
