@@ -40,6 +40,7 @@ from preprocessing.splits import SplitRule
 from training.configs import named_config
 from training.engine import Engine
 from training.physics import CELL_POWER
+from training.strategies import make_strategy
 
 _BATCH = 64
 _THRESHOLD, _CUT = 1e-4, 10.0  # the reference's, in units of 0.02 GeV
@@ -107,8 +108,9 @@ def rate(form: Form) -> float:
 
 def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float, float]:
     """Share of the steps' time that the trainer waits for batches, seconds for the first one, and images a second."""
-    engine = Engine(named_config("quick"), folder, manifest)
-    engine.train_step(next(iter(engine.batches()))).numpy()  # traces the step
+    engine = Engine(named_config("quick"), folder, manifest, make_strategy("one-device"))
+    step, stop = tf.function(engine.step_on), tf.constant(0.0)
+    step(next(iter(engine.batches())), stop).numpy()  # traces it
     began = time.perf_counter()
     batches = iter(engine.batches())
     next(batches)
@@ -118,7 +120,7 @@ def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float,
         asked = time.perf_counter()
         batch = next(batches)
         waited += time.perf_counter() - asked
-        engine.train_step(batch).numpy()
+        step(batch, stop).numpy()
     seconds = time.perf_counter() - began
     return waited / seconds, first, steps * engine.global_batch / seconds
 

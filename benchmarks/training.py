@@ -114,9 +114,7 @@ def main() -> None:
                             split_rule=SplitRule.parse(["train=*"]))  # fmt: skip
         manifest = preprocess(discover(names), folder, settings)
         products = [product_seconds() for _ in range(3)]
-        print(
-            "\n| batch | form | precision | images/s (lowest-highest) | times plain | of the peak | waits for input |"
-        )
+        print("\n| batch | form | precision | images/s (lowest-highest) | times plain | of peak | waits for input |")
         print("|---|---|---|---|---|---|---|")
         for batch in batches:
             forms = [Form(*kind, batch) for kind in kinds]

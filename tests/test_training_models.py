@@ -156,7 +156,7 @@ def test_a_phases_losses_against_numpy() -> None:
         "angle": abs(measured_angle(cells) - batch["mtheta_rad"]),
         "ecal": 100 * abs(cells.sum((1, 2, 3)) / batch["cells"].numpy().sum((1, 2, 3)) - 1),
     }
-    assert losses.keys() == expected.keys() == model.loss_weights.keys()
+    assert losses.keys() == expected.keys() == model.weights.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(losses[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -177,7 +177,7 @@ def test_phases_in_order() -> None:
         ("discriminator_real", "discriminator"), ("discriminator_fake", "discriminator"),
         ("generator_first", "generator"), ("generator_second", "generator"),
     ]  # fmt: skip
-    assert model.loss_weights == {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
+    assert model.weights == {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
 
 
 def test_labels_are_flipped_anew_at_every_step_for_five_percent() -> None:

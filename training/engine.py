@@ -172,9 +172,13 @@ class Engine:
     def _steps(self, batches: Any, steps: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         answer = tf.zeros([self._reported + 1])
         for _ in tf.range(steps):
-            per_replica = self.strategy.run(self.replica_step, args=(next(batches), stop))
-            answer = self.strategy.experimental_local_results(per_replica)[0]
+            answer = self.step_on(next(batches), stop)
         return answer
+
+    def step_on(self, batch: Any, stop: tf.Tensor) -> tf.Tensor:
+        """One step on the batches of all replicas, in the graph: what `replica_step` gives."""
+        per_replica = self.strategy.run(self.replica_step, args=(batch, stop))
+        return self.strategy.experimental_local_results(per_replica)[0]
 
     def _over_workers(self, flag: tf.Tensor) -> tf.Tensor:
         def summed(value: tf.Tensor) -> tf.Tensor:

@@ -50,10 +50,14 @@ _TF_DATA = "tf_data_"
 
 @dataclass(frozen=True)
 class Profile:
-    """`seconds` of wall time that a step spends in each of `PARTS`, as the mean over `steps` steps."""
+    """`seconds` of wall time that a step spends in each of `PARTS`, and its collectives; means over `steps` steps.
+
+    A collective is an exchange between replicas, counted on each replica of this process.
+    """
 
     steps: int
     seconds: Mapping[str, float]
+    collectives: float = 0.0
 
     @property
     def step_seconds(self) -> float:
@@ -66,7 +70,7 @@ class Profile:
         rows = [(label, self.seconds[part]) for part, label in PARTS.items()] + [("step", self.step_seconds)]
         lines = [head, f"|{'-' * 19}|----------:|-------:|"]
         lines += [f"| {label:17} | {1e3 * each:9.2f} | {each / self.step_seconds:6.1%} |" for label, each in rows]
-        return "\n".join(lines)
+        return "\n".join([*lines, f"\n{self.collectives:g} collectives a step, over the replicas of this process"])
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,10 @@ def profiled(
             run_steps(steps)
         (written,) = set(folder.rglob("*.xplane.pb")) - before
         space = xplane_pb2.XSpace.FromString(written.read_bytes())
-    parts = attribute(operations(space), *window(space))
-    return Profile(steps, {part: picoseconds / 1e12 / steps for part, picoseconds in parts.items()})
+    start, end = window(space)
+    parts = attribute(operations(space), start, end)
+    seconds = {part: picoseconds / 1e12 / steps for part, picoseconds in parts.items()}
+    return Profile(steps, seconds, sum(start <= at < end for at in reductions(space)) / steps)
 
 
 def attribute(ops: Iterable[Op], start: int, end: int) -> dict[str, float]:
@@ -198,6 +204,16 @@ def _asynchronous(plane: Any) -> Iterator[Op]:
                 awaited = part == "input" or kind.startswith(_REDUCTIONS)
                 if number in ended and (awaited or (kind in _CALLS and part != "other")):
                     yield Op(part, f"{plane.name} asynchronous {number}", _span(line, event)[0], ended[number])
+
+
+def reductions(space: Any) -> Iterator[int]:
+    """When the host began each reduction between replicas, in ps."""
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                begins = plane.event_metadata[event.metadata_id].name == _START
+                if begins and _stats(plane, event)["kernel_type"].startswith(_REDUCTIONS):
+                    yield _span(line, event)[0]
 
 
 def _kernels(plane: Any) -> Iterator[Op]:

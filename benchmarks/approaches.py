@@ -1,0 +1,118 @@
+"""Keras's `fit` against a loop of our own, the central comparison of the study: rate, collectives, memory, profile.
+
+    python benchmarks/approaches.py --input 'data/geant4/*.h5' [--config quick] [--steps 40] [--repeats 3] [--quick]
+
+Each case is a training of its own through the command, `python -m training fit --profile`, so that memory is that of
+one case; cases take turns. A global batch is the same 16 showers whatever the number of replicas, and all replicas
+share the machine's cores: on one machine of CPUs two replicas show what replicas cost, not what they gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
+
+from preprocessing import storage
+from preprocessing.dataset import Settings
+from preprocessing.errors import run_command
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+
+_BATCH = 16
+_TWO_DEVICES = (
+    "import sys, tensorflow as tf; cpu = tf.config.list_physical_devices('CPU')[0];"
+    "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2);"
+    "from training.__main__ import main; main(sys.argv[1:])"
+)
+
+
+@dataclass
+class Case:
+    """One way to train, and what each of its turns gave."""
+
+    name: str
+    arguments: tuple[str, ...]
+    replicas: int = 1
+    rates: list[float] = field(default_factory=list)
+    memory_mib: list[float] = field(default_factory=list)
+    profile: str = ""
+
+    def turn(self, dataset: Path, output: Path, config: str, steps: int) -> None:
+        program = ["-c", _TWO_DEVICES] if "mirrored" in self.arguments else ["-m", "training"]
+        command = [
+            sys.executable, *program, "fit", "--dataset", dataset, "--output", output, "--config", config, "--profile",
+            "--steps", str(steps), "--batch", str(_BATCH // self.replicas), *self.arguments,
+        ]  # fmt: skip
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(command, stdout=said, stderr=errors)
+            _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+            said.seek(0)
+            errors.seek(0)
+            if status:
+                raise SystemExit(f"{self.name}: {errors.read()[-2000:]}")
+            self.profile = said.read()
+        self.memory_mib.append(usage.ru_maxrss / 1024)
+        last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
+        self.rates.append(last["images_per_s"])
+
+    def row(self) -> str:
+        collectives = re.search(r"([\d.]+) collectives", self.profile)
+        each = float(collectives[1]) / (self.replicas if "mirrored" in self.arguments else 1) if collectives else 0.0
+        return (
+            f"| {self.name} | {statistics.median(self.rates):.1f} ({min(self.rates):.1f}-{max(self.rates):.1f}) "
+            f"| {each:g} | {statistics.median(self.memory_mib):.0f} |"
+        )
+
+
+def cases() -> list[Case]:
+    return [
+        Case("one device, builtin", ("--approach", "builtin")),
+        Case("one device, custom", ()),
+        Case("one device, custom, 10 steps a call", ("--steps-a-call", "10")),
+        Case("two replicas, mirrored, builtin", ("--strategy", "mirrored", "--approach", "builtin"), 2),
+        Case("two replicas, mirrored, custom", ("--strategy", "mirrored"), 2),
+        Case("two worker processes, custom", ("--workers", "2"), 2),
+    ]
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument(
+        "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
+    )
+    command.add_argument("--config", default="quick", metavar="NAME", help="of the training (default %(default)s)")
+    command.add_argument("--steps", type=int, default=40, metavar="N", help="of each training (default %(default)s)")
+    command.add_argument("--repeats", type=int, default=3, metavar="N", help="trainings a case (default %(default)s)")
+    command.add_argument("--quick", action="store_true", help="the first file alone, ten steps, once")
+    options = command.parse_args()
+    names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
+    steps, repeats = (10, 1) if options.quick else (options.steps, options.repeats)
+    compared = cases()
+    with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
+        preprocess(discover(names), Path(place) / "ds", Settings())
+        for repeat in range(repeats):
+            for number, case in enumerate(compared):
+                case.turn(Path(place) / "ds", Path(place) / f"m{repeat}-{number}", options.config, steps)
+    print(f"\n{options.config}, global batch {_BATCH}, {steps} steps, {repeats} turns; medians (lowest-highest)\n")
+    print("| case | images/s | collectives a step and replica | peak memory of a process, MiB |")
+    print("|---|---|---|---|")
+    for case in compared:
+        print(case.row())
+    for case in compared:
+        table = case.profile[case.profile.index("| mean of") :].split("\n\n")[0]
+        print(f"\n{case.name}:\n\n{table}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,93 @@
+"""The look at the model that chooses the best: bins, losses, and the statistics of an averaged generator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from showers import make_file, make_showers
+
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from training.configs import named_config
+from training.engine import Engine
+from training.evaluation import Evaluator, selection_bins
+from training.randomness import Draws
+from training.strategies import make_strategy
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("evaluation")
+    files = [str(make_file(place / f"{name}.h5", events=40, seed=seed)) for seed, name in enumerate(("a", "b"))]
+    rule = SplitRule.parse(["train=a*", "validation=b*"])
+    preprocess(discover(files), place / "ds", Settings(split_rule=rule))
+    return place / "ds"
+
+
+@pytest.mark.parametrize(("showers", "bins"), [(73, 1), (1_800, 3), (6_000, 9)])
+def test_bins_are_as_wide_as_the_showers_at_hand_ask(showers: int, bins: int) -> None:
+    rng = np.random.default_rng(1)
+    energy = rng.uniform(100, 200, showers).astype(np.float32)
+    theta = rng.uniform(1.05, 2.09, showers).astype(np.float32)
+    chosen = selection_bins(energy, theta)
+    assert len(chosen) == bins
+    held = [
+        int(
+            np.sum((abs(energy - b.energy_gev) <= b.energy_reach_gev) & (abs(theta - b.theta_rad) <= b.theta_reach_rad))
+        )
+        for b in chosen
+    ]
+    assert sum(held) == pytest.approx(showers, abs=3)  # none is left out, but for one on an edge that is in two
+    assert bins == 1 or min(held) >= 500
+
+
+def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> None:
+    config = named_config("small")
+    manifest = read_manifest(dataset)
+    evaluator = Evaluator(config, dataset, manifest, "validation")
+    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    evaluator.take_over(engine.state())
+    found = evaluator.evaluate()
+    (told,) = found.metric["bins"]
+    assert (told["reference"], told["candidate"]) == (40, 40)
+    # 40 showers are a batch of 32 and one of 8, drawn apart; the split's order is that of its file
+    showers = make_showers(events=40, seed=1)
+    order = np.argsort(found.reference.energy_gev), np.argsort(showers.energy_gev)
+    np.testing.assert_array_equal(found.reference.cells[order[0]], showers.cells[order[1]])
+    ecal = 100 * abs(found.generated.cells.sum((1, 2, 3)) / found.reference.cells.sum((1, 2, 3)) - 1)
+    assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
+    weights = evaluator.model.weights
+    assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
+
+
+def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
+    """Of one batch, the mean and the variance over all its cells, from the layer's inputs as NumPy sees them."""
+    config = named_config("small", average=0.9)
+    manifest = read_manifest(dataset)
+    evaluator = Evaluator(config, dataset, manifest, "validation")
+    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    state = engine.state()
+    shift = {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}
+    evaluator.take_over(state | shift)
+    generator = evaluator.model.generator
+    for number, weight in enumerate(generator.trainable_variables):
+        np.testing.assert_allclose(weight, state[f"average/{number}"] + 0.01, rtol=1e-6)
+
+    first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
+    before = keras.Model(generator.input, first.input)
+    means, variances = [], []
+    for number, batch in enumerate(evaluator._batches("train")):
+        latent = evaluator.model.inputs(batch, Draws.of(config.seed, -1, tf.constant(number)).fold("statistics"))
+        values = before(latent, training=True).numpy()
+        means.append(values.mean(axis=(0, 1, 2, 3)))
+        variances.append(values.var(axis=(0, 1, 2, 3)))
+    assert len(means) == 2
+    np.testing.assert_allclose(first.moving_mean, np.mean(means, axis=0), rtol=1e-4, atol=1e-6)
+    total = np.mean(variances, axis=0) + np.var(means, axis=0)
+    np.testing.assert_allclose(first.moving_variance, total, rtol=1e-4, atol=1e-6)
