@@ -41,10 +41,11 @@ def train(
         from preprocessing.storage import location
         from training.configs import named_config
         from training.fit import fit
+        from training.workers import Cluster
 
         require_dataset(location(dataset), fingerprint)
         chosen = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
-        card = fit(location(dataset), Path(model), chosen, overwrite=True)
+        card = fit(location(dataset), Path(model), chosen, overwrite=True, cluster=Cluster.here((), None))
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():
             metrics.log_metric(f"validation {name}", value)

@@ -82,6 +82,8 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_used(
     assert found.step == 1
     assert str(newest) in caplog.text
     assert "using the one before" in caplog.text
+    _save(Checkpoints(tmp_path / "c", request="r", kept=1), 1)  # the damaged one does not count as kept
+    assert [path.name for path in (tmp_path / "c").glob("*.json")] == ["step-000000001.json"]
 
 
 def test_a_checkpoint_without_its_document_is_none(checkpoints: Checkpoints, tmp_path: Path) -> None:
@@ -93,8 +95,10 @@ def test_a_checkpoint_without_its_document_is_none(checkpoints: Checkpoints, tmp
     assert found is not None
     assert found.step == 1
     document = tmp_path / "c/step-000000001.json"
-    document.write_text(document.read_text()[:30])
-    assert checkpoints.newest() is None
+    whole = document.read_text()
+    for text in (whole[:30], whole.replace('"replicas": 1', '"replicas": 2')):
+        document.write_text(text)
+        assert checkpoints.newest() is None
 
 
 def test_checkpoints_of_another_training_are_not_ours(checkpoints: Checkpoints, tmp_path: Path) -> None:

@@ -40,14 +40,15 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of the training that `request` names, in `folder`: the `kept` newest, and the best.
 
-    The best is the one of the lowest `metric`; one without it is never the best.
+    The best is the one of the lowest `metric`; one without it is never the best. Of several workers the first alone
+    `writes`.
     """
 
-    def __init__(self, folder: Path, *, request: str, kept: int) -> None:
-        self._folder, self._request, self._kept = folder, request, kept
+    def __init__(self, folder: Path, *, request: str, kept: int, writes: bool = True) -> None:
+        self._folder, self._request, self._kept, self._writes = folder, request, kept, writes
         self._writer: threading.Thread | None = None
         self._failure: Exception | None = None
-        if folder.is_dir():
+        if writes and folder.is_dir():
             storage.sweep(folder)
 
     def save(self, state: State, *, step: int, facts: dict[str, Any], metric: float | None = None) -> None:
@@ -93,8 +94,10 @@ class Checkpoints:
                 storage.require_file(path, document["sha256"])
                 with np.load(path) as arrays:
                     yield Checkpoint(path, step, document["facts"], dict(arrays))
-            except (InputError, OSError, zipfile.BadZipFile) as error:
+            except (InputError, OSError, ValueError, zipfile.BadZipFile) as error:
                 logger.warning("%s: not the checkpoint that was written (%s); using the one before", path, error)
+                if self._writes:  # else it would count as kept
+                    path.with_suffix(".json").unlink(missing_ok=True)
 
     def _documents(self) -> dict[int, dict[str, Any]]:
         """What is told of each checkpoint of this training, by its step."""
@@ -102,6 +105,8 @@ class Checkpoints:
         for path in self._folder.glob("step-*.json"):
             try:
                 document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
+                if document.pop("fingerprint") != storage.fingerprint(document):
+                    raise InputError("altered")
                 if document["request"] == self._request:
                     documents[int(document["step"])] = document
             except (InputError, KeyError, ValueError) as error:
@@ -123,6 +128,7 @@ class Checkpoints:
                 "metric": metric if metric is not None and math.isfinite(metric) else None,
                 "facts": facts,
             }
+            document["fingerprint"] = storage.fingerprint(document)
             storage.write_json(path.with_suffix(".json"), document)
             self._prune()
         except Exception as error:

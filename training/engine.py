@@ -72,7 +72,7 @@ class Engine:
             for phase in self.model.phases
         }
         self._run = tf.function(self._steps)
-        self._reduce = tf.function(self._over_workers)
+        self._reduce = tf.function(self._over_replicas)
 
     @property
     def step(self) -> int:
@@ -120,9 +120,9 @@ class Engine:
         """The rate of the coming step."""
         return float(self.optimizers[self.model.phases[0].network].learning_rate)
 
-    def any_worker(self, flag: bool) -> bool:
-        """Whether `flag` holds on any of the workers; all must ask."""
-        return bool(self._reduce(tf.constant(float(flag))).numpy() > 0)
+    def total(self, value: float) -> float:
+        """The sum of `value` over all replicas, those of one worker giving the same; all workers must ask."""
+        return float(self._reduce(tf.constant(float(value))).numpy())
 
     def warm_start(self, model: Path) -> None:
         """Begin with the weights of the model in the folder `model`."""
@@ -180,12 +180,12 @@ class Engine:
         per_replica = self.strategy.run(self.replica_step, args=(batch, stop))
         return self.strategy.experimental_local_results(per_replica)[0]
 
-    def _over_workers(self, flag: tf.Tensor) -> tf.Tensor:
+    def _over_replicas(self, number: tf.Tensor) -> tf.Tensor:
         def summed(value: tf.Tensor) -> tf.Tensor:
             here = tf.identity(value)  # on the replica's device, which the reduction asks for
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
 
-        return self.strategy.experimental_local_results(self.strategy.run(summed, args=(flag,)))[0]
+        return self.strategy.experimental_local_results(self.strategy.run(summed, args=(number,)))[0]
 
     def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
         """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
@@ -245,7 +245,10 @@ class Engine:
             return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
 
     def _unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Gradients of the losses rather than the scaled ones, and whether none overflowed; all zero if one did."""
+        """Gradients of the losses rather than the scaled ones, and whether none overflowed.
+
+        If one did all are zero, which leaves the weights as they are; an optimizer's mean squares fade by an update.
+        """
         if self.config.precision != "float16":
             return gradients, tf.constant(True)
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
@@ -268,8 +271,11 @@ class Engine:
     def _follow(self, finite: tf.Tensor) -> None:
         """Let the averages of weights, and the loss scale, follow the step."""
         if self._average:
+            step = tf.cast(self._step, tf.float32)
+            # weights of the beginning would last in the average of a short training
+            decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
             for average, weight in zip(self._average, self.model.generator.trainable_variables, strict=True):
-                average.assign_sub((1.0 - self.config.average) * (average - weight.value))
+                average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
         if self.config.precision == "float16":
             steps = tf.where(finite, self._since_overflow + 1, 0)
             grown = tf.where(steps == _STEPS_TO_DOUBLE, self._loss_scale * 2.0, self._loss_scale)

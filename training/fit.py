@@ -74,6 +74,8 @@ def fit(
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
     earlier = folder.read_card(warm_start) if warm_start else None
+    if warm_start is not None and warm_start.resolve() == output.resolve():
+        raise InputError(f"--warm-start {warm_start}: is also the --output, and would be lost; give another --output")
     if earlier is not None:
         _check_warm_start(earlier, config, manifest.geometry, str(warm_start))
     request = folder.request_fingerprint(manifest, config, earlier)
@@ -81,10 +83,11 @@ def fit(
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
     with _told_errors(dataset, output, cluster), at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
-        if cluster is None or cluster.chief:
-            folder.begin(output, request, overwrite=overwrite)
         with nullcontext() if cluster is None or cluster.size == 1 else watch_peers(cluster):
-            engine = Engine(config, local, manifest, make_strategy(config.strategy, cluster, tpu), cache=options.cache)
+            strategy = make_strategy(config.strategy, cluster, tpu)
+            if cluster is None or cluster.chief:
+                folder.begin(output, request, overwrite=overwrite)
+            engine = Engine(config, local, manifest, strategy, cache=options.cache)
             if warm_start is not None:
                 engine.warm_start(warm_start)
             training = _Training(
@@ -96,9 +99,11 @@ def fit(
                 request=request,
                 cluster=cluster,
             )
-            training.go_on()
-            training.run()
-        return training.finish(earlier)
+            with training.told_by_signals():
+                training.go_on()
+                training.run()
+                training.finish(earlier)
+        return folder.read_card(output)
 
 
 @contextmanager
@@ -146,9 +151,10 @@ class _Training:
         self._engine, self._manifest, self._output = engine, manifest, output
         self._options, self._request = options, request
         self._alone = cluster is None or cluster.size == 1
+        chief = cluster is None or cluster.chief
         self._checkpoints = Checkpoints(
-            output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept
-        )  # fmt: skip
+            output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
+        )
         self._guards = Guards()
         self._seconds = 0.0  # of the running epoch
         self._drawn_at = time.monotonic()
@@ -156,7 +162,7 @@ class _Training:
         # what the first worker has alone: the others compute, and wait for it at the end of an epoch
         self._evaluator: Evaluator | None = None
         self._history: History | None = None
-        if cluster is None or cluster.chief:
+        if chief:
             self._evaluator = Evaluator(engine.config, dataset, manifest, _CHOSEN_BY)
         if manifest.count(_CHOSEN_BY) == 0:
             logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", _CHOSEN_BY)
@@ -172,6 +178,8 @@ class _Training:
                 )
             engine.restore(found.state, str(found.path))
             self._seconds = found.facts["seconds"]
+        if not self._alone and engine.total(engine.step) != engine.step * engine.replicas:
+            raise InputError(f"{self._output}: the workers find different checkpoints there; is it on shared storage?")
         if self._evaluator is not None:
             self._history = History(self._output, engine.step)
         print(
@@ -194,7 +202,9 @@ class _Training:
             print(approaches.profile(engine, self._options.approach, trace).table(), flush=True)
         accelerated = "CPU" not in engine.strategy.extended.worker_devices[0]
         steps_a_call = self._options.steps_a_call or (_STEPS_A_CALL_ON_ACCELERATORS if accelerated else 1)
-        with self._told_by_signals(), closing(ProgressBar(engine)) as self._progress:
+        if self._signal is not None and self._alone:
+            self._stop(engine.step)
+        with closing(ProgressBar(engine)) as self._progress:
             self._saved_step, self._saved_at = engine.step, time.monotonic()
             self._began_at = time.monotonic()
             if engine.step % engine.steps_an_epoch or not self._patience_is_over():
@@ -203,18 +213,21 @@ class _Training:
                 else:
                     approaches.custom(engine, steps_a_call, self._after, lambda: self._signal is not None)
         self._checkpoints.wait()
-        if not self._alone:
-            engine.any_worker(False)  # all leave together: one that is gone earlier would count as lost
 
-    def finish(self, earlier: Card | None) -> Card:
-        """Write the best model and its card; of several workers only the first does."""
+    def finish(self, earlier: Card | None) -> None:
+        """Write the best model and its card; of several workers the first does, and the others wait for it."""
+        if self._evaluator is not None and self._history is not None:
+            folder.write_card(self._output, self._card(self._evaluator, self._history, earlier))
+        if not self._alone:
+            self._engine.total(0.0)  # all leave together: one that is gone earlier would count as lost
+
+    def _card(self, evaluator: Evaluator, history: History, earlier: Card | None) -> Card:
         best = self._checkpoints.best()
-        assert best is not None  # the end of the last epoch left one
-        if self._evaluator is None or self._history is None:
-            return folder.await_card(self._output, self._request)
-        self._evaluator.take_over(best.state)
-        entry = next(entry for entry in self._history.entries if entry["step"] == best.step)
-        card = Card(
+        if best is None:
+            raise InputError(f"{self._output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
+        evaluator.take_over(best.state)
+        entry = next((entry for entry in history.entries if entry["step"] == best.step), history.entries[-1])
+        return Card(
             request=self._request,
             config=self._engine.config,
             geometry=self._manifest.geometry,
@@ -223,34 +236,32 @@ class _Training:
             theta_rad=self._manifest.theta_rad,
             trained={
                 "steps": self._engine.step,
-                "epochs": self._history.entries[-1]["epoch"],
-                "seconds": sum(each.get("seconds", 0.0) for each in self._history.entries),
+                "epochs": history.entries[-1]["epoch"],
+                "seconds": sum(each.get("seconds", 0.0) for each in history.entries),
                 "replicas": self._engine.replicas,
                 "chosen_step": best.step,
-                "metric": entry.get("metric", {}).get("value"),
+                "metric": entry.get("metric"),
                 "warm_start": earlier.fingerprint() if earlier else None,
             },
             losses=entry[_CHOSEN_BY],
-            weights=folder.save_weights(self._output, self._evaluator.model.networks),
+            weights=folder.save_weights(self._output, evaluator.model.networks),
             versions={
                 "calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__,
             },
         )  # fmt: skip
-        folder.write_card(self._output, card)
-        return card
 
     def _after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
         """After each call of steps: whether this was the last."""
         engine, step = self._engine, self._engine.step
         self._seconds += time.monotonic() - self._began_at
-        self._guards.check(losses, engine.table(losses), step=step, last_good=self._checkpoints.last_named())
+        self._guards.check(losses, engine.table(losses), step=step, last_good=self._checkpoints.last_named)
         self._progress.update(losses)
         over = False
         if step % engine.steps_an_epoch == 0 or step == engine.last_step:
             self._end_epoch(step)
             over = self._patience_is_over()
         elif self._due(step):
-            self._save(step, engine.state())
+            self._save(step)
         if stop or (self._alone and self._signal is not None):
             self._stop(step)
         self._began_at = time.monotonic()
@@ -264,8 +275,7 @@ class _Training:
         seconds, self._seconds = self._seconds, 0.0
         if self._history is None:
             return
-        state = engine.state()
-        judged = self._judged(state)
+        judged = self._judged(engine.state())
         self._history.add(
             {
                 "epoch": -(-step // engine.steps_an_epoch),
@@ -277,7 +287,7 @@ class _Training:
                 **judged,
             }
         )
-        self._save(step, state, judged.get("metric", {}).get("value"))
+        self._save(step, judged.get("metric", {}).get("value"))
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the history tells of the model in `state`."""
@@ -306,29 +316,37 @@ class _Training:
             over = math.isfinite(value) and engine.step - best_step >= patience * engine.steps_an_epoch
             if over:
                 print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)
-        return over if self._alone else engine.any_worker(over)
+        return over if self._alone else engine.total(over) > 0
 
     def _due(self, step: int) -> bool:
         every = self._options.checkpoint_steps
         passed = bool(every) and step // every > self._saved_step // every
         return passed or time.monotonic() - self._saved_at > self._options.checkpoint_seconds
 
-    def _save(self, step: int, state: State, metric: float | None = None) -> None:
+    def _save(self, step: int, metric: float | None = None) -> None:
         self._saved_step, self._saved_at = step, time.monotonic()
         if self._history is not None:
+            state = self._engine.state()
+            if not all(np.isfinite(values).all() for values in state.values()):  # the losses are of before the update
+                raise InputError(
+                    f"a weight is not a finite number after step {step}; lower --learning-rate, or give a warm-up; "
+                    f"last good checkpoint: {self._checkpoints.last_named()}"
+                )
             facts = {"replicas": self._engine.replicas, "seconds": self._seconds}
             self._checkpoints.save(state, step=step, facts=facts, metric=metric)
 
     def _stop(self, step: int) -> None:
         """Save and leave, as a signal asked, perhaps of another worker."""
         if self._saved_step != step:
-            self._save(step, self._engine.state())
+            self._save(step)
         self._checkpoints.wait()
+        if not self._alone:
+            self._engine.total(0.0)  # the others wait until it is written
         print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
         raise SystemExit(130 if self._signal == signal.SIGINT else PREEMPTED)
 
     @contextmanager
-    def _told_by_signals(self) -> Iterator[None]:
+    def told_by_signals(self) -> Iterator[None]:
         """Note SIGTERM and SIGINT, to stop after the step; a second SIGINT stops at once."""
 
         def note(number: int, _: FrameType | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,7 +23,6 @@ CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_KIND = "calopipe.training"
-_CARD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -110,18 +108,16 @@ def standing(folder: Path, request: str) -> Card | None:
     path = folder / _TRAINING
     if not path.is_file() or not (folder / CARD).is_file():
         return None
-    same = storage.read_json(path, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)["request"] == request
-    return read_card(folder) if same else None
+    return read_card(folder) if _names(path, request) else None
 
 
-def await_card(folder: Path, request: str) -> Card:
-    """The card that another worker of the training `request` is writing; InputError if it does not come."""
-    until = time.monotonic() + _CARD_SECONDS
-    while (card := standing(folder, request)) is None:
-        if time.monotonic() > until:
-            raise InputError(f"{folder / CARD}: the first worker has not written it; is the folder on shared storage?")
-        time.sleep(0.2)
-    return card
+def _names(training: Path, request: str) -> bool:
+    """Whether the file `training` names the training that `request` names; one of another version does not."""
+    try:
+        found = storage.read_json(training, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)
+    except storage.DocumentError:
+        return False
+    return bool(found["request"] == request)
 
 
 def begin(folder: Path, request: str, *, overwrite: bool) -> None:
@@ -132,9 +128,9 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> None:
     """
     path = folder / _TRAINING
     if path.is_file():
-        if storage.read_json(path, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)["request"] == request:
+        if _names(path, request):
             return
-        if not overwrite:
+        if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
             raise InputError(
                 f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
                 "another --output, or --overwrite"

@@ -96,7 +96,7 @@ def profiled(
     run_steps(1)
     began_at = time.monotonic()
     run_steps(1)
-    steps = int(max(1, min(steps, longest_s // (time.monotonic() - began_at))))
+    steps = max(1, int(min(steps, longest_s / (time.monotonic() - began_at))))
     with ExitStack() as stack:
         folder = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         before = set(folder.rglob("*.xplane.pb"))

@@ -37,7 +37,11 @@ def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local")
                 "--strategy multi-worker: nothing names the workers; give --workers N for processes on this machine, "
                 "--hosts and --worker, or set TF_CONFIG"
             )
-        return tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
+        except tf.errors.UnknownError as error:
+            address = cluster.hosts[cluster.index]
+            raise InputError(f"worker {cluster.index} cannot listen at {address}: {error.message}") from None
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
         tf.config.experimental_connect_to_cluster(resolver)

@@ -43,9 +43,9 @@ class Model(ABC):
     generator: keras.Model
     weights: Mapping[str, float]
 
-    def optimizer(self, learning_rate: Any, **average: Any) -> keras.optimizers.Optimizer:
-        """A new optimizer for one of the networks; `average` is Keras's for averaging weights."""
-        return keras.optimizers.RMSprop(learning_rate, **average)
+    def optimizer(self, learning_rate: Any) -> keras.optimizers.Optimizer:
+        """A new optimizer for one of the networks."""
+        return keras.optimizers.RMSprop(learning_rate)
 
     @abstractmethod
     def view(self, batch: Batch, draws: Draws) -> Batch:
