@@ -88,6 +88,6 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
         means.append(values.mean(axis=(0, 1, 2, 3)))
         variances.append(values.var(axis=(0, 1, 2, 3)))
     assert len(means) == 2
-    np.testing.assert_allclose(first.moving_mean, np.mean(means, axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(first.moving_mean, np.mean(means, axis=0), rtol=2e-3)
     total = np.mean(variances, axis=0) + np.var(means, axis=0)
-    np.testing.assert_allclose(first.moving_variance, total, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(first.moving_variance, total, rtol=2e-3)  # single precision
