@@ -198,6 +198,21 @@ def test_answers_are_in_the_weights_precision(policy: str) -> None:
     assert {answer.dtype.name for answer in (image, *heads)} == {"float64" if policy == "float64" else "float32"}
 
 
+@pytest.mark.parametrize("upsample", [1, 2])
+def test_bfloat16_is_summed_in_float32(upsample: int) -> None:
+    """Of ones, whose sums in bfloat16 end at 256; here every sum is one that bfloat16 can hold."""
+    with _policy("mixed_bfloat16"):
+        layer = Conv3D(2, (3, 3, 3), upsample=upsample, kernel_initializer="ones")
+    size = 12 // upsample
+    with tf.GradientTape() as tape:
+        outputs = tf.cast(layer(tf.ones((4, size, size, size, 16))), tf.float32)
+        total = tf.reduce_sum(outputs)
+    gradients = tape.gradient(total, [variable.value for variable in layer.trainable_variables])
+    np.testing.assert_array_equal(outputs, np.full((4, 10, 10, 10, 2), 27 * 16))
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient, np.full(gradient.shape, 4 * 10**3))
+
+
 def test_gradients_are_equal_bits_and_xla_compiles_the_accelerators_form(monkeypatch: pytest.MonkeyPatch) -> None:
     latent = np.random.default_rng(1).normal(size=(2, 256)).astype(np.float32)
     ours, _ = _networks(SMALL)[0]

@@ -19,6 +19,9 @@ which run at the processor's full rate when layers are the first axis: so on CPU
 
 Accelerators have fast 3-D convolutions, and half precision would round the frequencies: there tensors stay as
 (N, x, y, layer, channel), and only the first identity is used.
+
+In bfloat16, products are exact and their sums are kept in float32 and rounded once, as accelerators do. TensorFlow's
+CPU kernels for it add in bfloat16, where ones sum to 256 at most: they are given the rounded numbers in float32.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
+
+from training.strategies import emulates_bfloat16
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
@@ -171,8 +176,12 @@ class Conv3D(keras.layers.Conv3D):
         elif self._first:
             flow = convolve(inputs, kernel, self._pads)
         else:
-            flow = tf.nn.conv3d(tf.pad(inputs, ((0, 0), *self._pads, (0, 0))), kernel, [1] * 5, "VALID")
-        return tf.nn.bias_add(flow, ops.convert_to_tensor(self.bias))
+            padded = tf.pad(inputs, ((0, 0), *self._pads, (0, 0)))
+            wide = tf.float32 if padded.dtype == tf.bfloat16 and emulates_bfloat16() else padded.dtype
+            flow = tf.nn.conv3d(tf.cast(padded, wide), tf.cast(kernel, wide), [1] * 5, "VALID")
+        # in the precision of the weights, for the sake of the bias's gradient, which is a sum over all cells
+        bias = tf.cast(ops.convert_to_tensor(self.bias), self.variable_dtype)
+        return tf.cast(tf.nn.bias_add(tf.cast(flow, self.variable_dtype), bias), self.compute_dtype)
 
 
 class BatchNormalization(keras.layers.BatchNormalization):

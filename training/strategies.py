@@ -74,13 +74,19 @@ def arithmetic(precision: str) -> Iterator[None]:
 def use_precision(precision: str) -> None:
     """Let GPUs round products if `precision` says so, and warn where the devices at hand have no fast form of it."""
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-    accelerators = tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU")
-    cpu = Path("/proc/cpuinfo")
-    known = cpu.read_text() if cpu.is_file() else ""
     if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):
         logger.warning("--precision %s pays on GPUs only, and there is none", precision)
-    if precision == "bfloat16" and not accelerators and "avx512_bf16" not in known and "amx_bf16" not in known:
+    if precision == "bfloat16" and emulates_bfloat16():
         logger.warning("--precision bfloat16: this CPU has no such arithmetic and emulates it, slowly")
+
+
+def emulates_bfloat16() -> bool:
+    """Whether TensorFlow computes here on a CPU that has no bfloat16."""
+    if tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU"):
+        return False
+    cpu = Path("/proc/cpuinfo")
+    known = cpu.read_text() if cpu.is_file() else ""
+    return "avx512_bf16" not in known and "amx_bf16" not in known
 
 
 def tpu_padding(model: keras.Model, batch: int) -> list[str]:
