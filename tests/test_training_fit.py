@@ -6,12 +6,7 @@ import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +17,12 @@ import pytest
 import tensorflow as tf
 from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_file
+from trainings import fit_small, same_training
 
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training import __main__ as command
 from training import fit, folder, models
 from training.configs import named_config
 from training.engine import Engine
@@ -35,7 +30,7 @@ from training.evaluation import Evaluation, Evaluator
 from training.folder import read_card
 from training.history import ProgressBar
 from training.strategies import make_strategy
-from training.workers import LOST_WORKER, PREEMPTED
+from training.workers import PREEMPTED
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +40,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "ds"
 
 
-def _fit(dataset: Path, output: Path, *more: str) -> None:
-    command.main(["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more])
-
-
 @pytest.fixture(scope="module")
 def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two epochs of seven steps."""
     place = tmp_path_factory.mktemp("model") / "model"
-    _fit(dataset, place)
+    fit_small(dataset, place)
     return place
 
 
@@ -93,7 +84,7 @@ def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
 
 def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    _fit(dataset, model)
+    fit_small(dataset, model)
     assert "model stands" in capsys.readouterr().out
     assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
 
@@ -103,55 +94,17 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
 ) -> None:
     shutil.copytree(model, tmp_path / "m")
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        _fit(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
+        fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
     assert read_card(tmp_path / "m") == read_card(model)
-    _fit(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
+    fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
     assert read_card(tmp_path / "m").config.seed == 2
 
 
 def test_the_same_seed_gives_the_same_weights_from_disk_and_from_memory(
     dataset: Path, model: Path, tmp_path: Path
 ) -> None:
-    _fit(dataset, tmp_path / "again", "--cache")
+    fit_small(dataset, tmp_path / "again", "--cache")
     assert read_card(tmp_path / "again").weights == read_card(model).weights
-
-
-def _same_training(found: Path, expected: Path) -> None:
-    assert read_card(found).weights == read_card(expected).weights
-    histories = [
-        [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (found, expected)
-    ]
-    for entry in (entry for history in histories for entry in history):
-        entry.pop("seconds", None)
-        entry.pop("images_per_s", None)
-    assert histories[0] == histories[1]
-
-
-def _command(dataset: Path, output: Path, *more: str) -> list[str]:
-    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more]
-    return [sys.executable, "-m", "training", *arguments]
-
-
-def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
-    """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
-    more = ("--epochs", "6", "--checkpoint-steps", "1")
-    arguments = _command(dataset, tmp_path / "m", *more)[3:]
-    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
-    assert done.stdout.count("killed at step") == 10
-    assert not (tmp_path / "m/card.json").exists()
-    _fit(dataset, tmp_path / "m", *more)
-    _fit(dataset, tmp_path / "whole", "--epochs", "6")
-    _same_training(tmp_path / "m", tmp_path / "whole")
-
-
-def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
@@ -169,12 +122,12 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
     monkeypatch.setattr(ProgressBar, "update", telling)
     for step, code in ((3, PREEMPTED), (10, 130)):
         with pytest.raises(SystemExit) as caught:
-            _fit(dataset, output)
+            fit_small(dataset, output)
         assert caught.value.code == code
         assert f"stopped at step {step} as told, and saved" in capsys.readouterr().out
-    _fit(dataset, output)
+    fit_small(dataset, output)
     assert "steps 10 to 14" in capsys.readouterr().out
-    _same_training(output, model)
+    same_training(output, model)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
@@ -184,10 +137,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     (tmp_path / "m/card.json").unlink()
     damaged = tmp_path / "m/checkpoints/step-000000014.npz"
     damaged.write_bytes(damaged.read_bytes()[:-1000])
-    _fit(dataset, tmp_path / "m")
+    fit_small(dataset, tmp_path / "m")
     assert str(damaged) in caplog.text
     assert "steps 7 to 14" in capsys.readouterr().out
-    _same_training(tmp_path / "m", model)
+    same_training(tmp_path / "m", model)
 
 
 def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
@@ -199,19 +152,19 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
 
 
 def test_kerass_fit_ends_in_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
-    _fit(dataset, tmp_path / "m", "--approach", "builtin")
-    _same_training(tmp_path / "m", model)
+    fit_small(dataset, tmp_path / "m", "--approach", "builtin")
+    same_training(tmp_path / "m", model)
 
 
 def test_several_steps_a_call_are_the_same_steps(dataset: Path, model: Path, tmp_path: Path) -> None:
     """Three a call do not divide the seven of an epoch."""
-    _fit(dataset, tmp_path / "m", "--steps-a-call", "3")
-    _same_training(tmp_path / "m", model)
+    fit_small(dataset, tmp_path / "m", "--steps-a-call", "3")
+    same_training(tmp_path / "m", model)
 
 
 def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:
     preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
-    _fit(tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9")
+    fit_small(tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9")
     card = read_card(tmp_path / "m")
     assert card.trained["warm_start"] == read_card(model).fingerprint()
     with h5py.File(model / "generator.weights.h5") as before, h5py.File(tmp_path / "m/generator.weights.h5") as after:
@@ -222,9 +175,9 @@ def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model
         for name in kernels:
             np.testing.assert_allclose(after[name], before[name], atol=1e-6)
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        _fit(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
+        fit_small(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
     with pytest.raises(InputError, match="a 3dgan-small, not a 2dgan"):
-        _fit(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", "quick")
+        fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", "quick")
 
 
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
@@ -239,7 +192,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         return replace(found, metric={**found.metric, "value": next(told)})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    _fit(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
     assert (card.trained["chosen_step"], card.trained["metric"]["value"], card.trained["steps"]) == (14, 1.0, 28)
     assert "no better metric for 2 epochs since step 14" in capsys.readouterr().out
@@ -253,7 +206,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
             np.testing.assert_array_equal(weight, state[f"network/generator/{number}"])
     # killed between the last epoch and the card, it does not train on
     (tmp_path / "m/card.json").unlink()
-    _fit(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     assert read_card(tmp_path / "m").trained == card.trained
 
 
@@ -296,7 +249,7 @@ def test_an_altered_shard_is_refused_by_name(dataset: Path, tmp_path: Path) -> N
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
-        _fit(tmp_path / "ds", tmp_path / "m")
+        fit_small(tmp_path / "ds", tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
 
@@ -318,13 +271,13 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
     for more in ((), ("--cache", "--overwrite")):
         shutil.copy(dataset / shard.relative_to(tmp_path / "ds"), shard)
         with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
-            _fit(tmp_path / "ds", tmp_path / "m", *more)
+            fit_small(tmp_path / "ds", tmp_path / "m", *more)
 
 
 def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
     disk = small_disk(700)
     with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _fit(dataset, disk / "m", "--steps", "1"))
+        run_command(lambda: fit_small(dataset, disk / "m", "--steps", "1"))
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {disk / 'm'}")
     assert not (disk / "m/card.json").exists()
@@ -344,7 +297,7 @@ def test_bad_arguments(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], told: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _fit(dataset, tmp_path / "m", *(str(dataset) if m == "DATASET" else m for m in more)))
+        run_command(lambda: fit_small(dataset, tmp_path / "m", *(str(dataset) if m == "DATASET" else m for m in more)))
     assert caught.value.code == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert told in error[-1]
@@ -352,86 +305,10 @@ def test_bad_arguments(
     assert not (tmp_path / "m").exists()
 
 
-# The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
-_MIRRORED = """
-import os, sys, tensorflow as tf
-from training import checkpoints
-from training.__main__ import main
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-if (last := sys.argv[1]) and not os.path.exists(sys.argv[7]):
-    write = checkpoints.Checkpoints._write
-    def dying(self, state, step, *more):
-        write(self, state, step, *more)
-        if step == int(last):
-            os._exit(0)
-    checkpoints.Checkpoints._write = dying
-main([*sys.argv[2:], "--checkpoint-steps", "1"])
-"""
-
-
-def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
-    """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
-    for name, first in (("whole", ""), ("halves", "10")):
-        arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / name)]
-        command_line = [sys.executable, "-c", _MIRRORED, first, *arguments, "--batch", "4", "--strategy", "mirrored"]
-        for approach in ("custom", "builtin") if first else ("custom",):  # Keras's fit goes on where ours stopped
-            command_line = [*command_line, "--approach", approach]
-            done = subprocess.run(command_line, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "8 images each over 2 replica(s)" in done.stdout
-    assert "steps 10 to 14" in done.stdout
-    _same_training(tmp_path / "halves", tmp_path / "whole")
-    first_epoch = json.loads((tmp_path / "whole/history.jsonl").read_text().splitlines()[1])["train"]
-    assert first_epoch["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
-    assert first_epoch["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
-    (tmp_path / "whole/card.json").unlink()
-    with pytest.raises(InputError, match="trained by 2 replicas until step 14, now there are 1"):
-        _fit(dataset, tmp_path / "whole", "--batch", "4", "--strategy", "mirrored")
-
-
-def test_a_lost_worker_ends_the_other_and_all_are_started_again(dataset: Path, tmp_path: Path) -> None:
-    """By hand, the survivor ends by itself with a code of its own; under the supervisor, all start again.
-
-    In the end the weights are those of an uninterrupted run.
-    """
-    more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
-    subprocess.run(_command(dataset, tmp_path / "whole", *more, "--workers", "2"), check=True, capture_output=True)
-    output = tmp_path / "m"
-    with closing(socket.socket()) as one, closing(socket.socket()) as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
-    workers = [
-        subprocess.Popen(
-            _command(dataset, output, *more, "--hosts", hosts, "--worker", index), stderr=subprocess.PIPE, text=True
-        )
-        for index in "01"
-    ]
-    _wait_for(lambda: folder.last_checkpoint(output) >= 2, workers[0])
-    workers[1].kill()
-    _, errors = workers[0].communicate(timeout=120)
-    workers[1].communicate()
-    assert workers[0].returncode == LOST_WORKER, errors
-    assert f"lost the worker at {hosts.split(',')[1]}" in errors
-
-    command_line = _command(dataset, output, *more, "--workers", "2")
-    before = folder.last_checkpoint(output)
-    with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True) as supervisor:
-        _wait_for(lambda: folder.last_checkpoint(output) > before, supervisor)
-        found = subprocess.run(["pgrep", "-P", str(supervisor.pid)], capture_output=True, text=True, check=True)
-        os.kill(int(found.stdout.split()[1]), signal.SIGKILL)
-        _, errors = supervisor.communicate(timeout=200)
-    assert supervisor.returncode == 0, errors
-    assert "worker 1 of 2 died of SIGKILL" in errors
-    assert "starting all again from the last checkpoint (1 of 5)" in errors
-    _same_training(output, tmp_path / "whole")
-
-
 def test_a_failed_start_leaves_nothing_in_the_way(dataset: Path, model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="finds no TPU called 'local'"):
-        _fit(dataset, tmp_path / "m", "--strategy", "tpu")
+        fit_small(dataset, tmp_path / "m", "--strategy", "tpu")
     assert not (tmp_path / "m").exists()
     with pytest.raises(InputError, match="is also the --output"):
-        _fit(dataset, model, "--warm-start", str(model), "--overwrite")
+        fit_small(dataset, model, "--warm-start", str(model), "--overwrite")
     assert read_card(model)

@@ -76,7 +76,9 @@ def test_many_random_ops_against_brute_force() -> None:
 
 def test_table() -> None:
     seconds = dict.fromkeys(PARTS, 0.0) | {"forward": 0.0125, "idle": 0.0375}
-    lines = Profile(4, seconds).table().splitlines()
+    table, collectives = Profile(4, seconds, 5.0).table().split("\n\n")
+    assert collectives == "5 collectives a step, over the replicas of this process"
+    lines = table.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == ["mean of 4 steps", "ms a step", "share"]
     assert rows[2] == ["forward", "12.50", "25.0%"]

@@ -202,10 +202,10 @@ class _Training:
             print(approaches.profile(engine, self._options.approach, trace).table(), flush=True)
         accelerated = "CPU" not in engine.strategy.extended.worker_devices[0]
         steps_a_call = self._options.steps_a_call or (_STEPS_A_CALL_ON_ACCELERATORS if accelerated else 1)
+        self._saved_step, self._saved_at = engine.step, time.monotonic()
         if self._signal is not None and self._alone:
             self._stop(engine.step)
         with closing(ProgressBar(engine)) as self._progress:
-            self._saved_step, self._saved_at = engine.step, time.monotonic()
             self._began_at = time.monotonic()
             if engine.step % engine.steps_an_epoch or not self._patience_is_over():
                 if self._options.approach == "builtin":

@@ -1,0 +1,123 @@
+"""Trainings that are killed, in one process and in several: they end as if they had not been."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from showers import make_file
+from trainings import command_line, fit_small, same_training, wait_for
+
+from preprocessing.dataset import Settings
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from training import folder
+from training.workers import LOST_WORKER
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("survival")
+    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
+    return place / "ds"
+
+
+@pytest.mark.timeout(600)  # a dozen processes that load TensorFlow
+def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
+    """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
+    more = ("--epochs", "6", "--checkpoint-steps", "1")
+    arguments = command_line(dataset, tmp_path / "m", *more)[3:]
+    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
+    assert done.stdout.count("killed at step") == 10
+    assert not (tmp_path / "m/card.json").exists()
+    fit_small(dataset, tmp_path / "m", *more)
+    fit_small(dataset, tmp_path / "whole", "--epochs", "6")
+    same_training(tmp_path / "m", tmp_path / "whole")
+
+
+# The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
+_MIRRORED = """
+import os, sys, tensorflow as tf
+from training import checkpoints
+from training.__main__ import main
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+if (last := sys.argv[1]) and not os.path.exists(sys.argv[7]):
+    write = checkpoints.Checkpoints._write
+    def dying(self, state, step, *more):
+        write(self, state, step, *more)
+        if step == int(last):
+            os._exit(0)
+    checkpoints.Checkpoints._write = dying
+main([*sys.argv[2:], "--checkpoint-steps", "1"])
+"""
+
+
+@pytest.mark.timeout(600)
+def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
+    """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
+    for name, first in (("whole", ""), ("halves", "10")):
+        arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(tmp_path / name)]
+        given = [sys.executable, "-c", _MIRRORED, first, *arguments, "--batch", "4", "--strategy", "mirrored"]
+        for approach in ("custom", "builtin") if first else ("custom",):  # Keras's fit goes on where ours stopped
+            given = [*given, "--approach", approach]
+            done = subprocess.run(given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "8 images each over 2 replica(s)" in done.stdout
+    assert "steps 10 to 14" in done.stdout
+    same_training(tmp_path / "halves", tmp_path / "whole")
+    first_epoch = json.loads((tmp_path / "whole/history.jsonl").read_text().splitlines()[1])["train"]
+    assert first_epoch["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
+    assert first_epoch["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
+    (tmp_path / "whole/card.json").unlink()
+    with pytest.raises(InputError, match="trained by 2 replicas until step 14, now there are 1"):
+        fit_small(dataset, tmp_path / "whole", "--batch", "4", "--strategy", "mirrored")
+
+
+@pytest.mark.timeout(600)
+def test_a_lost_worker_ends_the_other_and_all_are_started_again(dataset: Path, tmp_path: Path) -> None:
+    """By hand, the survivor ends by itself with a code of its own; under the supervisor, all start again.
+
+    In the end the weights are those of an uninterrupted run.
+    """
+    more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
+    subprocess.run(command_line(dataset, tmp_path / "whole", *more, "--workers", "2"), check=True, capture_output=True)
+    output = tmp_path / "m"
+    with closing(socket.socket()) as one, closing(socket.socket()) as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
+    workers = [
+        subprocess.Popen(
+            command_line(dataset, output, *more, "--hosts", hosts, "--worker", index), stderr=subprocess.PIPE, text=True
+        )
+        for index in "01"
+    ]
+    wait_for(lambda: folder.last_checkpoint(output) >= 2, workers[0])
+    workers[1].kill()
+    _, errors = workers[0].communicate(timeout=120)
+    workers[1].communicate()
+    assert workers[0].returncode == LOST_WORKER, errors
+    assert f"lost the worker at {hosts.split(',')[1]}" in errors
+
+    given = command_line(dataset, output, *more, "--workers", "2")
+    before = folder.last_checkpoint(output)
+    with subprocess.Popen(given, stderr=subprocess.PIPE, text=True) as supervisor:
+        wait_for(lambda: folder.last_checkpoint(output) > before, supervisor)
+        found = subprocess.run(["pgrep", "-P", str(supervisor.pid)], capture_output=True, text=True, check=True)
+        os.kill(int(found.stdout.split()[1]), signal.SIGKILL)
+        _, errors = supervisor.communicate(timeout=200)
+    assert supervisor.returncode == 0, errors
+    assert "worker 1 of 2 died of SIGKILL" in errors
+    assert "starting all again from the last checkpoint (1 of 5)" in errors
+    same_training(output, tmp_path / "whole")

@@ -1,0 +1,42 @@
+"""Trainings of the small 3DGAN through its command, and what two of them have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training import __main__ as command
+from training.folder import read_card
+
+
+def fit_small(dataset: Path, output: Path, *more: str) -> None:
+    command.main(["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more])
+
+
+def same_training(found: Path, expected: Path) -> None:
+    assert read_card(found).weights == read_card(expected).weights
+    histories = [
+        [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (found, expected)
+    ]
+    for entry in (entry for history in histories for entry in history):
+        entry.pop("seconds", None)
+        entry.pop("images_per_s", None)
+    assert histories[0] == histories[1]
+
+
+def command_line(dataset: Path, output: Path, *more: str) -> list[str]:
+    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more]
+    return [sys.executable, "-m", "training", *arguments]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
