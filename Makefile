@@ -24,7 +24,7 @@ demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 	$(BIN)/python pipelines/submit.py
 
 test: install  ## run the tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: install  ## lint, format and type-check
 	$(BIN)/ruff check .
