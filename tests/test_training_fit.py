@@ -279,7 +279,9 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
     with pytest.raises(SystemExit) as caught:
         run_command(lambda: fit_small(dataset, disk / "m", "--steps", "1"))
     assert caught.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {disk / 'm'}")
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith(f"error: {disk / 'm'}")
+    assert "the disk is full" in told
     assert not (disk / "m/card.json").exists()
 
 
