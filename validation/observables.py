@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.angle import measured_angle
+from preprocessing.angle import angle_of_projections
+from preprocessing.hits import Hits
 from preprocessing.showers import FloatArray, Geometry
 
 Array = npt.NDArray[np.float64]
@@ -88,6 +89,10 @@ class Observables:
         """Showers without a single hit, (N,)."""
         return self.column("hits") == 0
 
+    def pieces(self) -> Iterator[Observables]:
+        """The table as one piece: what a table on disk gives in many (`validation.table`)."""
+        yield self
+
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Observables:
         """One table of all the rows of `parts`, in order."""
@@ -102,18 +107,26 @@ def observe(
     A shower without energy has zeros in every profile, energy and count, a sparsity of one, and NaN where there is
     nothing to average: depth, moments, R90, shares, angle, layer of the maximum.
     """
-    hits = _Cells.of(cells, geometry)
-    layers, along_x, along_y = hits.in_x.sum(axis=1), hits.in_x.sum(axis=2), hits.in_y.sum(axis=2)
+    return observe_hits(Hits.of(cells), energy_gev, theta_rad, geometry)
+
+
+def observe_hits(
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
+) -> Observables:
+    """`observe` of showers without their empty cells, which is all that there is to measure."""
+    deposits = _Deposits.of(hits, geometry)
+    layers, along_x, along_y = deposits.in_x.sum(axis=1), deposits.in_x.sum(axis=2), deposits.in_y.sum(axis=2)
     total = layers.sum(axis=1)
-    fine = _fine_radial(hits, geometry)
+    fine = _fine_radial(deposits, geometry)
     empty = total <= 0
 
     depth, depth_variance = _moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
     (mean_x, second_x), (mean_y, second_y) = (
         _moments(profile, _centres(profile.shape[1], geometry.cell_mm)) for profile in (along_x, along_y)
     )
-    count = _count(hits.event[hits.energy > HIT_GEV], len(cells))
-    angle = np.degrees(measured_angle(cells, geometry.cell_mm, geometry.layer_pitch_mm).astype(np.float64))
+    count = _count(deposits.event[deposits.energy > HIT_GEV], len(hits))
+    projections = deposits.in_x, deposits.in_y
+    angle = np.degrees(angle_of_projections(*projections, geometry.cell_mm, geometry.layer_pitch_mm).astype(np.float64))
     columns = {
         "visible_gev": total,
         "response": total / energy_gev,
@@ -126,7 +139,7 @@ def observe(
         "second_y_mm2": second_y,
         "r90_mm": containment_radius(fine, geometry.cell_mm / _FINE_PER_CELL, 0.9),
         "hits": count,
-        "sparsity": 1 - _count(hits.event[hits.energy > CELL_GEV], len(cells)) / geometry.cells,
+        "sparsity": 1 - _count(deposits.event[deposits.energy > CELL_GEV], len(hits)) / geometry.cells,
         "angle_deg": np.where(empty, np.nan, angle),
     }
     columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))
@@ -138,8 +151,8 @@ def observe(
         along_x=along_x.astype(np.float32),
         along_y=along_y.astype(np.float32),
         radial=_coarse(fine, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
-        spectrum=_spectrum(hits, len(cells)).astype(np.float32),
-        index_angle_rad=measured_angle(cells).astype(np.float64),
+        spectrum=_spectrum(deposits, len(hits)).astype(np.float32),
+        index_angle_rad=angle_of_projections(*projections).astype(np.float64),
     )
 
 
@@ -174,8 +187,8 @@ def containment_radius(radial: Array, width: float, share: float) -> Array:
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """The cells that hold energy, 1-2 % of all in Geant4's showers: which event, where, and how much in GeV.
+class _Deposits:
+    """The hits of N showers: which event, where, and how much in GeV.
 
     `in_x` (N, x, layer) and `in_y` (N, y, layer) are their sums over the other lateral direction.
     """
@@ -189,22 +202,13 @@ class _Cells:
     in_y: Array
 
     @classmethod
-    def of(cls, cells: FloatArray, geometry: Geometry) -> _Cells:
-        flat = np.ascontiguousarray(cells).reshape(-1)
-        filled = np.flatnonzero(flat)
-        energy = flat[filled].astype(np.float64) * geometry.file_unit_gev
-        event, x, y, layer = np.unravel_index(filled, cells.shape)
-        events, layers = len(cells), geometry.shape[2]
-
-        def projected(place: npt.NDArray[np.intp], bins: int) -> Array:
-            flat_place = (event * bins + place) * layers + layer
-            sums = np.bincount(flat_place, weights=energy, minlength=events * bins * layers)
-            return sums.reshape(events, bins, layers).astype(np.float64, copy=False)
-
-        return cls(event, x, y, layer, energy, projected(x, geometry.shape[0]), projected(y, geometry.shape[1]))
+    def of(cls, hits: Hits, geometry: Geometry) -> _Deposits:
+        in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
+        energy = hits.value.astype(np.float64) * geometry.file_unit_gev
+        return cls(hits.row, *np.unravel_index(hits.cell, hits.shape[1:]), energy, in_x, in_y)
 
 
-def _fine_radial(hits: _Cells, geometry: Geometry) -> Array:
+def _fine_radial(hits: _Deposits, geometry: Geometry) -> Array:
     """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell.
 
     The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight; the
@@ -240,7 +244,7 @@ def _axis(energy: Array, place: Array, z: Array) -> Array:
     return mean[:, None] + slope[:, None] * (z - mean_z[:, None])
 
 
-def _spectrum(hits: _Cells, events: int) -> Array:
+def _spectrum(hits: _Deposits, events: int) -> Array:
     """Hits by log10 of their energy in GeV, (N, 40); what exceeds the last edge is counted in the last bin."""
     bins = len(SPECTRUM_EDGES) - 1
     above = hits.energy > HIT_GEV
