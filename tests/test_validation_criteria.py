@@ -12,15 +12,18 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from preprocessing.errors import InputError
+from preprocessing.hits import Hits
+from preprocessing.showers import FloatArray
 from validation import faults
 from validation.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
+from validation.measuring import Digests, digests_of
 from validation.observables import Observables, observe
 from validation.statistics import Estimate
 from validation.verdict import overall, read_verdict, summary
 
 
-def measurement(*estimates: Estimate, target: float = 1.0, one_sided: bool = False) -> Measurement:
-    return Measurement("m", "response", "", "", target, 0.1, estimates, {"value": None}, one_sided=one_sided)
+def measurement(*estimates: Estimate, target: float = 1.0, side: int = 0) -> Measurement:
+    return Measurement("m", "response", "", "", target, 0.1, estimates, {"value": None}, side=side)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +43,8 @@ def test_the_three_answers(value: float, error: float, answer: str) -> None:
 
 
 def test_one_sided_criteria_care_for_excess_only() -> None:
-    assert judge(measurement(Estimate(-5.0, 0.01, 1_000), target=0.0, one_sided=True), 50).verdict == "pass"
-    assert judge(measurement(Estimate(0.3, 0.01, 1_000), target=0.0, one_sided=True), 50).verdict == "fail"
+    assert judge(measurement(Estimate(-5.0, 0.01, 1_000), target=0.0, side=1), 50).verdict == "pass"
+    assert judge(measurement(Estimate(0.3, 0.01, 1_000), target=0.0, side=1), 50).verdict == "fail"
 
 
 def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
@@ -148,17 +151,22 @@ def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> Non
 
 
 def test_the_same_shower_twice() -> None:
+    def digests(cells: FloatArray) -> Digests:
+        return digests_of(Hits.of(cells))
+
     cells = make_showers(events=20).cells
-    other = faults.digests(make_showers(events=20, seed=1).cells)
-    assert faults.repeated(faults.digests(cells)) is None
-    assert faults.copied(other, faults.digests(cells)) is None
-    assert (faults.repeated(faults.digests(np.concatenate([cells, cells[:3]]))) or {})["count"] == 3
-    assert (faults.copied(faults.digests(cells[5:7]), faults.digests(cells)) or {})["count"] == 2
+    other = digests(make_showers(events=20, seed=1).cells)
+    assert faults.repeated(digests(cells)) is None
+    assert faults.copied(other, digests(cells)) is None
+    assert (faults.repeated(digests(np.concatenate([cells, cells[:3]]))) or {})["count"] == 3
+    assert (faults.copied(digests(cells[5:7]), digests(cells)) or {})["count"] == 2
+    moved = np.roll(cells, 1, axis=1)  # the same deposits elsewhere
+    assert faults.copied(digests(cells), digests(moved)) is None
 
 
 def test_a_verdict_that_contradicts_itself_is_not_read(tmp_path: Path) -> None:
     document = {
-        "kind": "calopipe.verdict", "schema_version": 1, "verdict": "accepted", "grade": {"name": "a|b"},
+        "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted", "grade": {"name": "a|b"},
         "paired": True, "events": {"reference": 1, "candidate": 1}, "hard_failures": [], "cautions": [], "inputs": {},
         "request": "",
         "criteria": [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,34 @@ from preprocessing.errors import require_seed
 from preprocessing.flaws import STOP
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
-from validation import faults, plots, report
-from validation.criteria import Criterion, judge_all, load_grade
-from validation.measurements import measure
-from validation.metric import Profiles, metric
-from validation.observables import SCALARS, Observables
-from validation.sets import Measured, ShowerSet, measure_set, showers_per_event
-from validation.statistics import distances
-from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, overall, read_verdict
+from validation import faults, report
+from validation.contest import contest
+from validation.criteria import Grade, load_grade
+from validation.judging import Judgement
+from validation.measuring import Measured, Measuring, measuring
+from validation.plots import Compared, closest, draw_all, overview
+from validation.sets import COUNT, ShowerSet, require_comparable, require_one_detector, showers_per_event
+from validation.table import samples
+from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict
 
-_SIDES = ("reference", "candidate")
-_BUILT_ON = ("angle.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
+_BUILT_ON = ("angle.py", "flaws.py", "hits.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
 OVERVIEW_FILE = "overview.png"
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What is compared: Monte Carlo, the candidate and, where they are given, the incumbent and the showers that the
+    candidate's generator was trained on.
+    """
+
+    reference: ShowerSet
+    candidate: ShowerSet
+    incumbent: ShowerSet | None
+    training: ShowerSet | None
+
+    def describe(self) -> dict[str, list[dict[str, Any]]]:
+        named = vars(self).items()
+        return {name: [] if showers is None else showers.describe() for name, showers in named}
 
 
 def validate(
@@ -35,18 +51,24 @@ def validate(
     candidate: Sequence[Location],
     output: Path,
     *,
+    incumbent: Sequence[Location] = (),
+    training: Sequence[Location] = (),
+    training_split: str = "train",
     split: str = "all",
     rule: SplitRule | None = None,
     grade: str = "precision",
     cut_gev: float = CUT_GEV,
     geometry: str = "",
     bad_event: str = STOP,
+    workers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
 
     Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and
-    corrupt ones where `bad_event` is "skip".
+    corrupt ones where `bad_event` is "skip". The showers of an `incumbent` are judged beside the candidate's, and the
+    two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
+    repeats them. `workers` processes read the files.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
@@ -54,67 +76,64 @@ def validate(
     """
     limits = load_grade(grade)
     require_seed(seed)
-    split_rule = rule or SplitRule()
-    ours = ShowerSet.open(
-        reference, split=split, rule=split_rule, geometry=geometry, cut_gev=cut_gev, bad_event=bad_event
+    rules: dict[str, Any] = {"rule": rule or SplitRule(), "geometry": geometry}
+    kept: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": bad_event}
+    sets = Sets(
+        reference=ShowerSet.open(reference, "Monte Carlo", split=split, **rules, **kept),
+        candidate=ShowerSet.open(candidate, "candidate", bad_event=COUNT, **rules),
+        incumbent=ShowerSet.open(incumbent, "incumbent", bad_event=COUNT, **rules) if incumbent else None,
+        training=ShowerSet.open(training, "training", split=training_split, **rules, **kept) if training else None,
     )
-    theirs = ShowerSet.open(candidate, rule=split_rule, geometry=geometry)
-    per_event = showers_per_event(ours, theirs)
+    for other in (sets.candidate, sets.incumbent):
+        if other is not None:
+            require_comparable(sets.reference, other)
+    if sets.training is not None:
+        require_one_detector(sets.reference, sets.training)
     inputs: dict[str, Any] = {
-        "reference": ours.describe(),
-        "candidate": theirs.describe(),
+        **sets.describe(),
         "split": split,
-        "split_files": [list(pair) for pair in split_rule.by_file],
+        "training_split": training_split,
+        "split_files": [list(pair) for pair in rules["rule"].by_file],
         "cut_gev": cut_gev,
         "bad_event": bad_event,
-        "geometry": ours.geometry.to_json(),
+        "geometry": sets.reference.geometry.to_json(),
         "seed": seed,
         "code_version": code_version(),
     }
-    contents = {side: [{**file, "file": Path(file["file"]).name} for file in inputs[side]] for side in _SIDES}
+    contents = {name: [{**file, "file": Path(file["file"]).name} for file in inputs[name]] for name in vars(sets)}
     request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
     if (standing := _standing(output, request)) is not None:
         print(f"verdict stands: {output / VERDICT_FILE} answers this very request; nothing to do")
         return standing
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    mine = measure_set(ours, tolerate_bad_cells=False)
-    found = measure_set(theirs, tolerate_bad_cells=True)
-    kept, kept_found = _without_empty(mine.observables, found.observables, per_event)
-    rng = np.random.default_rng(seed)
-    criteria = judge_all(measure(kept, kept_found, per_event=per_event, grade=limits, rng=rng))
-    hard_failures = _hard_failures(mine, found)
+    with measuring(workers) as reader:
+        mine = reader.measure(sets.reference)
+        found, judged = _judged(reader, mine, sets.candidate, limits, seed)
+        previous = None if sets.incumbent is None else _judged(reader, mine, sets.incumbent, limits, seed)[1]
     cautions = [caution] if (caution := faults.copied(mine.digests, found.digests)) else []
-    document = {
+    document: dict[str, Any] = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "verdict": overall([criterion.verdict for criterion in criteria], hard_failures, cautions),
+        "verdict": judged.verdict(cautions),
         "grade": limits.to_json(),
-        "paired": per_event > 0,
-        "per_event": per_event,
-        "events": {"reference": len(ours), "candidate": len(theirs)},
-        "empty": {side: int(each.observables.empty.sum()) for side, each in zip(_SIDES, (mine, found), strict=True)},
-        "hard_failures": hard_failures,
+        "paired": judged.per_event > 0,
+        "per_event": judged.per_event,
+        "events": {"reference": len(mine.table), "candidate": len(found.table)},
+        "empty": {"reference": int(mine.table.empty.sum()), "candidate": int(found.table.empty.sum())},
+        "hard_failures": judged.hard_failures,
         "cautions": cautions,
-        "criteria": [criterion.to_json() for criterion in criteria],
-        "metric": metric(_profiles(mine.observables), _profiles(found.observables)),
-        "distances": _distances(kept, kept_found),
-        "scalars": _scalars(criteria),
+        "criteria": [criterion.to_json() for criterion in judged.criteria],
+        "metric": judged.metric(),
+        "incumbent": None if previous is None else _contest(judged, previous),
+        "scalars": judged.scalars(),
         "inputs": inputs,
         "request": request,
     }
-    images, overview = [], b""
-    if len(kept) and len(kept_found):
-        compared = plots.Compared(kept, kept_found, ours.geometry)
-        images = list(plots.draw_all(compared, plots.closest(mine.gallery, found.gallery)))
-        overview = plots.overview(compared)
-    if overview:
-        with storage.replacing(output / OVERVIEW_FILE) as temporary:
-            temporary.write_bytes(overview)
-    with storage.replacing(output / REPORT_FILE) as temporary:
-        temporary.write_text(report.page(document, overview, images), encoding="utf-8")
-    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
-    storage.write_json(output / VERDICT_FILE, document)
+    some = samples(
+        judged.reference, judged.candidate, per_event=judged.per_event, showers=10_000, rng=np.random.default_rng(seed)
+    )
+    _write(document, output, Compared(*some, sets.reference.geometry), (mine, found))
     return document
 
 
@@ -137,49 +156,31 @@ def _standing(output: Path, request: str) -> dict[str, Any] | None:
     return document if whole and document["request"] == request else None
 
 
-def _without_empty(reference: Observables, candidate: Observables, per_event: int) -> tuple[Observables, Observables]:
-    """Showers that have something to average. Of paired sets an event goes with all its showers if one is empty."""
-    mine, theirs = ~reference.empty, ~candidate.empty
-    if per_event:
-        mine = mine & theirs.reshape(-1, per_event).all(axis=1)
-        theirs = np.repeat(mine, per_event)
-    return reference[mine], candidate[theirs]
+def _judged(
+    reader: Measuring, mine: Measured, candidate: ShowerSet, grade: Grade, seed: int
+) -> tuple[Measured, Judgement]:
+    """Measure a candidate and judge it by Monte Carlo's `mine`."""
+    per_event = showers_per_event(mine.table, candidate)
+    found = reader.measure(candidate)
+    return found, Judgement.of(mine, found, per_event=per_event, grade=grade, seed=seed)
 
 
-def _hard_failures(reference: Measured, candidate: Measured) -> list[dict[str, Any]]:
-    tables = reference.observables, candidate.observables
-    found = [
-        faults.bad_cells(candidate.bad_events, candidate.first_bad, len(candidate.observables)),
-        faults.too_many_empty(*tables),
-        faults.no_rise_with_energy(*tables),
-        faults.repeated(candidate.digests),
-    ]
-    return [failure for failure in found if failure is not None]
+def _contest(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
+    """The candidate as a challenger of the incumbent, and the incumbent's own verdict."""
+    failures = len(challenger.hard_failures), len(incumbent.hard_failures)
+    outcome = contest(challenger.measurements, incumbent.measurements, hard_failures=failures)
+    return outcome | {"verdict": incumbent.verdict([])}
 
 
-def _profiles(table: Observables) -> Profiles:
-    return Profiles(
-        table.energy_gev, table.theta_rad, (table.along_x, table.along_y, table.layers), table.index_angle_rad
-    )
-
-
-def _distances(reference: Observables, candidate: Observables) -> dict[str, dict[str, Any]]:
-    if not len(reference) or not len(candidate):
-        return {}
-    return {
-        scalar.name: {"label": scalar.label, "unit": scalar.unit}
-        | distances(reference.column(scalar.name), candidate.column(scalar.name))
-        for scalar in SCALARS
-    }
-
-
-def _scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
-    """A few numbers for a user interface to plot: the worst of each kind over all bins."""
-    scalars: dict[str, float] = {
-        f"criteria_{answer}": float(sum(criterion.verdict == answer for criterion in criteria))
-        for answer in ("pass", "fail", "inconclusive")
-    }
-    known = [criterion for criterion in criteria if math.isfinite(criterion.value)]
-    for criterion in sorted(known, key=lambda criterion: criterion.excess):
-        scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last, and stays
-    return scalars
+def _write(document: dict[str, Any], output: Path, compared: Compared, pictures: tuple[Measured, Measured]) -> None:
+    images, whole = [], b""
+    if len(compared.reference) and len(compared.candidate):
+        images = list(draw_all(compared, closest(pictures[0].gallery, pictures[1].gallery)))
+        whole = overview(compared)
+    if whole:
+        with storage.replacing(output / OVERVIEW_FILE) as temporary:
+            temporary.write_bytes(whole)
+    with storage.replacing(output / REPORT_FILE) as temporary:
+        temporary.write_text(report.page(document, whole, images), encoding="utf-8")
+    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
+    storage.write_json(output / VERDICT_FILE, document)

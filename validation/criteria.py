@@ -19,7 +19,7 @@ ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria t
 
 TOLERANCES = (
     "response", "resolution", "layer_energy", "layer_energy_tail", "depth_x0", "r90", "second_moment", "hits",
-    "angle_deg", "separation", "correlation",
+    "angle_deg", "separation", "correlation", "coverage",
 )  # fmt: skip
 _GRADES = Path(__file__).parent / "grades"
 
@@ -69,8 +69,9 @@ def load_grade(name_or_path: str) -> Grade:
 class Measurement:
     """What a criterion judges: `estimates` that must all lie within `tolerance` of `target`.
 
-    One number as a rule; the correlations are many, of which the worst is shown. `one_sided`: only an excess counts.
-    `floor` is what Monte Carlo shows against Monte Carlo (see `Criterion`).
+    One number as a rule; the correlations are many, of which the worst is shown. `side`: 0, what is above the target
+    counts as what is below it; 1, only an excess counts; -1, only what is missing. `floor` is what Monte Carlo shows
+    against Monte Carlo: its typical distance from the target, between halves of the reference.
     """
 
     name: str
@@ -81,35 +82,40 @@ class Measurement:
     tolerance: float
     estimates: tuple[Estimate, ...]
     floor: dict[str, Any]
-    one_sided: bool = False
+    side: int = 0
     labels: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> tuple[float, float]:
-        low = -math.inf if self.one_sided else self.target - self.tolerance
-        return low, self.target + self.tolerance
+        low = -math.inf if self.side > 0 else self.target - self.tolerance
+        return low, math.inf if self.side < 0 else self.target + self.tolerance
 
-    def excess(self, estimate: Estimate) -> float:
-        """How far `estimate` is from the target, in units of the tolerance: above one is outside."""
-        away = (estimate.value - self.target) / self.tolerance
-        return away if self.one_sided else abs(away)
+    def excess(self, value: Any) -> Any:
+        """How far `value`, a number or an array, is from the target, in units of the tolerance: above 1 is outside."""
+        away = (value - self.target) / self.tolerance
+        return away * self.side if self.side else abs(away)
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A measurement and its answer. `interval` at the 95 % level encloses those of all estimates."""
+    """A measurement and its answer.
+
+    `interval` at the 95 % level encloses those of all estimates, and must lie inside to pass; `strict_interval`, of
+    the worst estimate at the level that failing asks for, must lie outside to fail.
+    """
 
     measurement: Measurement
     verdict: Answer
     value: float
     interval: tuple[float, float] | None
+    strict_interval: tuple[float, float] | None
     events_needed: int | None
     worst: str
 
     @property
     def excess(self) -> float:
         """How far out the worst estimate is, in units of the tolerance."""
-        finite = [each for each in self.measurement.estimates if math.isfinite(each.value)]
+        finite = [each.value for each in self.measurement.estimates if math.isfinite(each.value)]
         return max(map(self.measurement.excess, finite), default=0.0)
 
     @property
@@ -127,6 +133,7 @@ class Criterion:
             "verdict": self.verdict,
             "value": _finite(self.value),
             "interval": None if self.interval is None else [_finite(end) for end in self.interval],
+            "strict_interval": None if self.strict_interval is None else [_finite(end) for end in self.strict_interval],
             "tolerance": bounds,
             "floor": self.measurement.floor,
             "events": min((e.events for e in self.measurement.estimates), default=0),
@@ -153,13 +160,14 @@ def judge(measurement: Measurement, criteria: int) -> Criterion:
     intervals = [estimate.interval(LEVEL) for estimate in measurement.estimates]
     known = [interval for interval in intervals if interval is not None]
     whole = (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(intervals) else None
-    order = [measurement.excess(e) if math.isfinite(e.value) else -math.inf for e in measurement.estimates]
+    order = [measurement.excess(e.value) if math.isfinite(e.value) else -math.inf for e in measurement.estimates]
     place = order.index(max(order)) if order else None
     return Criterion(
         measurement=measurement,
         verdict=answer,
         value=math.nan if place is None else measurement.estimates[place].value,
         interval=whole,
+        strict_interval=None if place is None else measurement.estimates[place].interval(strict),
         events_needed=_events_needed(measurement, strict) if answer == "inconclusive" else None,
         worst=measurement.labels[place] if measurement.labels and place is not None else "",
     )
@@ -172,17 +180,21 @@ def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:
-    """Events, in each set and in this bin, that would decide if every value stayed where it is."""
-    outside = [e for e in measurement.estimates if measurement.excess(e) > 1]
+    """Events, in each set and in this bin, that would decide if every value stayed where it is.
+
+    None where that cannot be told, as where the number is not above that of the events at hand.
+    """
+    outside = [e for e in measurement.estimates if measurement.excess(e.value) > 1]
     level = strict if outside else LEVEL
     needed = [
-        estimate.events_to_resolve(abs(1 - measurement.excess(estimate)) * measurement.tolerance, level)
+        estimate.events_to_resolve(abs(1 - measurement.excess(estimate.value)) * measurement.tolerance, level)
         for estimate in outside or measurement.estimates
     ]
     numbers = [number for number in needed if number is not None]
     if not numbers or len(numbers) < len(needed):
         return None
-    return min(numbers) if outside else max(numbers)
+    number = min(numbers) if outside else max(numbers)
+    return number if number > measurement.estimates[0].events else None
 
 
 def _finite(value: float) -> float | None:

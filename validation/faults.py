@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any
 
@@ -10,24 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from preprocessing.showers import FloatArray
-from validation.observables import Observables
+from validation.table import Rows
 
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
 _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
 
 
-def digests(cells: FloatArray) -> npt.NDArray[np.uint64]:
-    """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets."""
-    hashes = [hashlib.blake2b(shower.tobytes(), digest_size=8).digest() for shower in cells]
-    return np.frombuffer(b"".join(hashes), dtype=np.uint64)
-
-
-def bad_cells(events: npt.NDArray[np.intp], first: str, total: int) -> dict[str, Any] | None:
+def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
     """Showers of the candidate with a cell that is not a number, infinite or negative; `first` tells of one."""
-    if not len(events):
+    if not count:
         return None
-    return _failure("NaN or negative cells", len(events), f"{len(events):,} of {total:,} showers; the first is {first}")
+    return _failure("NaN or negative cells", count, f"{count:,} of {total:,} showers; the first is {first}")
 
 
 def repeated(candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
@@ -54,7 +46,7 @@ def copied(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64])
     return _failure("Showers of the reference", count, detail)
 
 
-def too_many_empty(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
+def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     """Showers without a hit, significantly more often than in Monte Carlo (Fisher's exact test)."""
     counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
@@ -66,7 +58,7 @@ def too_many_empty(reference: Observables, candidate: Observables) -> dict[str, 
     )  # fmt: skip
 
 
-def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
+def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     """The slope of the visible energy against E is significantly not positive: below a tenth of Monte Carlo's.
 
     Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
@@ -81,9 +73,10 @@ def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[
     )  # fmt: skip
 
 
-def _slope(table: Observables) -> tuple[float, float]:
+def _slope(rows: Rows) -> tuple[float, float]:
     """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
-    energy, visible = table.energy_gev, table.column("visible_gev")
+    energy = rows.energy_gev.astype(np.float64)
+    visible = np.concatenate([piece.column("visible_gev") for piece in rows.pieces()])
     if len(energy) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
         return math.nan, math.nan
     fit = stats.linregress(energy, visible)

@@ -25,6 +25,7 @@ from validation.statistics import (
     separation_power,
     with_products,
 )
+from validation.table import Rows, Selection, samples
 
 # Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
 _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
@@ -32,6 +33,8 @@ _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
 # 0.06 degrees, a fraction of the tolerance.
 _EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
+# Edges of histograms, and what is expected at a label, come from so many showers; what is measured comes from all.
+_SAMPLE_SHOWERS = 10_000
 _LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the noise of the events it is fitted to
 _TAIL_SHARE = 0.01  # a layer with less of the visible energy is in a tail
 
@@ -75,8 +78,8 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
 
 
 def measure(
-    reference: Observables,
-    candidate: Observables,
+    reference: Rows,
+    candidate: Rows,
     *,
     per_event: int,
     grade: Grade,
@@ -85,32 +88,34 @@ def measure(
     """Everything that `grade` has a tolerance for, of showers that are not empty.
 
     `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
-    A bin in which either set has no shower is left out.
+    A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
+    the same resamples of the reference.
     """
     events = len(reference) if per_event else min(len(reference), len(candidate))
     if not events:
         return []
 
-    def within(chosen: Bin, label: Callable[[Observables], Array]) -> tuple[Observables, Observables]:
-        return reference[chosen.holds(label(reference))], candidate[chosen.holds(label(candidate))]
+    def within(chosen: Bin, label: Callable[[Rows], Array]) -> tuple[Selection, Selection]:
+        ours, theirs = (Selection(rows, np.flatnonzero(chosen.holds(label(rows)))) for rows in (reference, candidate))
+        return ours, theirs
 
     found: list[Measurement] = []
     energy_bins = min(max(events // _EVENTS_PER_ENERGY_BIN, 1), _MOST_ENERGY_BINS)
-    for chosen in bins(reference.energy_gev, energy_bins, "GeV"):
-        pair = within(chosen, lambda table: table.energy_gev)
+    for chosen in bins(_energies(reference), energy_bins, "GeV"):
+        pair, (own,) = within(chosen, _energies), rng.spawn(1)
         if min(map(len, pair)):
-            found += _in_energy_bin(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=rng)
+            found += _in_energy_bin(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=own)
     angle_bins = min(max(events // _EVENTS_PER_ANGLE_BIN, 1), _MOST_ANGLE_BINS)
-    for chosen in bins(np.degrees(reference.theta_rad), angle_bins, "degrees"):
-        pair = within(chosen, lambda table: np.degrees(table.theta_rad))
+    for chosen in bins(_degrees(reference), angle_bins, "degrees"):
+        pair, (own,) = within(chosen, _degrees), rng.spawn(1)
         if min(map(len, pair)):
-            found.append(_angle(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=rng))
+            found.append(_angle(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=own))
     return found
 
 
 def _in_energy_bin(
-    reference: Observables,
-    candidate: Observables,
+    reference: Rows,
+    candidate: Rows,
     *,
     label: str,
     per_event: int,
@@ -119,9 +124,11 @@ def _in_energy_bin(
 ) -> list[Measurement]:
     tolerance = grade.tolerance
     events = (len(reference), len(candidate))
-    one_hot = _histograms(reference, candidate, histogram_bins(events, tolerance["separation"]))
-    expected = {name: _Expectation.of(reference, _mean_values(name)) for name in (*_RATIOS, "depth_x0", "layers")}
-    centre = reference.scalars.mean(axis=0), np.maximum(reference.scalars.std(axis=0), 1e-30)
+    some, some_found = samples(reference, candidate, per_event=per_event, showers=_SAMPLE_SHOWERS, rng=rng)
+    one_hot = _histograms(some, some_found, histogram_bins(events, tolerance["separation"]))
+    labels = _labels(reference)
+    expected = {name: _Expectation.of(some, labels, _mean_values(name)) for name in (*_RATIOS, "depth_x0", "layers")}
+    centre = some.scalars.mean(axis=0), np.maximum(some.scalars.std(axis=0), 1e-30)
     columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in CORRELATED]
 
     def features(table: Observables) -> Features:
@@ -154,7 +161,7 @@ def _in_energy_bin(
         found += compared(name, key, ratio_of_means(column), 1.0)
     found += compared("Resolution sigma/E", "resolution", ratio_of_widths("resolution"), 1.0)
     found += compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0")
-    found += _layers(reference, compared)
+    found += _layers(drawn.point.reference["layers"], compared)
     found.append(_correlations(drawn, label, tolerance["correlation"]))
     titles = {scalar.name: scalar.label for scalar in SCALARS} | _PROFILES
     for name in (*_PROFILES, *one_hot):
@@ -162,16 +169,15 @@ def _in_energy_bin(
         found.append(
             Measurement(
                 f"S: {titles[name]}", "separation", label, "", 0.0, tolerance["separation"],
-                (drawn.separation(f"S {name}"),), _floor(drawn, spread), one_sided=True,
+                (drawn.separation(f"S {name}"),), _floor(drawn, spread), side=1,
             )
         )  # fmt: skip
     return found
 
 
-def _layers(reference: Observables, compared: Callable[..., list[Measurement]]) -> list[Measurement]:
-    """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
-    shares = reference.layers.sum(axis=0, dtype=np.float64)
-    shares /= max(float(shares.sum()), 1e-30)
+def _layers(means: Array, compared: Callable[..., list[Measurement]]) -> list[Measurement]:
+    """One ratio a layer, of the `means` (layers,) of Monte Carlo. A layer that holds no energy there is left out."""
+    shares = means / max(float(means.sum()), 1e-30)
     found = []
     for layer in np.flatnonzero(shares > 0):
 
@@ -206,15 +212,16 @@ def _correlations(drawn: Resampled, label: str, tolerance: float) -> Measurement
 
 
 def _angle(
-    reference: Observables,
-    candidate: Observables,
+    reference: Rows,
+    candidate: Rows,
     *,
     label: str,
     per_event: int,
     grade: Grade,
     rng: np.random.Generator,
 ) -> Measurement:
-    fit = _Expectation.of(reference, _mean_values("angle_deg"))
+    some, _ = samples(reference, candidate, per_event=per_event, showers=_SAMPLE_SHOWERS, rng=rng)
+    fit = _Expectation.of(some, _labels(reference), _mean_values("angle_deg"))
     drawn = resample(
         lambda rows: {"angle": fit.take_out(reference[rows])},
         lambda rows: {"angle": fit.take_out(candidate[rows])},
@@ -271,12 +278,13 @@ class _Expectation:
     coefficients: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, reference: Observables, values: Callable[[Observables], Array]) -> _Expectation:
-        labels = _labels(reference)
+    def of(cls, some: Observables, labels: Array, values: Callable[[Observables], Array]) -> _Expectation:
+        """Fitted to `some` showers of the reference, of which all `labels` are (N, 2)."""
         spread = labels.std(axis=0)
         centre = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
-        terms = _terms(labels, centre, len(reference) >= _LABEL_FIT_EVENTS)
-        return cls(values, centre, terms.mean(axis=0), np.linalg.lstsq(terms, values(reference), rcond=None)[0])
+        fitted = len(some) >= _LABEL_FIT_EVENTS
+        coefficients = np.linalg.lstsq(_terms(_labels(some), centre, fitted), values(some), rcond=None)[0]
+        return cls(values, centre, _terms(labels, centre, fitted).mean(axis=0), coefficients)
 
     def take_out(self, table: Observables) -> Array:
         """The observable less what the labels of `table` add to the mean of the reference: (n, k)."""
@@ -284,8 +292,16 @@ class _Expectation:
         return self.values(table) - (terms - self.mean_terms) @ self.coefficients
 
 
-def _labels(table: Observables) -> Array:
-    return np.stack([np.log(table.energy_gev), table.theta_rad], axis=1)
+def _energies(rows: Rows) -> Array:
+    return rows.energy_gev.astype(np.float64)
+
+
+def _degrees(rows: Rows) -> Array:
+    return np.degrees(rows.theta_rad.astype(np.float64))
+
+
+def _labels(rows: Rows) -> Array:
+    return np.stack([np.log(_energies(rows)), rows.theta_rad.astype(np.float64)], axis=1)
 
 
 def _terms(labels: Array, centre: tuple[Array, Array], fitted: bool) -> Array:

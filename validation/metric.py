@@ -29,12 +29,10 @@ class MetricBin:
     energy_reach_gev: float = 5.0
     theta_reach_rad: float = 0.1
 
-    def holds(self, showers: Profiles) -> npt.NDArray[np.bool_]:
-        """Which of `showers` are in the bin and hold energy, (N,)."""
-        return (
-            (np.abs(showers.energy_gev - self.energy_gev) <= self.energy_reach_gev)
-            & (np.abs(showers.theta_rad - self.theta_rad) <= self.theta_reach_rad)
-            & (showers.along[2].sum(axis=1) > 0)
+    def holds(self, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which showers of these labels (N,) are in the bin, (N,)."""
+        return (np.abs(energy_gev - self.energy_gev) <= self.energy_reach_gev) & (
+            np.abs(theta_rad - self.theta_rad) <= self.theta_reach_rad
         )
 
 
@@ -83,7 +81,10 @@ def metric(
     """
     known, described = [], []
     for chosen in bins:
-        mine, theirs = chosen.holds(reference), chosen.holds(candidate)
+        mine, theirs = (
+            chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)
+            for showers in (reference, candidate)
+        )
         counts = int(mine.sum()), int(theirs.sum())
         parts = _parts(reference, candidate, mine, theirs) if min(counts) >= max(least_events, 1) else None
         known.append(parts)

@@ -205,7 +205,8 @@ class _Deposits:
     def of(cls, hits: Hits, geometry: Geometry) -> _Deposits:
         in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
         energy = hits.value.astype(np.float64) * geometry.file_unit_gev
-        return cls(hits.row, *np.unravel_index(hits.cell, hits.shape[1:]), energy, in_x, in_y)
+        x, y, layer = np.unravel_index(hits.cell, hits.shape[1:])
+        return cls(hits.row, x, y, layer, energy, in_x, in_y)
 
 
 def _fine_radial(hits: _Deposits, geometry: Geometry) -> Array:

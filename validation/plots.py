@@ -18,8 +18,8 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from preprocessing.showers import Geometry
+from validation.measuring import Picture
 from validation.observables import SPECTRUM_EDGES, Array, Observables, radial_edges_mm
-from validation.sets import Picture
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
 _STYLE: dict[Any, Any] = {

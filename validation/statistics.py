@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ class Estimate:
     standard_error: float
     events: int  # in the smaller set
     null: tuple[float, float] | None = None
+    replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval at `level`, or None where there is none.
@@ -86,8 +87,11 @@ class Resampled:
         """`statistic` (a function of means, shape (..., k)) with its bootstrap standard error, k estimates."""
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.atleast_1d(statistic(self.point))
-            errors = _spread(statistic(self.bootstrap).reshape(-1, len(values)))
-        return [Estimate(float(v), float(e), self.independent) for v, e in zip(values, errors, strict=True)]
+            replicates = statistic(self.bootstrap).reshape(-1, len(values))
+        return [
+            Estimate(float(value), float(error), self.independent, replicates=own)
+            for value, error, own in zip(values, _spread(replicates), replicates.T, strict=True)
+        ]
 
     def separation(self, name: str) -> Estimate:
         """S of the histograms `name`, less its mean under the null, with its standard error.
@@ -102,7 +106,8 @@ class Resampled:
         share = max(value, 0.0) / float(observed) if observed > 0 else 0.0
         null_variance = float(null.var(ddof=1))
         variance = null_variance + max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) * share
-        return Estimate(value, math.sqrt(variance), self.independent, (float(null.mean()), math.sqrt(null_variance)))
+        expected = float(null.mean()), math.sqrt(null_variance)
+        return Estimate(value, math.sqrt(variance), self.independent, expected, bootstrap - null.mean())
 
     def floors(self, statistic: Callable[[Pair], Array], target: float) -> Array:
         """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
@@ -129,45 +134,45 @@ def resample(
     `reference` and `candidate` give the features of a slice of their events. Where the sets are paired, the candidate
     holds `per_event` showers for each event of the reference, in its order, and events are drawn together with their
     partners; 0 says that they are not. The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012),
-    which needs no second look at the data; the null and the halves deal each event by the toss of a coin.
+    which needs no second look at the data; the null and the halves deal each event by the toss of a coin. Each of
+    these has a stream of `rng` of its own, so that the reference is resampled alike whatever it is compared with.
     """
-    sums: dict[str, list[_Sums]] = {
-        kind: [_Sums(), _Sums()] for kind in ("point", "bootstrap", "null_rest", "null", "halves_rest", "halves")
-    }
-    pieces = max(1, math.ceil(max(events) / _CHUNK_EVENTS))
-    edges = np.linspace(0, events[0], pieces + 1).astype(int)
-    candidate_edges = edges * per_event if per_event else np.linspace(0, events[1], pieces + 1).astype(int)
-    for piece in range(pieces):
-        rows = slice(int(edges[piece]), int(edges[piece + 1]))
-        candidate_rows = slice(int(candidate_edges[piece]), int(candidate_edges[piece + 1]))
-        n, m = rows.stop - rows.start, candidate_rows.stop - candidate_rows.start
-        mine, theirs = reference(rows), candidate(candidate_rows)
+    point, bootstrap, null, null_rest, halves = (_Pair() for _ in range(5))
+    streams = rng.spawn(4)
+    for rows in _slices(events[0]):
+        mine, n = reference(rows), rows.stop - rows.start
+        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
+        half = streams[1].integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64)
+        point.reference.add(np.ones((1, n)), mine)
+        bootstrap.reference.add(drawn, mine)
+        halves.reference.add(half, mine)
+        halves.candidate.add(1 - half, mine)
+        if not per_event:
+            dealt = _coins(streams[2], n, events)
+            null.reference.add(dealt, mine)
+            null_rest.reference.add(1 - dealt, mine)
+            continue
+        theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
+        point.candidate.add(np.ones((1, n * per_event)), theirs)
+        bootstrap.candidate.add(np.repeat(drawn, per_event, axis=1), theirs)
+        dealt, dealt_theirs = _exchanged(streams[2], n, per_event)
+        for pair, ours, partners in ((null, dealt, dealt_theirs), (null_rest, 1 - dealt, 1 - dealt_theirs)):
+            pair.reference.add(ours, mine)
+            pair.candidate.add(partners, theirs)
+    for rows in _slices(0 if per_event else events[1]):
+        theirs, m = candidate(rows), rows.stop - rows.start
+        point.candidate.add(np.ones((1, m)), theirs)
+        bootstrap.candidate.add(streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64), theirs)
+        dealt = _coins(streams[2], m, events)
+        null.candidate.add(dealt, theirs)
+        null_rest.candidate.add(1 - dealt, theirs)
 
-        drawn = rng.poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
-        drawn_theirs = (
-            np.repeat(drawn, per_event, axis=1)
-            if per_event
-            else rng.poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64)
-        )
-        dealt, dealt_theirs = _dealt(n, m, events, per_event, rng)
-        half = rng.integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64)
-        for kind, weights, weights_theirs in (
-            ("point", np.ones((1, n)), np.ones((1, m))),
-            ("bootstrap", drawn, drawn_theirs),
-            ("null", dealt, dealt_theirs),
-            ("null_rest", 1 - dealt, 1 - dealt_theirs),
-        ):
-            sums[kind][0].add(weights, mine)
-            sums[kind][1].add(weights_theirs, theirs)
-        sums["halves"][0].add(half, mine)
-        sums["halves_rest"][0].add(1 - half, mine)
-
-    point = Pair(*(one.means() for one in sums["point"]))
+    whole = point.means()
     return Resampled(
-        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
-        bootstrap=Pair(*(one.means() for one in sums["bootstrap"])),
-        null=Pair(*((sums[kind][0] + sums[kind][1]).means() for kind in ("null", "null_rest"))),
-        halves=Pair(*(sums[kind][0].means() for kind in ("halves", "halves_rest"))),
+        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (whole.reference, whole.candidate))),
+        bootstrap=bootstrap.means(),
+        null=Pair((null.reference + null.candidate).means(), (null_rest.reference + null_rest.candidate).means()),
+        halves=halves.means(),
         events=events,
         independent=events[0] if per_event else min(events),
     )
@@ -274,17 +279,33 @@ class _Sums:
         return {name: values / weight for name, values in self._sums.items()}
 
 
-def _dealt(n: int, m: int, events: tuple[int, int], per_event: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Which of n reference and m candidate showers play the reference, (resamples, n) and (resamples, m).
+class _Pair:
+    """Sums over the reference and over the candidate."""
 
-    Paired showers are exchanged within their event only, so that each side keeps every label once.
+    def __init__(self) -> None:
+        self.reference, self.candidate = _Sums(), _Sums()
+
+    def means(self) -> Pair:
+        return Pair(self.reference.means(), self.candidate.means())
+
+
+def _slices(events: int) -> Iterator[slice]:
+    """Stretches of so many events, of which the features are held at once."""
+    return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
+
+
+def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Array:
+    """Which of the showers play the reference, (resamples, showers) of 0 and 1, in the ratio of the two sets."""
+    return (rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)).astype(np.float64)
+
+
+def _exchanged(rng: np.random.Generator, events: int, per_event: int) -> tuple[Array, Array]:
+    """Which of the events' own showers, and which of their partners, play the reference: exchanged within their event
+    only, so that each side keeps every label once. (resamples, events) and (resamples, events x per_event).
     """
-    if not per_event:
-        share = events[0] / sum(events)
-        return tuple((rng.random((NULL_RESAMPLES, k)) < share).astype(np.float64) for k in (n, m))  # type: ignore[return-value]
-    player = rng.integers(0, per_event + 1, (NULL_RESAMPLES, n))
-    copies = (player[:, :, None] == np.arange(1, per_event + 1)).reshape(NULL_RESAMPLES, m)
-    return (player == 0).astype(np.float64), copies.astype(np.float64)
+    player = rng.integers(0, per_event + 1, (NULL_RESAMPLES, events))
+    partners = (player[:, :, None] == np.arange(1, per_event + 1)).reshape(NULL_RESAMPLES, events * per_event)
+    return (player == 0).astype(np.float64), partners.astype(np.float64)
 
 
 def _spread(values: Array, centred: bool = True) -> Array:

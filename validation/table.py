@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Protocol
@@ -42,7 +43,8 @@ class Table:
 
     def __init__(self, parts: Iterable[Observables]) -> None:
         """Write `parts`, one after the other. OSError: the folder for temporary files (TMPDIR) is full."""
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  as long as the table
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
+        weakref.finalize(self, self._file.close)
         self._row: np.dtype[np.void] | None = None
         labels: list[tuple[Labels, Labels, npt.NDArray[np.bool_]]] = []
         for part in parts:

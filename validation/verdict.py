@@ -9,7 +9,7 @@ from typing import Any
 from preprocessing import storage
 from preprocessing.errors import InputError
 
-KIND, SCHEMA_VERSION = "calopipe.verdict", 1
+KIND, SCHEMA_VERSION = "calopipe.verdict", 2
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 

@@ -1,0 +1,68 @@
+"""A table on disk against the same rows in memory."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from showers import SMALL_GEOMETRY, make_showers
+
+from validation.observables import Observables, observe
+from validation.table import PIECE_SHOWERS, Selection, Table, samples
+
+
+def few(events: int = 300, seed: int = 0) -> Observables:
+    showers = make_showers(events=events, seed=seed)
+    showers.cells[3] = 0
+    return observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+
+
+def many(rows: Observables, times: int) -> Observables:
+    return Observables.joined([rows] * times)
+
+
+def assert_same(first: Observables, second: Observables) -> None:
+    for field in fields(Observables):
+        np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
+
+
+def test_what_is_read_is_what_was_written() -> None:
+    rows = few()
+    table = Table([rows[:100], rows[100:130], rows[130:]])
+    assert len(table) == 300
+    assert_same(table[:], rows)
+    assert_same(table[120:140], rows[120:140])
+    assert_same(table[np.array([0, 3, 299])], rows[np.array([0, 3, 299])])
+    assert len(table[np.array([], dtype=np.intp)]) == len(table[5:5]) == 0
+    np.testing.assert_array_equal(table.empty, rows.empty)
+    np.testing.assert_array_equal(table.theta_rad, rows.theta_rad)
+
+
+def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
+    rows = many(few(), 40)  # six times what is read at once
+    table = Table([rows])
+    assert [len(piece) for piece in table.pieces()] == [PIECE_SHOWERS] * 6
+    assert_same(Observables.joined(list(table.pieces())), rows)
+    chosen = np.array([1, 2, 9_000, 11_999])
+    assert_same(table[chosen], rows[chosen])
+    selection = Selection(table, np.arange(0, 12_000, 3))
+    assert_same(Observables.joined(list(selection.pieces())), rows[::3])
+    assert_same(Selection(selection, np.array([5, 7]))[:], rows[[15, 21]])
+    np.testing.assert_array_equal(selection.energy_gev, rows.energy_gev[::3])
+    np.testing.assert_array_equal(selection.empty, rows.empty[::3])
+
+
+@pytest.mark.parametrize("per_event", [0, 1, 3])
+def test_samples_keep_partners_together(per_event: int) -> None:
+    reference, candidate = few(), many(few(seed=1), 3)[: 300 * max(per_event, 2)]
+    ours, theirs = samples(reference, candidate, per_event=per_event, showers=60, rng=np.random.default_rng(0))
+    assert len(theirs) == 60
+    assert len(ours) == (20 if per_event == 3 else 60)
+    place = {energy: index for index, energy in enumerate(reference.energy_gev)}
+    chosen = [place[energy] for energy in ours.energy_gev]
+    assert chosen == sorted(set(chosen))
+    if per_event:
+        assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(per_event)).reshape(-1)])
+    everything = samples(reference, reference, per_event=1, showers=10_000, rng=np.random.default_rng(0))
+    assert_same(everything[0], reference)

@@ -1,0 +1,89 @@
+"""Two measured sets in, all that a verdict adds up out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from validation import faults
+from validation.criteria import Criterion, Grade, Measurement, judge_all
+from validation.measurements import measure
+from validation.measuring import Measured
+from validation.metric import REFERENCE_BINS, Profiles, metric
+from validation.table import Rows, Selection
+from validation.verdict import overall
+
+_METRIC_SHOWERS = 10_000  # of each set in a bin: the figure depends on their number, and would not change with more
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of a candidate. `reference` and `candidate` are the showers compared, those with energy.
+
+    `per_event`: showers of the candidate for each of the reference, in its order; 0 where the two are not paired.
+    """
+
+    per_event: int
+    reference: Rows
+    candidate: Rows
+    measurements: list[Measurement]
+    criteria: list[Criterion]
+    hard_failures: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, mine: Measured, found: Measured, *, per_event: int, grade: Grade, seed: int) -> Judgement:
+        """Judge `found` by the Monte Carlo of `mine`, under `grade`."""
+        reference, candidate = _without_empty(mine.table, found.table, per_event)
+        rng = np.random.default_rng(seed)
+        measurements = measure(reference, candidate, per_event=per_event, grade=grade, rng=rng)
+        failures = (
+            faults.bad_cells(found.bad, found.first_bad, len(found.table)),
+            faults.too_many_empty(mine.table, found.table),
+            faults.no_rise_with_energy(mine.table, found.table),
+            faults.repeated(found.digests),
+        )
+        return cls(
+            per_event, reference, candidate, measurements, judge_all(measurements), [each for each in failures if each]
+        )
+
+    def verdict(self, cautions: Sequence[object]) -> str:
+        """accepted, rejected or inconclusive."""
+        return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, cautions)
+
+    def metric(self) -> dict[str, Any]:
+        """The reference's figure of merit, of as many showers in each of its bins as there are, up to 10,000."""
+        return metric(_profiles(self.reference), _profiles(self.candidate))
+
+    def scalars(self) -> dict[str, float]:
+        """A few numbers for a user interface to plot: the worst of each kind over all bins."""
+        scalars: dict[str, float] = {
+            f"criteria_{answer}": float(sum(criterion.verdict == answer for criterion in self.criteria))
+            for answer in ("pass", "fail", "inconclusive")
+        }
+        known = [criterion for criterion in self.criteria if math.isfinite(criterion.value)]
+        for criterion in sorted(known, key=lambda criterion: criterion.excess):
+            scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last, and stays
+        return scalars
+
+
+def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Rows, Rows]:
+    """Showers that have something to average. Of paired sets an event goes with all its showers if one is empty."""
+    mine, theirs = ~reference.empty, ~candidate.empty
+    if per_event:
+        mine = mine & theirs.reshape(-1, per_event).all(axis=1)
+        theirs = np.repeat(mine, per_event)
+    return Selection(reference, np.flatnonzero(mine)), Selection(candidate, np.flatnonzero(theirs))
+
+
+def _profiles(rows: Rows) -> Profiles:
+    """What the metric looks at: of each of its bins the first showers."""
+    inside = [chosen.holds(rows.energy_gev, rows.theta_rad) for chosen in REFERENCE_BINS]
+    wanted = np.unique(np.concatenate([np.flatnonzero(mask)[:_METRIC_SHOWERS] for mask in inside]))
+    table = rows[wanted]
+    return Profiles(
+        table.energy_gev, table.theta_rad, (table.along_x, table.along_y, table.layers), table.index_angle_rad
+    )

@@ -1,0 +1,231 @@
+"""One pass over a set of showers, in this process or in several: its table, and what else a verdict asks of cells."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.errors import InputError
+from preprocessing.flaws import SKIP, STOP, flaws_of_hits
+from preprocessing.hits import Hits
+from preprocessing.layouts import ShowerFile
+from preprocessing.progress import progress_bar
+from preprocessing.showers import FloatArray, Geometry
+from validation.observables import Observables, observe_hits
+from validation.sets import COUNT, ShowerSet
+from validation.table import Table
+
+_GALLERY = 20  # showers of each set of which pictures are kept, to find two of much the same energy and angle
+_TASK_SHOWERS = 500  # handed to a process at once
+_TASKS_AHEAD = 3  # for each process, so that none waits and results do not pile up
+
+Digests = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One shower as seen from two sides, in GeV: `side` (y, layer) and `front` (x, y)."""
+
+    energy_gev: float
+    theta_rad: float
+    side: FloatArray
+    front: FloatArray
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass over a set leaves. `events`: showers in the table, of each file. `digests` (see `digests_of`) are
+    those of showers that hold energy. `bad`: showers with a cell that is not a finite number of zero or more, and
+    where the first is.
+    """
+
+    table: Table
+    digests: Digests
+    events: tuple[int, ...]
+    bad: int
+    first_bad: str
+    gallery: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which. The file goes without its labels."""
+
+    number: int  # of the file
+    file: ShowerFile
+    start: int
+    stop: int
+    chosen: npt.NDArray[np.bool_]
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    cut_gev: float | None
+    bad_event: str
+    pictures: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    observables: Observables
+    digests: Digests
+    bad: int
+    first_bad: str
+    pictures: list[Picture]
+
+
+class Measuring:
+    """Measures sets, in this process or in those of a pool."""
+
+    def __init__(self, pool: ProcessPoolExecutor | None, workers: int) -> None:
+        self._pool, self._ahead = pool, workers * _TASKS_AHEAD
+
+    def measure(self, showers: ShowerSet) -> Measured:
+        """Read a set once, in pieces, of which a few are in memory at a time. InputError: a shower it must not hold,
+        or none that is not left out.
+        """
+        digests: list[Digests] = []
+        events = np.zeros(len(showers.files), dtype=np.intp)
+        gallery: list[Picture] = []
+        bad, first_bad = 0, ""
+
+        def parts() -> Iterator[Observables]:
+            nonlocal bad, first_bad
+            with progress_bar(showers.name, len(showers), "showers") as bar:
+                for task, piece in self._pieces(_tasks(showers)):
+                    digests.append(piece.digests)
+                    events[task.number] += len(piece.observables)
+                    bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
+                    gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
+                    bar.update(int(task.chosen.sum()))
+                    yield piece.observables
+
+        table = Table(parts())
+        if not len(table):
+            raise showers.nothing_left()
+        return Measured(table, np.concatenate(digests), tuple(events.tolist()), bad, first_bad, tuple(gallery))
+
+    def _pieces(self, tasks: Iterator[_Task]) -> Iterator[tuple[_Task, _Piece]]:
+        if self._pool is None:
+            yield from ((task, _measure(task)) for task in tasks)
+            return
+        waiting: deque[tuple[_Task, Future[_Piece]]] = deque()
+        try:
+            for task in tasks:
+                waiting.append((task, self._pool.submit(_measure, task)))
+                if len(waiting) >= self._ahead:
+                    done, piece = waiting.popleft()
+                    yield done, piece.result()
+            while waiting:
+                done, piece = waiting.popleft()
+                yield done, piece.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a process that measures showers died, as it does where memory runs out; give fewer --workers"
+            ) from None
+
+
+@contextmanager
+def measuring(workers: int) -> Iterator[Measuring]:
+    """What measures sets with so many processes, or within this one where it is one. InputError: less than one."""
+    if workers < 1:
+        raise InputError(f"--workers is {workers}, expected 1 or more")
+    if workers == 1:
+        yield Measuring(None, workers)
+        return
+    # fresh processes: HDF5 and threads do not survive a fork
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    try:
+        yield Measuring(pool, workers)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def digests_of(hits: Hits) -> Digests:
+    """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets."""
+    edges = hits.edges()
+    cells, values = hits.cell.astype(np.int32), hits.value
+    hashes = []
+    for start, stop in itertools.pairwise(edges):
+        hashes.append(hashlib.blake2b(cells[start:stop].tobytes() + values[start:stop].tobytes(), digest_size=8))
+    return np.frombuffer(b"".join(each.digest() for each in hashes), dtype=np.uint64)
+
+
+def _leave_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the first one ends the others
+
+
+def _tasks(showers: ShowerSet) -> Iterator[_Task]:
+    pictures = _GALLERY
+    for number, (file, mask) in enumerate(zip(showers.files, showers.masks, strict=True)):
+        bare = replace(
+            file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
+            label_flaws=file.label_flaws[:0],
+        )  # fmt: skip
+        size = max(_TASK_SHOWERS // file.chunk_events, 1) * file.chunk_events
+        for start in range(0, file.events, size):
+            part = slice(start, min(start + size, file.events))
+            chosen = mask[part] & (file.label_flaws[part] == 0)  # with such a label a file is opened only to skip it
+            if chosen.any():
+                yield _Task(
+                    number, bare, part.start, part.stop, chosen, file.energy_gev[part], file.theta_rad[part],
+                    showers.cut_gev, showers.bad_event, pictures,
+                )  # fmt: skip
+                pictures = max(pictures - int(chosen.sum()), 0)
+
+
+def _measure(task: _Task) -> _Piece:
+    parts: list[Observables] = []
+    digests: list[Digests] = []
+    pictures: list[Picture] = []
+    bad_showers, first_bad = 0, ""
+    geometry = task.file.geometry
+    for first, cells in task.file.pieces(task.start, task.stop):
+        place = slice(first - task.start, first - task.start + len(cells))
+        chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
+        hits = Hits.of(cells)
+        bad = chosen & (flaws_of_hits(hits) != 0)
+        if bad.any() and not first_bad:
+            event = int(np.argmax(bad))
+            if task.bad_event == STOP:
+                raise InputError(
+                    f"{task.file.flaw_of_cells(first + event, cells[event])}; mend it, or leave such events out with "
+                    "--on-bad-event skip"
+                )
+            first_bad = f"event {first + event} of {task.file.path.name}"
+        kept = chosen & ~bad if task.bad_event == SKIP else chosen
+        if task.bad_event == COUNT and bad.any():
+            hits = _without_bad_cells(hits)
+        if task.cut_gev is not None:
+            kept = kept & (hits.sums() > task.cut_gev / geometry.file_unit_gev)
+        bad_showers += int(bad.sum())
+        hits = hits[kept]
+        table = observe_hits(hits, energy[kept], theta[kept], geometry)
+        parts.append(table)
+        digests.append(digests_of(hits)[table.column("visible_gev") > 0])
+        if len(pictures) < task.pictures:
+            pictures += _pictures(cells[kept], table, geometry)[: task.pictures - len(pictures)]
+    return _Piece(Observables.joined(parts), np.concatenate(digests), bad_showers, first_bad, pictures)
+
+
+def _without_bad_cells(hits: Hits) -> Hits:
+    good = np.isfinite(hits.value) & (hits.value > 0)
+    return Hits(hits.row[good], hits.cell[good], hits.value[good], hits.shape)
+
+
+def _pictures(cells: FloatArray, table: Observables, geometry: Geometry) -> list[Picture]:
+    filled = np.flatnonzero(~table.empty)[:_GALLERY]
+    shown = np.where(np.isfinite(cells[filled]) & (cells[filled] >= 0), cells[filled], 0) * geometry.file_unit_gev
+    return [
+        Picture(float(table.energy_gev[k]), float(table.theta_rad[k]), shower.sum(axis=0), shower.sum(axis=2))
+        for k, shower in zip(filled, shown, strict=True)
+    ]
