@@ -1,7 +1,7 @@
 """Distances between two sets of showers, reported beside the criteria; they decide nothing.
 
-None is zero for two samples of one truth. So beside each value stand its p-value, from labels dealt anew between the
-two sets, and its floor, what Monte Carlo shows against Monte Carlo.
+Two samples of one truth are at some distance too. So beside each value stand its p-value, from labels dealt anew
+between the two sets, and its floor, what Monte Carlo shows against Monte Carlo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from validation.physics_distances import dealt_frechet_distances, dealt_squared_
 
 _LEAST_SHOWERS = 10  # a side, below which nothing is said
 _LEAST_SHOWERS_ALL_FEATURES = 100  # so that a quarter has a covariance of fifteen features, and a tenth a mean
-_HALVES, _HALVES_ALL_FEATURES = 20, 10  # ways to divide the reference in two, whose mean is the floor
+_HALVES = 20  # ways to divide the reference in two, whose mean is the floor
 _FEWEST_BINS, _MOST_BINS = 5, 50
 _SHOWERS_PER_BIN = 40  # of both sets together
 
@@ -51,7 +51,7 @@ def compare_distances(
         | _along(reference.column(scalar.name), candidate.column(scalar.name), dealt, halves)
         for scalar in SCALARS
     }
-    together = _together(features(reference), features(candidate), dealt, per_event=per_event, rng=rng)
+    together = _together(features(reference), features(candidate), dealt, halves, per_event=per_event, rng=rng)
     return {"observables": observables, **together, "showers": {"reference": n, "candidate": m}}
 
 
@@ -93,7 +93,7 @@ def _along(reference: Array, candidate: Array, dealt: Deals, halves: Deals) -> d
 
 
 def _together(
-    reference: Array, candidate: Array, dealt: Deals, *, per_event: int, rng: np.random.Generator
+    reference: Array, candidate: Array, dealt: Deals, halves: Deals, *, per_event: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """FPD and KPD of features (n, f) and (m, f)."""
     sizes = len(reference), len(candidate)
@@ -106,11 +106,10 @@ def _together(
         "kpd": dealt_squared_mmds(reference, candidate, per_event=per_event, rng=rng),
     }
     first, second = standardised(reference, reference), standardised(candidate, reference)
-    halves = [np.array_split(first[rng.permutation(len(first))], 2) for _ in range(_HALVES_ALL_FEATURES)]
     found = {}
     for name, distance in (("fpd", fpd), ("kpd", kpd)):
         value, uncertainty = distance(first, second, per_event=per_event, rng=rng)
-        of_halves = np.array([distance(*pair, per_event=0, rng=rng)[0] for pair in halves])
+        of_halves = np.array([distance(first[half], first[~half], per_event=0, rng=rng)[0] for half in halves])
         found[name] = _entry(name, value, nulls[name], of_halves, sizes) | {"uncertainty": uncertainty}
     return found
 
