@@ -3,8 +3,8 @@
 Kansal et al., arXiv 2211.10295, as published in `jetnet` and used by the CaloChallenge (arXiv 2410.21611). Features
 are divided by their largest absolute value in the reference. FPD is the Fréchet distance of the normal distributions
 of the two sets' means and covariances, extrapolated to infinitely many showers by a line in 1/N. KPD is the unbiased
-squared maximum mean discrepancy under a polynomial kernel, the median over batches. Both are zero, up to chance, for
-two samples of one truth, and have no unit.
+squared maximum mean discrepancy under a polynomial kernel, the median over batches. Neither has a unit. For two
+samples of one truth both are zero up to chance; KPD a little below, as the median of a skewed distribution.
 
 Two things differ from `jetnet`. It draws subsets with replacement, which leaves in FPD the bias of the sample that
 they are drawn from; here a set is dealt into parts, each a sample of the truth. And its uncertainties are those of
@@ -30,7 +30,6 @@ FEATURES = tuple(scalar for scalar in SCALARS if scalar.name != "middle_third")
 _MOST_PARTS = 4  # FPD is extrapolated from whole sets, halves, thirds and quarters
 _SPLITS = 10  # ways of dealing a set into parts
 _BATCHES = 10  # whose median KPD is, as published
-_DEGREE = 4
 _KERNEL_SHOWERS = 4_000  # of both sets together, in the kernel matrix that KPD's permutations share: 128 MB
 
 
