@@ -54,6 +54,7 @@ def validate(
             [location(file) for file in files],
             [Path(generated)],
             Path(output),
+            training=[location(file) for file in files],
             split="test",
             rule=SplitRule.parse(split_files),
             grade=grade,

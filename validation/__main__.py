@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from preprocessing import storage
 from preprocessing.errors import CommandParser, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
-from preprocessing.splits import SplitRule
+from preprocessing.splits import ALL, SPLITS, SplitRule
 from validation.criteria import built_in_grades
 from validation.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
@@ -23,6 +23,10 @@ _EXAMPLES = """examples:
   compare two files of Monte Carlo, under the looser grade:
     python -m validation --reference data/geant4/Ele_VarAngleMeas_100_200_000.h5 \\
       --candidate data/geant4/Ele_VarAngleMeas_100_200_001.h5 --grade gan --output verdict
+
+  is a challenger better than the model that is in use, and does it repeat what it was trained on?
+    python -m validation --reference 'data/geant4/*.h5' --split test --candidate new.h5 --incumbent old.h5 \\
+      --training 'data/geant4/*.h5' --output verdict
 
 exit codes: 0 the comparison was made; 2 the input cannot be used; 3 the verdict is not the one of --require
 """
@@ -39,6 +43,17 @@ def parser() -> argparse.ArgumentParser:
         "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs"
     )
     command.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to judge")
+    command.add_argument(
+        "--incumbent", nargs="+", default=[], metavar="FILE",
+        help="other showers for the same Monte Carlo: is the candidate better than these?",
+    )  # fmt: skip
+    command.add_argument(
+        "--training", nargs="+", default=[], metavar="FILE",
+        help="Monte Carlo that the candidate's generator was trained on: does it repeat that?",
+    )  # fmt: skip
+    command.add_argument(
+        "--training-split", default="train", choices=(ALL, *SPLITS), help="of --training (default: train)"
+    )
     command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
     add_split(command, "of the reference")
     add_split_file(command)
@@ -49,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
         "--grade", default="precision", metavar="NAME|FILE",
         help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
     )  # fmt: skip
+    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
     return command
@@ -63,12 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         storage.expand(options.reference),
         storage.expand(options.candidate),
         output,
+        incumbent=storage.expand(options.incumbent) if options.incumbent else (),
+        training=storage.expand(options.training) if options.training else (),
+        training_split=options.training_split,
         split=options.split,
         rule=SplitRule.parse(options.split_file),
         grade=options.grade,
         cut_gev=options.cut_gev,
         geometry=options.geometry,
         bad_event=options.on_bad_event,
+        workers=options.workers,
         seed=options.seed,
     )
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
@@ -77,6 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for each in document["criteria"][:_SHOWN]:
         value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
         print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
+    if rival := document["incumbent"]:
+        print(
+            f"  against the incumbent: {rival['outcome']} (difference {number(rival['difference'])}, interval "
+            f"{span(rival['interval'])}; below zero is better)"
+        )
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
     print(f"{document['verdict']} (grade {document['grade']['name']})")
     if options.require and document["verdict"] != options.require:

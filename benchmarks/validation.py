@@ -1,0 +1,164 @@
+"""How fast showers are measured and judged, by one process and by two, and what memory that takes as sets grow.
+
+    python benchmarks/validation.py --input 'data/geant4/*.h5' [--quick]
+
+The reading figures are medians of alternated repeats. The limit of measuring is HDF5's own reading of the cells. Sets
+of a million showers are the input's, repeated by virtual datasets: every shower is read, unpacked and measured each
+time it comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which validation.py hides the package of its name
+
+from preprocessing import storage
+from preprocessing.errors import run_command
+from preprocessing.layouts import open_showers
+from validation.measuring import measuring
+from validation.sets import ShowerSet
+
+_PER_FILE = 50_000  # showers of a virtual file
+_LABELS = ("energy", "theta")
+
+
+def read_cells(paths: Sequence[Path]) -> None:
+    """HDF5 alone: every cell of every file, piece by piece."""
+    for path in paths:
+        file = open_showers(path)
+        for _ in file.pieces(0, file.events):
+            pass
+
+
+def measure(paths: Sequence[Path], workers: int) -> None:
+    with measuring(workers) as reader:
+        reader.measure(ShowerSet.open(paths, "showers"))
+
+
+def medians(forms: dict[str, Callable[[], None]], showers: int, repeats: int) -> dict[str, float]:
+    """Showers/s of each form, which take turns."""
+    rates: dict[str, list[float]] = {name: [] for name in forms}
+    for _ in range(repeats):
+        for name, form in forms.items():
+            start = time.perf_counter()
+            form()
+            rates[name].append(showers / (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def repeat(sources: Sequence[Path], events: int, folder: Path) -> list[Path]:
+    """Files that hold `events` showers, those of `sources` again and again, without a copy of a cell."""
+    opened = [open_showers(path) for path in sources]
+    made = []
+    for number, start in enumerate(range(0, events, _PER_FILE)):
+        size = min(_PER_FILE, events - start)
+        path = folder / f"{number:03d}.h5"
+        layout = h5py.VirtualLayout((size, *opened[0].geometry.shape), dtype=np.float32)
+        labels: dict[str, list[np.ndarray]] = {name: [] for name in _LABELS}
+        filled = 0
+        while filled < size:
+            source = opened[(number + filled // opened[0].events) % len(opened)]
+            taken = min(source.events, size - filled)
+            layout[filled : filled + taken] = h5py.VirtualSource(
+                str(Path(source.path).resolve()), "ECAL", shape=(source.events, *source.geometry.shape)
+            )[:taken]
+            for name, values in zip(_LABELS, (source.energy_gev, source.theta_rad), strict=True):
+                labels[name].append(values[:taken])
+            filled += taken
+        with h5py.File(path, "w", libver="latest") as file:
+            file.create_virtual_dataset("ECAL", layout)
+            for name, parts in labels.items():
+                file[name] = np.concatenate(parts)
+            stated = {key: value for key, value in opened[0].geometry.to_json().items() if key != "shape"}
+            file.attrs.update({**stated, "number": number})  # the number makes another file of it
+        made.append(path)
+    return made
+
+
+def judge(reference: Path, candidate: Path, output: Path, workers: int) -> tuple[float, float, float]:
+    """A whole run of the command: seconds, and the largest memory of its first process and of a worker, in MiB."""
+    command = [
+        sys.executable, "-m", "validation", "--reference", f"{reference}/*.h5", "--candidate", f"{candidate}/*.h5",
+        "--output", str(output), "--workers", str(workers),
+    ]  # fmt: skip
+    start = time.perf_counter()
+    with Path(os.devnull).open("w") as quiet, subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+        first, others = 0.0, 0.0
+        while process.poll() is None:
+            own = _peak_mib(process.pid)
+            children = [_peak_mib(child) for child in _children(process.pid)]
+            first, others = max(first, own), max([others, *children])
+            time.sleep(0.2)
+    if process.returncode:
+        raise SystemExit(f"{command} failed")
+    return time.perf_counter() - start, first, others
+
+
+def _peak_mib(pid: int) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has ended
+        return 0.0
+    lines = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(lines[0].split()[1]) / 1024 if lines else 0.0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--input", nargs="+", required=True, metavar="FILE", help="HDF5 files or globs, two or more")
+    command.add_argument("--quick", action="store_true", help="fewer repeats, no more than 20,000 showers")
+    options = command.parse_args()
+    paths = [Path(str(path)) for path in storage.expand(options.input)]
+    used = paths[: 3 if options.quick else 10]
+    showers = sum(open_showers(path).events for path in used)
+    rates = medians(
+        {
+            "HDF5's reading alone, one process": lambda: read_cells(used),
+            "measured by one process": lambda: measure(used, 1),
+            "measured by two processes": lambda: measure(used, 2),
+        },
+        showers,
+        3 if options.quick else 7,
+    )
+    limit = rates["HDF5's reading alone, one process"]
+    print(f"{showers:,} showers:")
+    for name, rate in rates.items():
+        print(f"  {name}: {rate:,.0f} showers/s, {rate / limit:.2f} of HDF5 alone")
+
+    print("whole runs, as many showers in the candidate as in Monte Carlo; peaks of resident memory:")
+    half = len(paths) // 2
+    for events in (2_000, 20_000) if options.quick else (10_000, 100_000, 1_000_000):
+        with tempfile.TemporaryDirectory() as scratch:
+            folders = [Path(scratch, side) for side in ("reference", "candidate")]
+            for folder, sources in zip(folders, (paths[:half], paths[half:]), strict=True):
+                folder.mkdir()
+                repeat(sources, events, folder)
+            seconds, first, worker = judge(*folders, Path(scratch, "out"), workers=2)
+        print(
+            f"  {events:>9,} showers a side: {seconds:,.0f} s, {2 * events / seconds:,.0f} showers/s, first process "
+            f"{first:,.0f} MiB, a worker {worker:,.0f} MiB"
+        )
+
+
+if __name__ == "__main__":
+    run_command(main)
