@@ -93,8 +93,7 @@ def _scores(
     One thread: a sum that threads share depends on how many they are.
     """
     trees = HistGradientBoostingClassifier(
-        max_iter=_ROUNDS, learning_rate=0.1, max_leaf_nodes=15, max_bins=_BINS, early_stopping=True,
-        n_iter_no_change=10, class_weight="balanced", random_state=seed,
+        max_iter=_ROUNDS, max_leaf_nodes=15, max_bins=_BINS, early_stopping=True, random_state=seed
     )  # fmt: skip
     learned = np.concatenate([reference[~mine], candidate[~theirs]])
     is_candidate = np.repeat([0, 1], [int((~mine).sum()), int((~theirs).sum())])

@@ -13,7 +13,7 @@ from preprocessing.showers import FloatArray
 Edges = npt.NDArray[np.intp]
 Places = npt.NDArray[np.integer[Any]]
 
-_LAYERS_JOINED = 5  # about five radiation lengths of the Geant4 sample, less than a shower's own width in depth
+_LAYERS_JOINED = 5  # five radiation lengths of the Geant4 sample
 _OUTWARD = (2, 4, 8)  # widths beside the middle block, in cells: they grow as the density falls
 
 
