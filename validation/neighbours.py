@@ -22,7 +22,7 @@ _COPY_SHARE = 0.01  # of Monte Carlo's own showers that count as near to a train
 _COPY_SIGNIFICANCE = 1e-3
 _LEAST_COMPARED = 100  # the nearest one of them sets the threshold
 _DISTANCES_HELD = 1 << 24  # in single precision, 64 MiB
-_ROUNDING = 1e-6  # a distance that is zero up to rounding
+_ROUNDING = 1e-3  # of distances between vectors of norm one in single precision, see `nearest`
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Neighbourhood:
     """Coverage and density of a candidate relative to Monte Carlo's own, and Monte Carlo's own.
 
     `replicates` (400,) are bootstrap values of the relative coverage; `floor` is the typical distance of the relative
-    coverage from 1 between Monte Carlo and Monte Carlo of this size. Both are NaN below 10 blocks, and all is NaN
-    below 3.
+    coverage from 1 between Monte Carlo and Monte Carlo of this size. Both, and the standard errors, are NaN with fewer
+    than 10 `blocks`, and all is NaN with fewer than 3. Intervals are Student's, with `blocks` - 1 degrees of freedom.
     """
 
     coverage: Relative
@@ -81,9 +81,7 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
 
     if count < 3:
         unknown = Relative(np.nan, np.nan)
-        return Neighbourhood(
-            unknown, unknown, np.nan, np.nan, np.full(REPLICATES, np.nan), np.nan, count, size
-        )  # fmt: skip
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(REPLICATES, np.nan), np.nan, count, size)
     own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
     weights = rng.multinomial(count, np.full(count, 1 / count), REPLICATES) * (1.0 if count >= LEAST_BLOCKS else np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
@@ -106,7 +104,7 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
 def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatArray) -> dict[str, Any]:
     """Whether the candidate's showers (m, c) lie closer to the `training` showers (t, c) than Monte Carlo's own (n, c).
 
-    All three hold coordinates in which Euclid's distance means something, such as `coarse.root_shares`. How near a
+    All three hold coordinates of order one in which Euclid's distance has a meaning: `coarse.root_shares`. How near a
     shower is to the training set is its distance to the nearest training shower over that to the nearest of one half
     of the reference: a generator of smooth showers comes nearer to both, a copier to the training showers alone
     (compare Meehan et al. 2020, arXiv 2004.05675). `share` is the part of the candidate that is nearer than all but
@@ -114,25 +112,26 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
 
     Where the candidate is Monte Carlo that neither half nor training set holds, its showers and the other half's are
     exchangeable, and the number below the r-th of n values is beta-binomial, whatever the distances' law (the
-    precedence test: Nelson 1963): `p_value` is one-sided and exact. `copied`: it is below 1e-3.
+    precedence test: Nelson, Technometrics 5 (1963) 491): `p_value` is one-sided and exact. `copied`: it is below 1e-3.
     `median_distance_ratio` is the median distance to the training showers, candidate over Monte Carlo.
-    None for each where either half of the reference would hold fewer than 100 showers.
+    Each figure is None where there are no showers, or fewer than 200 of the reference.
     """
     unseen, compared = reference[::2], reference[1::2]
-    if len(compared) < _LEAST_COMPARED or not len(training) or not len(candidate):
-        return dict.fromkeys(("share", "expected", "low", "high", "p_value", "median_distance_ratio")) | {
-            "copied": False
-        }
+    if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
+        names = ("share", "expected", "low", "high", "p_value", "median_distance_ratio")
+        return dict.fromkeys(names) | {"copied": False}
     to_training = [nearest(each, training) for each in (compared, candidate)]
     nearness = [
-        away / np.maximum(nearest(each, unseen), _ROUNDING)
+        (away + _ROUNDING) / (nearest(each, unseen) + _ROUNDING)
         for each, away in zip((compared, candidate), to_training, strict=True)
     ]
     rank = round(_COPY_SHARE * len(compared))
     nearer = int((nearness[1] < np.sort(nearness[0])[rank - 1]).sum())
     showers = len(candidate)
     interval = stats.binomtest(nearer, showers).proportion_ci(0.95)
-    p_value = float(stats.betabinom.sf(nearer - 1, showers, rank, len(compared) + 1 - rank))
+    # A sum of what lies in the tail: scipy's own is one less the rest, which ends at 1e-12.
+    tail = stats.betabinom.pmf(np.arange(nearer, showers + 1), showers, rank, len(compared) + 1 - rank)
+    p_value = min(float(tail.sum()), 1.0)
     return {
         "share": nearer / showers,
         "expected": rank / (len(compared) + 1),
@@ -169,7 +168,7 @@ def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
 
 
 def _coverage_and_density(balls: Array, others: Array) -> tuple[float, float]:
-    """Share of the balls around `balls` (n, f) that hold one of `others` (m, f), and balls that one of these is in / 5."""
+    """Share of balls around `balls` (n, f) that hold one of `others` (m, f); how many hold each of these, over 5."""
     among = cdist(balls, balls)
     radius = np.partition(among, NEIGHBOURS, axis=1)[:, NEIGHBOURS]  # the nearest is the shower itself
     inside = cdist(balls, others) <= radius[:, None]
