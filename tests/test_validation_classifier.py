@@ -1,0 +1,117 @@
+"""The AUC and its interval against loops, simulated truth and a closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from validation.classifier import LEAST_SHOWERS, Array, auc, delong
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def components(negative: Array, positive: Array) -> tuple[Array, Array]:
+    """DeLong's structural components as the paper defines them, pair by pair."""
+    wins = [[float(p > n) + 0.5 * float(p == n) for p in positive] for n in negative]
+    return np.array([np.mean(row) for row in wins]), np.array(
+        [np.mean([row[j] for row in wins]) for j in range(len(positive))]
+    )
+
+
+def test_delong_agrees_with_loops_also_where_scores_tie() -> None:
+    negative, positive = rng(1).integers(0, 8, 23) / 2, rng(2).integers(2, 10, 31) / 2
+    of_negative, of_positive = components(negative, positive)
+    value, variance = delong(negative, positive)
+    assert value == pytest.approx(np.mean(of_negative))
+    assert variance == pytest.approx(np.var(of_negative, ddof=1) / 23 + np.var(of_positive, ddof=1) / 31)
+
+
+def test_delong_of_paired_scores_sums_over_an_event() -> None:
+    negative, positive = rng(3).normal(size=20), rng(4).normal(0.5, 1, 40)
+    of_negative, of_positive = components(negative, positive)
+    of_event = [of_negative[i] + (of_positive[2 * i] + of_positive[2 * i + 1]) / 2 for i in range(20)]
+    assert delong(negative, positive, per_event=2)[1] == pytest.approx(np.var(of_event, ddof=1) / 20)
+
+
+@pytest.mark.parametrize("per_event", [0, 3])
+def test_delongs_interval_covers_the_binormal_auc(per_event: int) -> None:
+    truth = float(stats.norm.cdf(1 / math.sqrt(2)))
+    draw, trials, inside = rng(5), 400, 0
+    for _ in range(trials):
+        # The scores of an event share a part: half of the variance.
+        shared = draw.normal(0, math.sqrt(0.5), 60) if per_event else np.zeros(60)
+        width = math.sqrt(0.5) if per_event else 1.0
+        negative = shared + draw.normal(0, width, 60)
+        partners = np.repeat(shared, per_event) if per_event else np.zeros(90)
+        positive = 1 + partners + draw.normal(0, width, len(partners))
+        value, variance = delong(negative, positive, per_event=per_event)
+        inside += abs(value - truth) < 1.96 * math.sqrt(variance)
+    assert 0.915 * trials < inside < 0.98 * trials
+
+
+def test_p_values_of_scores_that_say_nothing_are_uniform() -> None:
+    draw, p_values = rng(6), []
+    for _ in range(400):
+        value, variance = delong(draw.normal(size=80), draw.normal(size=120))
+        p_values.append(2 * stats.norm.sf(abs(value - 0.5) / math.sqrt(variance)))
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_sets_of_one_truth_are_rarely_told_apart() -> None:
+    found = []
+    for seed in range(20):
+        values = rng(100 + seed).normal(size=(600, 4))
+        found.append(auc(values[:300], values[300:], per_event=0, rng=rng(seed)))
+    assert sum(each.p_value < 0.05 for each in found if each.p_value is not None) <= 3
+    assert abs(np.mean([each.value for each in found if each.value is not None]) - 0.5) < 0.02
+
+
+def test_a_shift_is_found_up_to_the_best_possible_auc() -> None:
+    values = rng(7).normal(size=(4_000, 3))
+    candidate = values[2_000:] + np.array([1.0, 0.0, 0.0])
+    found = auc(values[:2_000], candidate, per_event=0, rng=rng(8))
+    best = float(stats.norm.cdf(1 / math.sqrt(2)))  # that of the first feature itself
+    assert found.value is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert best - 0.03 < found.value < best + 0.015
+    assert found.low < found.value < found.high
+    assert found.p_value == pytest.approx(0, abs=1e-12)
+    assert found.events == 2_000
+
+
+def test_sets_without_overlap_have_an_auc_of_one() -> None:
+    values = rng(9).normal(size=(120, 2))
+    found = auc(values, values + 50, per_event=1, rng=rng(10))
+    assert (found.value, found.low, found.high, found.p_value) == (1.0, 1.0, 1.0, 0.0)
+
+
+def test_an_event_and_its_partners_are_in_the_same_half() -> None:
+    # Each event has labels of its own, with no more to learn. Trees that had seen a partner could find its event.
+    labels = rng(11).normal(size=(400, 3))
+    reference, candidate = np.concatenate([labels, labels[:, :1]], axis=1), np.repeat(labels, 2, axis=0)
+    candidate = np.concatenate([candidate, candidate[:, :1]], axis=1)
+    found = auc(reference, candidate, per_event=2, rng=rng(12))
+    assert found.value == pytest.approx(0.5, abs=1e-9)
+    assert found.events == 400
+
+
+def test_the_answer_depends_on_the_seed_alone_and_missing_values_are_allowed() -> None:
+    values = rng(13).normal(size=(400, 3))
+    values[::7, 1] = np.nan
+    first, again = (auc(values[:200], values[200:], per_event=0, rng=rng(14)) for _ in range(2))
+    assert first == again
+    assert first.value is not None
+
+
+def test_too_few_showers_have_no_auc() -> None:
+    few, many = np.zeros((LEAST_SHOWERS - 1, 2)), np.zeros((LEAST_SHOWERS, 2))
+    assert auc(few, many, per_event=0, rng=rng(15)).value is None
+    assert auc(many, few, per_event=0, rng=rng(15)).events == LEAST_SHOWERS - 1
+    least = auc(many, many, per_event=0, rng=rng(15))
+    assert (least.value, least.p_value) == (0.5, 1.0)  # nothing to tell them apart by

@@ -1,0 +1,191 @@
+"""Coverage, density, memorisation and coarse cells against loops, closed forms and planted faults."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.spatial.distance import cdist
+from showers import make_showers
+
+from preprocessing.showers import FloatArray
+from validation.coarse import coarse_cells, coarse_edges, root_shares
+from validation.neighbours import Array, coverage, memorisation, nearest
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def covered_and_dense(balls: Array, others: Array) -> tuple[float, float]:
+    """Naeem et al.'s definitions, one pair at a time."""
+    hold, inside = 0, 0
+    for i, ball in enumerate(balls):
+        radius = sorted(math.dist(ball, each) for j, each in enumerate(balls) if j != i)[4]
+        held = sum(math.dist(ball, other) <= radius for other in others)
+        hold, inside = hold + (held > 0), inside + held
+    return hold / len(balls), inside / len(others) / 5
+
+
+def test_three_blocks_agree_with_loops() -> None:
+    reference, candidate = rng(1).normal(size=(150, 3)) * [1, 10, 100], rng(2).normal(size=(150, 3)) * [1, 10, 60]
+    found = coverage(reference, candidate, per_event=1, rng=rng(3))
+    blocks = rng(3).permutation(150).reshape(3, 50)
+    mine, theirs = reference / reference.std(axis=0), candidate / reference.std(axis=0)
+    own = np.mean([covered_and_dense(mine[blocks[i]], mine[blocks[(i + 1) % 3]]) for i in range(3)], axis=0)
+    other = np.mean([covered_and_dense(mine[blocks[i]], theirs[blocks[(i + 1) % 3]]) for i in range(3)], axis=0)
+    assert (found.own_coverage, found.own_density) == pytest.approx(tuple(own))
+    assert (found.coverage.value, found.density.value) == pytest.approx(tuple(other / own))
+
+
+def test_monte_carlos_own_coverage_is_that_of_exchangeable_showers() -> None:
+    values = rng(4).normal(size=(7_000, 2))
+    found = coverage(values[:3_500], values[3_500:], per_event=0, rng=rng(5))
+    # A ball is empty where the five nearest of n - 1 and n showers are all of its own block.
+    expected = 1 - math.prod((349 - i) / (699 - i) for i in range(5))
+    assert (found.blocks, found.showers_in_block) == (10, 350)
+    assert found.own_coverage == pytest.approx(expected, abs=0.012)  # four times the error of 3,500 balls
+    assert found.own_density == pytest.approx(1, abs=0.06)
+    assert found.floor == pytest.approx(found.coverage.standard_error, rel=0.8)
+
+
+def test_the_interval_covers_one_as_often_as_it_says() -> None:
+    inside, student = 0, float(stats.t.ppf(0.975, 9))
+    for trial in range(100):
+        values = rng(1_000 + trial).normal(size=(1_000, 3))
+        found = coverage(values[:500], values[500:], per_event=0, rng=rng(trial)).coverage
+        inside += abs(found.value - 1) < student * found.standard_error
+    assert 88 <= inside <= 99  # 95 expected
+
+
+def test_a_dropped_mode_is_not_covered() -> None:
+    reference = rng(6).normal(size=(3_500, 4))
+    candidate = rng(7).normal(size=(9_000, 4))
+    found = coverage(reference, candidate[candidate[:, 0] > 0], per_event=0, rng=rng(8))
+    assert found.coverage.value + 4 * found.coverage.standard_error < 0.85
+    assert found.replicates.shape == (400,)
+    assert found.replicates.mean() == pytest.approx(found.coverage.value, abs=0.01)
+    assert found.replicates.std(ddof=1) == pytest.approx(found.coverage.standard_error)
+
+
+def test_partners_labels_do_not_help_to_cover() -> None:
+    # Each candidate is its own event's copy. Held against the balls of other events it covers as Monte Carlo does.
+    reference = rng(9).normal(size=(1_000, 4))
+    found = coverage(reference, np.repeat(reference, 2, axis=0), per_event=2, rng=rng(10))
+    assert found.coverage.value == 1
+    assert found.coverage.standard_error == 0
+
+
+def test_few_showers_have_a_value_without_an_error_and_fewer_have_none() -> None:
+    values = rng(11).normal(size=(900, 3))
+    some = coverage(values[:450], values[450:], per_event=0, rng=rng(12))
+    assert 0.8 < some.coverage.value < 1.2
+    assert math.isnan(some.coverage.standard_error)
+    assert math.isnan(some.floor)
+    none = coverage(values[:149], values[450:], per_event=0, rng=rng(12))
+    assert math.isnan(none.coverage.value)
+    assert none.replicates.shape == (400,)
+
+
+def test_features_that_say_nothing_are_left_out_and_empty_showers_cover_nothing() -> None:
+    values = rng(13).normal(size=(1_200, 3))
+    constant = np.concatenate([values, np.full((1_200, 1), 7.0)], axis=1)
+    plain, wider = (coverage(v[:600], v[600:], per_event=0, rng=rng(14)) for v in (values, constant))
+    assert plain.coverage == wider.coverage
+    candidate = values[600:].copy()
+    candidate[::2] = np.nan
+    halved = coverage(values[:600], candidate, per_event=0, rng=rng(14))
+    assert halved.density.value == pytest.approx(plain.density.value / 2, rel=0.15)
+
+
+def test_nearest_distances_agree_with_scipy_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, others = (rng(seed).random((n, 30)).astype(np.float32) for seed, n in ((15, 53), (16, 40)))
+    expected = cdist(points, others).min(axis=1)
+    np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
+    monkeypatch.setattr("validation.neighbours._DISTANCES_HELD", 7 * 40)
+    np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
+    assert nearest(points, points).max() < 5e-3  # what single precision leaves of zero
+
+
+def blobs(count: int, seed: int, spread: float = 1.0) -> FloatArray:
+    """Points of a correlated normal law in twelve dimensions, of a size of order one."""
+    return (0.3 * spread * rng(seed).normal(size=(count, 12)) @ np.diag(np.linspace(1, 0.3, 12))).astype(np.float32)
+
+
+def test_p_values_of_independent_monte_carlo_are_uniform_and_nothing_is_called_copied() -> None:
+    p_values = []
+    for trial in range(60):
+        found = memorisation(blobs(400, 3 * trial), blobs(800, 3 * trial + 1), blobs(500, 3 * trial + 2))
+        p_values.append(found["p_value"])
+        assert not found["copied"]
+    # Counts are few, so that p-values lie on a grid and are at most as often below a level as it says.
+    assert np.mean(np.array(p_values) < 0.1) < 0.1 + 3 * math.sqrt(0.09 / 60)
+    assert 0.35 < np.median(p_values) < 0.8
+
+
+def test_five_percent_of_training_showers_with_noise_are_found() -> None:
+    training, candidate = blobs(2_000, 201), blobs(2_000, 203)
+    candidate[:100] = training[:100] * (1 + 0.05 * rng(204).normal(size=(100, 12)))
+    found = memorisation(training, blobs(2_000, 202), candidate)
+    assert found["copied"]
+    assert found["low"] < found["share"] < found["high"]
+    assert found["share"] == pytest.approx(0.06, abs=0.012)
+    assert found["expected"] == pytest.approx(0.01, rel=0.01)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_generator_of_narrow_showers_is_not_a_copier() -> None:
+    found = memorisation(blobs(2_000, 301), blobs(2_000, 302), blobs(2_000, 303, spread=0.5))
+    assert found["median_distance_ratio"] < 0.8  # it does come nearer to the training showers
+    assert not found["copied"]
+
+
+def test_memorisation_of_too_few_showers_is_not_judged() -> None:
+    found = memorisation(blobs(50, 401), blobs(150, 402), blobs(50, 403))
+    assert found["share"] is None
+    assert found["copied"] is False
+
+
+def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
+    # Of 2 candidates and 100 of Monte Carlo, both below the lowest: one of the 102 * 101 / 2 choices of two places.
+    training = np.zeros((1, 1), dtype=np.float32)
+    reference = np.concatenate([[[10.0], [1.0 + k / 100]] for k in range(100)]).astype(np.float32)
+    found = memorisation(training, reference, np.array([[0.1], [0.2]], dtype=np.float32))
+    assert found["p_value"] == pytest.approx(2 / (102 * 101))
+
+
+def test_edges_are_fine_in_the_middle_and_cover_every_cell() -> None:
+    x, y, layers = coarse_edges((51, 51, 25))
+    assert x.tolist() == y.tolist() == [0, 10, 18, 22, 24, 27, 29, 33, 41, 51]
+    assert layers.tolist() == [0, 5, 10, 15, 20, 25]
+    for shape in ((5, 5, 1), (17, 17, 5), (6, 50, 12)):
+        for edges, cells in zip(coarse_edges(shape), shape, strict=True):
+            assert (edges[0], edges[-1]) == (0, cells)
+            assert (np.diff(edges) > 0).all()
+    for edges in coarse_edges((6, 50, 12))[:2]:
+        np.testing.assert_array_equal(edges, edges[-1] - edges[::-1])
+
+
+def test_coarse_cells_agree_with_loops_and_keep_the_energy() -> None:
+    cells = make_showers(events=3).cells
+    found = coarse_cells(cells)
+    expected = [
+        [one[x, y, z].sum() for x, y, z in itertools.product(*(
+            [slice(*pair) for pair in itertools.pairwise(edges)] for edges in coarse_edges(cells.shape[1:])))]
+        for one in cells.astype(np.float64)
+    ]  # fmt: skip
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), cells.sum(axis=(1, 2, 3)), rtol=1e-5)
+
+
+def test_root_shares_are_of_the_incident_energy() -> None:
+    showers = make_showers(events=4)
+    found = root_shares(coarse_cells(showers.cells), showers.energy_gev)
+    np.testing.assert_allclose(
+        (found**2).sum(axis=1), showers.cells.sum(axis=(1, 2, 3)) / showers.energy_gev, rtol=1e-5
+    )
