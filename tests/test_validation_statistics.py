@@ -15,7 +15,6 @@ from validation.statistics import (
     correlation_differences,
     correlations,
     difference_of_means,
-    distances,
     ratio_of_means,
     ratio_of_widths,
     resample,
@@ -130,13 +129,6 @@ def test_correlations_agree_with_numpy() -> None:
     assert np.isnan(correlations(constant.mean(axis=0), 2)).all()
     found = drawn(with_products(values), with_products(values[::-1])).estimate(correlation_differences("f", 3))
     assert [each.value for each in found] == pytest.approx([0, 0, 0], abs=1e-12)
-
-
-def test_distances_of_a_shift() -> None:
-    values = np.random.default_rng(10).normal(size=400)
-    found = distances(values, values + 0.5)
-    assert found["wasserstein_1"] == pytest.approx(0.5)
-    assert 0 < found["kolmogorov_smirnov"] < 1
 
 
 def test_estimates_without_an_error_or_with_few_events_have_no_interval() -> None:

@@ -22,8 +22,9 @@ from validation.criteria import Grade, load_grade
 from validation.judging import Judgement
 from validation.measuring import Measured, Measuring, measuring
 from validation.plots import Compared, closest, draw_all, overview
+from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
 from validation.sets import COUNT, ShowerSet, require_comparable, require_one_detector, showers_per_event
-from validation.table import samples
+from validation.table import samples, thinned
 from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict
 
 _BUILT_ON = ("angle.py", "flaws.py", "hits.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
@@ -111,7 +112,15 @@ def validate(
         mine = reader.measure(sets.reference)
         found, judged = _judged(reader, mine, sets.candidate, limits, seed)
         previous = None if sets.incumbent is None else _judged(reader, mine, sets.incumbent, limits, seed)[1]
-    cautions = [caution] if (caution := faults.copied(mine.digests, found.digests)) else []
+        learned = None if sets.training is None else reader.measure(sets.training)
+    rng = np.random.default_rng(seed)
+    pair = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
+    alike = resemblance(*pair, per_event=judged.per_event, rng=rng)
+    memory, suspicions = None, [faults.copied(mine.digests, found.digests)]
+    if learned is not None:
+        memory, suspicion = memorised(thinned(learned.table, SAMPLE_SHOWERS, rng), *pair)
+        suspicions.append(suspicion)
+    cautions = [each for each in suspicions if each]
     document: dict[str, Any] = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
@@ -125,15 +134,14 @@ def validate(
         "cautions": cautions,
         "criteria": [criterion.to_json() for criterion in judged.criteria],
         "metric": judged.metric(),
+        **alike,
+        "memorisation": memory,
         "incumbent": None if previous is None else _contest(judged, previous),
-        "scalars": judged.scalars(),
+        "scalars": judged.scalars() | _scalars(alike),
         "inputs": inputs,
         "request": request,
     }
-    some = samples(
-        judged.reference, judged.candidate, per_event=judged.per_event, showers=10_000, rng=np.random.default_rng(seed)
-    )
-    _write(document, output, Compared(*some, sets.reference.geometry), (mine, found))
+    _write(document, output, Compared(*pair, sets.reference.geometry), (mine, found))
     return document
 
 
@@ -170,6 +178,17 @@ def _contest(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
     failures = len(challenger.hard_failures), len(incumbent.hard_failures)
     outcome = contest(challenger.measurements, incumbent.measurements, hard_failures=failures)
     return outcome | {"verdict": incumbent.verdict([])}
+
+
+def _scalars(alike: dict[str, Any]) -> dict[str, float]:
+    """How alike the sets are, as numbers for a user interface to plot."""
+    numbers = {
+        "fpd": alike["distances"]["fpd"]["value"],
+        "kpd": alike["distances"]["kpd"]["value"],
+        "auc_observables": alike["classifier"]["observables"]["value"],
+        "auc_cells": alike["classifier"]["cells"]["value"],
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _write(document: dict[str, Any], output: Path, compared: Compared, pictures: tuple[Measured, Measured]) -> None:

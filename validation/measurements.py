@@ -12,8 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from validation.criteria import Grade, Measurement
+from validation.neighbours import coverage
 from validation.observables import SCALARS, Array, Observables
+from validation.physics_distances import features
 from validation.statistics import (
+    Estimate,
     Features,
     Pair,
     Resampled,
@@ -163,6 +166,9 @@ def _in_energy_bin(
     found += compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0")
     found += _layers(drawn.point.reference["layers"], compared)
     found.append(_correlations(drawn, label, tolerance["correlation"]))
+    found.append(
+        _coverage(some, some_found, label=label, per_event=per_event, tolerance=tolerance["coverage"], rng=rng)
+    )
     titles = {scalar.name: scalar.label for scalar in SCALARS} | _PROFILES
     for name in (*_PROFILES, *one_hot):
         spread = float(np.nanstd(separation_power(drawn.halves, f"S {name}"))) * drawn.half_to_sample() ** 2
@@ -209,6 +215,19 @@ def _correlations(drawn: Resampled, label: str, tolerance: float) -> Measurement
         _floor(drawn, float(largest.mean()) * drawn.half_to_sample()),
         labels=tuple(f"{names[first[k]]} and {names[second[k]]}" for k in kept),
     )  # fmt: skip
+
+
+def _coverage(
+    some: Observables, found: Observables, *, label: str, per_event: int, tolerance: float, rng: np.random.Generator
+) -> Measurement:
+    near = coverage(features(some), features(found), per_event=per_event, rng=rng)
+    events = len(some) if per_event else min(len(some), len(found))
+    error = near.coverage.standard_error
+    estimate = Estimate(near.coverage.value, error, events, groups=near.blocks, replicates=near.replicates)
+    floor = {"value": near.floor if math.isfinite(near.floor) else None, "scaled": False, "events": events}
+    return Measurement(
+        "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1
+    )
 
 
 def _angle(

@@ -65,10 +65,13 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     have labels other than the balls'; one shower of each event takes part. Blocks are of one size wherever there are
     3,500 showers or more, so that the coverage does not depend on their number: larger blocks see finer differences.
     """
-    mine, theirs = _standardised(reference, candidate)
-    showers = len(mine) if per_event else min(len(mine), len(theirs))
+    showers = len(reference) if per_event else min(len(reference), len(candidate))
     size = int(np.clip(showers // LEAST_BLOCKS, _LEAST_IN_BLOCK, _MOST_IN_BLOCK))
     count = showers // size
+    if count < 3:
+        unknown = Relative(np.nan, np.nan)
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(REPLICATES, np.nan), np.nan, count, size)
+    mine, theirs = _standardised(reference, candidate)
     order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
     if per_event:
         partners = order * per_event + rng.integers(per_event, size=len(order))
@@ -79,9 +82,6 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
         following = np.roll(others, -ahead, axis=0)
         return np.stack([_coverage_and_density(*pair) for pair in zip(mine[blocks], following, strict=True)])
 
-    if count < 3:
-        unknown = Relative(np.nan, np.nan)
-        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(REPLICATES, np.nan), np.nan, count, size)
     own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
     weights = rng.multinomial(count, np.full(count, 1 / count), REPLICATES) * (1.0 if count >= LEAST_BLOCKS else np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from preprocessing.angle import angle_of_projections
 from preprocessing.hits import Hits
 from preprocessing.showers import FloatArray, Geometry
+from validation.coarse import coarse
 
 Array = npt.NDArray[np.float64]
 
@@ -56,11 +57,12 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower: N rows of about 1 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower: N rows of 2.5 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
     `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; `spectrum` (N, 40) counts hits by
-    log10 of their energy; `index_angle_rad` (N,) is the reference's measured angle, in units of the index.
+    log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`validation.coarse`);
+    `index_angle_rad` (N,) is the reference's measured angle, in units of the index.
     """
 
     energy_gev: Array
@@ -71,6 +73,7 @@ class Observables:
     along_y: FloatArray
     radial: FloatArray
     spectrum: FloatArray
+    coarse: FloatArray
     index_angle_rad: Array
 
     def __len__(self) -> int:
@@ -152,6 +155,15 @@ def observe_hits(
         along_y=along_y.astype(np.float32),
         radial=_coarse(fine, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
         spectrum=_spectrum(deposits, len(hits)).astype(np.float32),
+        coarse=coarse(
+            deposits.event,
+            deposits.x,
+            deposits.y,
+            deposits.layer,
+            deposits.energy,
+            events=len(hits),
+            shape=geometry.shape,
+        ),
         index_angle_rad=angle_of_projections(*projections).astype(np.float64),
     )
 

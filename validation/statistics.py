@@ -32,6 +32,7 @@ class Estimate:
     standard_error: float
     events: int  # in the smaller set
     null: tuple[float, float] | None = None
+    groups: int | None = None  # of events, where these are what was resampled
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
 
     def interval(self, level: float) -> tuple[float, float] | None:
@@ -40,9 +41,10 @@ class Estimate:
         Normal, and as wide as Student's where events are few: the standard error is then itself uncertain. The lower
         end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution.
         """
-        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or self.events < LEAST_EVENTS:
+        resampled = self.groups or self.events
+        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < LEAST_EVENTS:
             return None
-        factor = float(stats.t.ppf((1 + level) / 2, self.events - 1))
+        factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))
         reach = below = factor * self.standard_error
         if self.null is not None and min(self.null) > 0:
             mean, sigma = self.null
@@ -238,19 +240,6 @@ def correlations(means: Array, columns: int) -> Array:
 def correlation_differences(name: str, columns: int) -> Callable[[Pair], Array]:
     """Candidate's coefficients minus the reference's, one a pair of columns."""
     return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
-
-
-def distances(reference: Array, candidate: Array) -> dict[str, float]:
-    """Wasserstein-1 distance, in the values' own unit, and the Kolmogorov-Smirnov statistic, of samples (n,), (m,).
-
-    Both are above zero for two samples of one truth; they are reported beside the criteria and decide nothing.
-    """
-    with np.errstate(divide="ignore"):  # in a p-value for single showers, which is not asked for
-        statistic = float(stats.ks_2samp(reference, candidate, method="asymp").statistic)
-    return {
-        "wasserstein_1": float(stats.wasserstein_distance(reference, candidate)),
-        "kolmogorov_smirnov": statistic,
-    }
 
 
 class _Sums:

@@ -120,11 +120,14 @@ def samples(
     """At most `showers` of each set, in memory and in order; of paired sets whole events of both."""
     events = min(len(reference), showers // max(per_event, 1))
     chosen = np.sort(rng.choice(len(reference), events, replace=False))
-    if per_event:
-        partners = (chosen[:, None] * per_event + np.arange(per_event)).reshape(-1)
-    else:
-        partners = np.sort(rng.choice(len(candidate), min(len(candidate), showers), replace=False))
-    return reference[chosen], candidate[partners]
+    if not per_event:
+        return reference[chosen], thinned(candidate, showers, rng)
+    return reference[chosen], candidate[(chosen[:, None] * per_event + np.arange(per_event)).reshape(-1)]
+
+
+def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:
+    """At most so many rows, in memory and in order."""
+    return rows[np.sort(rng.choice(len(rows), min(len(rows), showers), replace=False))]
 
 
 def _row_of(part: Observables) -> np.dtype[np.void]:

@@ -1,0 +1,89 @@
+"""How alike two sets are as a whole: distances, a classifier, coverage, memorisation. Samples in, documents out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.showers import FloatArray
+from validation.classifier import auc
+from validation.coarse import root_shares
+from validation.criteria import LEVEL
+from validation.distances import compare_distances
+from validation.neighbours import Relative, coverage, memorisation
+from validation.observables import Observables
+from validation.physics_distances import features
+from validation.statistics import Estimate
+
+SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
+
+
+def resemblance(
+    reference: Observables, candidate: Observables, *, per_event: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document.
+
+    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
+    """
+    pair = features(reference), features(candidate)
+    near = coverage(*pair, per_event=per_event, rng=rng)
+    return {
+        "distances": compare_distances(reference, candidate, per_event=per_event, rng=rng),
+        "classifier": {
+            "observables": _classified(*pair, per_event, rng),
+            "cells": _classified(_shares(reference), _shares(candidate), per_event, rng),
+        },
+        "neighbours": {
+            "coverage": _relative(near.coverage, near.own_coverage, near.blocks),
+            "density": _relative(near.density, near.own_density, near.blocks),
+        },
+    }
+
+
+def memorised(
+    training: Observables, reference: Observables, candidate: Observables
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Whether the candidate repeats its training showers: the section of the document, and a caution if it does."""
+    found = memorisation(_shares(training), _shares(reference), _shares(candidate))
+    low, high = found.pop("low"), found.pop("high")
+    section = found | {"interval": None if low is None else [low, high], "training": len(training)}
+    if not found["copied"]:
+        return section, None
+    detail = (
+        f"{100 * found['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
+        f"{100 * found['expected']:.1f} % of Monte Carlo's (p = {found['p_value']:.1g})"
+    )
+    count = round(found["share"] * len(candidate))
+    return section, {"name": "Training showers repeated", "count": count, "detail": detail}
+
+
+def _shares(table: Observables) -> FloatArray:
+    """Root of the share of the incident energy in each coarse cell."""
+    return root_shares(table.coarse, table.energy_gev)
+
+
+def _classified(
+    reference: npt.NDArray[Any], candidate: npt.NDArray[Any], per_event: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """AUC of the two sets, and as its floor that of two halves of the reference."""
+    found = auc(reference, candidate, per_event=per_event, rng=rng)
+    order = rng.permutation(len(reference))
+    half = len(reference) // 2
+    floor = auc(reference[order[:half]], reference[order[half:]], per_event=0, rng=rng)
+    return {
+        "value": found.value,
+        "interval": None if found.value is None else [found.low, found.high],
+        "p_value": found.p_value,
+        "floor": {"value": floor.value, "scaled": False},
+    }
+
+
+def _relative(found: Relative, own: float, blocks: int) -> dict[str, Any]:
+    """A mean over blocks relative to Monte Carlo's own, for JSON."""
+    if not math.isfinite(found.value):
+        return {"value": None, "interval": None, "own": None}
+    ends = Estimate(found.value, found.standard_error, blocks).interval(LEVEL)
+    return {"value": found.value, "interval": None if ends is None else list(ends), "own": own}
