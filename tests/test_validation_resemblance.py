@@ -1,0 +1,61 @@
+"""The sections of the verdict that compare two sets as a whole."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+from showers import SMALL_GEOMETRY, make_showers
+
+from validation.observables import Observables, observe
+from validation.resemblance import memorised, resemblance
+
+
+@cache
+def table(seed: int, events: int = 400, narrower: float = 1.0) -> Observables:
+    showers = make_showers(events=events, seed=seed)
+    return observe(showers.cells**narrower, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+
+
+def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
+    alike, unlike = (
+        resemblance(table(1), candidate, per_event=0, rng=np.random.default_rng(0))
+        for candidate in (table(2), table(2, narrower=1.1))
+    )
+    json.dumps([alike, unlike], allow_nan=False)
+    assert alike["distances"]["fpd"]["p_value"] > 0.01 > unlike["distances"]["fpd"]["p_value"]
+    assert alike["distances"]["kpd"]["p_value"] > 0.01 > unlike["distances"]["kpd"]["p_value"]
+    for features in ("observables", "cells"):
+        low, high = alike["classifier"][features]["interval"]
+        assert low <= 0.5 <= high
+        assert unlike["classifier"][features]["interval"][0] > 0.6
+    low, high = alike["neighbours"]["coverage"]["interval"] or (0, 2)
+    assert low < 1 < high
+    assert unlike["neighbours"]["coverage"]["value"] < 0.9
+
+
+def test_too_few_showers_have_no_figures_and_no_errors() -> None:
+    few, none = table(1)[:4], table(1)[:0]
+    for candidate in (few, none):
+        found = resemblance(few, candidate, per_event=0, rng=np.random.default_rng(0))
+        assert found["distances"]["fpd"]["value"] is None
+        assert found["classifier"]["cells"]["value"] is None
+        assert found["neighbours"]["coverage"]["value"] is None
+
+
+def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:
+    training, reference = table(3), table(4)
+    fresh, caution = memorised(training, reference, table(5))
+    assert caution is None
+    assert fresh["training"] == 400
+    cells = make_showers(events=400, seed=3).cells[:40]
+    noise = np.random.default_rng(0).normal(1, 0.01, cells.shape)
+    nearly = observe(
+        (cells * noise).astype(np.float32), training.energy_gev[:40], training.theta_rad[:40], SMALL_GEOMETRY
+    )
+    copier = Observables.joined([table(5)[:360], nearly])
+    found, caution = memorised(training, reference, copier)
+    assert caution is not None
+    assert "nearer to a training shower" in caution["detail"]
+    assert 0.08 < found["share"] < 0.15
