@@ -18,6 +18,8 @@ from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from validation import faults, plots, report
 from validation.criteria import Criterion, judge_all, load_grade
+from validation.curves import Compared, summarise
+from validation.displays import draw_pairs
 from validation.measurements import measure
 from validation.metric import Profiles, metric
 from validation.observables import SCALARS, Observables
@@ -103,16 +105,14 @@ def validate(
         "inputs": inputs,
         "request": request,
     }
-    images, overview = [], b""
+    images: list[plots.Plot] = []
     if len(kept) and len(kept_found):
-        compared = plots.Compared(kept, kept_found, ours.geometry)
-        images = list(plots.draw_all(compared, plots.closest(mine.gallery, found.gallery)))
-        overview = plots.overview(compared)
-    if overview:
+        summary = summarise(Compared(kept, kept_found, kept, kept_found, ours.geometry))
+        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found.gallery, ours.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
-            temporary.write_bytes(overview)
+            temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:
-        temporary.write_text(report.page(document, overview, images), encoding="utf-8")
+        temporary.write_text(report.page(document, images), encoding="utf-8")
     document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
     storage.write_json(output / VERDICT_FILE, document)
     return document
@@ -163,14 +163,18 @@ def _profiles(table: Observables) -> Profiles:
     )
 
 
-def _distances(reference: Observables, candidate: Observables) -> dict[str, dict[str, Any]]:
+def _distances(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
     if not len(reference) or not len(candidate):
-        return {}
-    return {
+        return None
+    observables = {
         scalar.name: {"label": scalar.label, "unit": scalar.unit}
-        | distances(reference.column(scalar.name), candidate.column(scalar.name))
+        | {
+            name: {"value": value, "p_value": None, "floor": None}
+            for name, value in distances(reference.column(scalar.name), candidate.column(scalar.name)).items()
+        }
         for scalar in SCALARS
     }
+    return {"observables": observables, "showers": {"reference": len(reference), "candidate": len(candidate)}}
 
 
 def _scalars(criteria: Sequence[Criterion]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -82,6 +82,10 @@ class Observables:
     def column(self, name: str) -> Array:
         """The scalar `name` of every shower, (N,)."""
         return self.scalars[:, _COLUMN[name]]
+
+    def pieces(self) -> Iterator[Observables]:
+        """The whole table, as the one piece that it is."""
+        yield self
 
     @property
     def empty(self) -> npt.NDArray[np.bool_]:
