@@ -10,7 +10,7 @@ from typing import Any
 from validation.markup import SAME, coloured, floor, table
 from validation.verdict import number, span
 
-_MOST_DIFFERENT = 10  # criteria of a challenger and an incumbent
+_MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _row(measure: _Measure, found: Mapping[str, Any]) -> dict[str, str]:
         "Value": value,
         "Monte Carlo's own": own,
         "p": p_value,
-        "How to read it": measure.reading,
+        "How to read it": f"<p>{measure.reading}</p>",
     }
 
 

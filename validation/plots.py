@@ -30,7 +30,8 @@ _DPI = 110
 _WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
 _OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
 _WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
-_SMALLEST_REACH, _LARGEST_REACH = 0.02, 1.0  # of a ratio from one
+_MARGIN = 1.2  # about what the lower panel has to show
+_SMALLEST_REACH = 0.02  # of a ratio from one
 _SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
 
 
@@ -96,7 +97,7 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Literal["linear", "
         _absolute(axis, curve, scale)
     axes[0].set_title(curve.frame.title, loc="left", fontsize=12, y=1.0)
     axes[0].legend(fontsize=10)
-    _relative(axes[-1], curve)
+    draw_relative(axes[-1], curve)
     axes[-1].set_xlabel(curve.frame.x)
     axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[-1])
     axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
@@ -127,7 +128,7 @@ def _absolute(axis: Axes, curve: Curve, scale: Literal["linear", "log"]) -> None
     axis.set_xlabel("")
 
 
-def _relative(axis: Axes, curve: Curve) -> None:
+def draw_relative(axis: Axes, curve: Curve) -> None:
     """The lower panel. A triangle at its edge stands for a point beyond it."""
     ratio = curve.frame.below == "ratio"
     ours, theirs = _histograms(curve)
@@ -161,20 +162,24 @@ def compare(curve: Curve) -> Array:
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:
-    """What the lower panel spans: nine in ten of the well-known bins with their uncertainties."""
+    """What the lower panel spans: nine in ten of the well-known bins with their uncertainties.
+
+    A ratio beyond two is shown where half the bins are out there, and one below zero never.
+    """
     (ours, our_error), (_, their_error) = curve.reference, curve.candidate
     compared = compare(curve)
     known = np.isfinite(compared) & (ours > _WELL_KNOWN * np.nanmax(ours, initial=0.0))
+    if not known.any():
+        return (-1.0, 1.0) if curve.frame.below == "difference" else (0.0, 2.0)
+    compared, ours, our_error, their_error = (each[known] for each in (compared, ours, our_error, their_error))
     if curve.frame.below == "difference":
-        centre, smallest, largest = 0.0, _SMALLEST_DIFFERENCE, np.inf
         away = np.abs(compared) + np.hypot(our_error, their_error)
-    else:
-        centre, smallest, largest = 1.0, _SMALLEST_REACH, _LARGEST_REACH
-        with np.errstate(divide="ignore", invalid="ignore"):
-            away = np.maximum(np.abs(compared - 1) + their_error / ours, our_error / ours)
-    reach = 1.2 * float(np.quantile(away[known], 0.9, method="higher")) if known.any() else smallest
-    reach = float(np.clip(reach, smallest, largest))
-    return centre - reach, centre + reach
+        reach = max(_MARGIN * float(np.quantile(away, 0.9, method="higher")), _SMALLEST_DIFFERENCE)
+        return -reach, reach
+    away = np.maximum(np.abs(compared - 1) + their_error / ours, our_error / ours)
+    most, half = (_MARGIN * float(np.quantile(away, q, method="higher")) for q in (0.9, 0.5))
+    reach = float(np.clip(most, _SMALLEST_REACH, max(half, 1.0)))
+    return max(1 - reach, 0.0), 1 + reach
 
 
 def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[str], reach: float) -> None:

@@ -126,9 +126,8 @@ def _why_undecided(criterion: Mapping[str, Any]) -> str:
     notes = []
     strict = criterion.get("strict_interval")
     if criterion["verdict"] == "inconclusive" and _outside(criterion["interval"], criterion["tolerance"]):
-        notes.append(
-            "outside, but to fail all of the stricter interval must be" + (f": {span(strict)}" if strict else "")
-        )
+        stricter = f": {span(strict)}" if strict else ""
+        notes.append(f"outside at 95 %, not at the stricter level that failing asks for{stricter}")
     needed = criterion["events_needed"]
     if needed and needed > criterion["events"]:
         notes.append(f"about {_rounded(needed)} showers would decide")
