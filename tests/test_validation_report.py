@@ -336,7 +336,7 @@ def test_an_undecided_row_says_what_keeps_it_so() -> None:
     one_sided = outside | {"tolerance": [None, 1.01]}
     crossing = outside | {"interval": [1.0, 1.1], "events_needed": 900}  # fewer than there are
     shown = text(report.page(document(criteria=[outside]), []))
-    assert "not at the stricter level that failing asks for: 1.001 to 1.099; about 2,300 showers would decide" in shown
+    assert "outside, but the stricter interval is not: 1.001 to 1.099; about 2,300 showers would decide" in shown
     assert "1.001 to 1.099" in text(report.page(document(criteria=[one_sided]), []))
     assert "1.001 to 1.099" not in text(report.page(document(criteria=[crossing]), []))
     assert "would decide," in text(report.page(document(criteria=[crossing]), []))  # how to read the table

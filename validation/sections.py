@@ -127,7 +127,7 @@ def _why_undecided(criterion: Mapping[str, Any]) -> str:
     strict = criterion.get("strict_interval")
     if criterion["verdict"] == "inconclusive" and _outside(criterion["interval"], criterion["tolerance"]):
         stricter = f": {span(strict)}" if strict else ""
-        notes.append(f"outside at 95 %, not at the stricter level that failing asks for{stricter}")
+        notes.append(f"outside, but the stricter interval is not{stricter}")
     needed = criterion["events_needed"]
     if needed and needed > criterion["events"]:
         notes.append(f"about {_rounded(needed)} showers would decide")
