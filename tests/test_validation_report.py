@@ -223,7 +223,8 @@ def document(**more: Any) -> dict[str, Any]:
             "bins": [{"energy_gev": 110.0, "theta_deg": 62.0, "reference": 3, "candidate": 4, "value": None}],
         },
         "inputs": {
-            "reference": files, "candidate": files, "split": "test", "cut_gev": 0.2, "seed": 7,
+            "reference": files, "candidate": files, "split": "test", "cut_gev": 0.2, "bad_event": "stop",
+            "seed": 7,
             "code_version": "0.1.0+abc", "geometry": {"cell_mm": 5.1},
         },
         "request": "fe" * 32,

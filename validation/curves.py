@@ -41,16 +41,19 @@ class Compared:
     geometry: Geometry
 
 
+Scale = Literal["linear", "log"]
+
+
 @dataclass(frozen=True)
 class Frame:
-    """What a curve is called, its bins, how it is best seen, and how the two sets are set against each other."""
+    """What a curve is called, its bins, the scales it is seen on, and how the two sets are set against each other."""
 
     group: str
     title: str
     x: str
     y: str
     edges: Array
-    scale: Literal["linear", "log", "both"] = "linear"
+    scales: tuple[Scale, ...] = ("linear",)
     below: Literal["ratio", "difference"] = "ratio"
 
 
@@ -109,7 +112,7 @@ def _plans(compared: Compared) -> _Plans:
     angles = _label_edges(np.degrees(compared.reference.theta_rad), events)
 
     def profile(name: str, title: str, x: str, y: str, edges: Array) -> tuple[Frame, Callable[[], _Tally]]:
-        return Frame("Profiles", title, x, y, edges, "both"), lambda: _Means(name)
+        return Frame("Profiles", title, x, y, edges, ("linear", "log")), lambda: _Means(name)
 
     def distribution(group: str, name: str, title: str, x: str) -> tuple[Frame, Callable[[], _Tally]]:
         edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)

@@ -149,8 +149,8 @@ def _row(measure: _Measure, found: Mapping[str, Any]) -> dict[str, str]:
     if found["value"] is None:
         value, own = "too few showers", ""
     else:
-        known = f"± {number(scale * found['uncertainty'])}" if "uncertainty" in found else span(found["interval"])
-        value = f"<b>{number(scale * found['value'])}</b><small>{known}</small>"
+        known = f"± {number(found['uncertainty'], scale)}" if "uncertainty" in found else span(found["interval"])
+        value = f"<b>{number(found['value'], scale)}</b><small>{known}</small>"
         own = number(found["own"]) if "own" in found else floor(found["floor"], scale)
     p_value = number(found["p_value"]) if found.get("p_value") is not None else ""
     return {

@@ -15,7 +15,7 @@ def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
     """What Monte Carlo shows against itself, and whether it was scaled to the size of these sets."""
     if found is None or found["value"] is None:
         return "none"
-    return number(scale * found["value"]) + (" (scaled)" if found["scaled"] else "")
+    return number(found["value"], scale) + (" (scaled)" if found["scaled"] else "")
 
 
 def coloured(answer: str) -> str:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import hist
 import matplotlib as mpl
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from validation.curves import Curve, Points, Summary
+from validation.curves import Curve, Points, Scale, Summary
 from validation.observables import Array
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
@@ -47,7 +47,9 @@ class Plot:
 def draw_all(summary: Summary) -> Iterator[Plot]:
     """Every plot of the report but the single showers."""
     for curve in summary.curves.values():
-        yield Plot(curve.frame.group, curve.frame.title, draw(curve))
+        height = 4.4 if len(curve.frame.scales) == 1 else 6.2
+        picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
+        yield Plot(curve.frame.group, curve.frame.title, picture)
     difference = summary.candidate - summary.reference
     largest = max(float(np.nanmax(np.abs(difference), initial=0.0)), 0.1)
     for title, matrix, reach in (
@@ -57,13 +59,6 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
     ):
         paint = partial(_correlations, title=title, matrix=matrix, labels=summary.labels, reach=reach)
         yield Plot("Correlations", title, png(paint, 4.8))
-
-
-def draw(curve: Curve) -> bytes:
-    """One curve as a PNG; a profile is seen on a linear and on a logarithmic scale above the one ratio."""
-    scales: Sequence[Literal["linear", "log"]]
-    scales = ("linear", "log") if curve.frame.scale == "both" else (curve.frame.scale,)
-    return png(partial(_draw, curve=curve, scales=scales), 4.4 if len(scales) == 1 else 6.2)
 
 
 def overview(summary: Summary) -> bytes:
@@ -87,7 +82,7 @@ def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN
         return stream.getvalue()
 
 
-def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Literal["linear", "log"]]) -> None:
+def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     axes = figure.subplots(
         len(scales) + 1, 1, sharex=True, height_ratios=[*(3 for _ in scales), 1.3], gridspec_kw={"hspace": 0.08}
     )
@@ -105,8 +100,8 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Literal["linear", "
         axis.yaxis.set_label_coords(-0.165, 0.5)
 
 
-def _absolute(axis: Axes, curve: Curve, scale: Literal["linear", "log"]) -> None:
-    ours, theirs = _histograms(curve)
+def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
+    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
     mplhep.histplot(ours, ax=axis, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
     mplhep.histplot(ours, ax=axis, color=_MC, histtype="step", yerr=True, flow="none")
     mplhep.histplot(
@@ -116,9 +111,9 @@ def _absolute(axis: Axes, curve: Curve, scale: Literal["linear", "log"]) -> None
     values = values[np.isfinite(values)]
     low, high = float(values.min(initial=np.inf)), float(values.max(initial=0.0))
     if scale == "log":
-        ours_above_zero = curve.reference[0][curve.reference[0] > 0]
         axis.set_yscale("log")
-        axis.set_ylim(ours_above_zero.min(initial=np.inf) / 3 if len(ours_above_zero) else None, max(high, 1e-9) * 5)
+        above_zero = curve.reference[0][curve.reference[0] > 0]
+        axis.set_ylim(float(above_zero.min(initial=high)) / 3, high * 5)
     elif high / 2 < low < np.inf:  # far from zero throughout: a mean against energy or angle
         room = max(high - low, 0.05 * high)
         axis.set_ylim(low - 0.3 * room, high + 0.8 * room)
@@ -131,7 +126,7 @@ def _absolute(axis: Axes, curve: Curve, scale: Literal["linear", "log"]) -> None
 def draw_relative(axis: Axes, curve: Curve) -> None:
     """The lower panel. A triangle at its edge stands for a point beyond it."""
     ratio = curve.frame.below == "ratio"
-    ours, theirs = _histograms(curve)
+    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
     low, high = lower_range(curve)
     with np.errstate(divide="ignore", invalid="ignore"):
         mplhep.comp.comparison(
@@ -141,15 +136,8 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
     centres = (curve.frame.edges[1:] + curve.frame.edges[:-1]) / 2
     compared = compare(curve)
     for beyond, edge, marker in ((compared > high, high, "^"), (compared < low, low, "v")):
-        axis.plot(
-            centres[beyond],
-            np.full(beyond.sum(), edge),
-            marker,
-            color=_CANDIDATE,
-            markersize=6,
-            clip_on=False,
-            zorder=5,
-        )
+        edges = np.full(int(beyond.sum()), edge)
+        axis.plot(centres[beyond], edges, marker, color=_CANDIDATE, markersize=6, clip_on=False, zorder=5)
 
 
 def compare(curve: Curve) -> Array:
@@ -201,11 +189,8 @@ def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[st
     axis.set_title(title, loc="left", fontsize=12, y=1.0)
 
 
-def _histograms(curve: Curve) -> tuple[hist.Hist, hist.Hist]:
-    def histogram(points: Points) -> hist.Hist:
-        filled = hist.Hist(hist.axis.Variable(curve.frame.edges), storage=hist.storage.Weight())
-        view = filled.view()
-        view.value, view.variance = points[0], points[1] ** 2
-        return filled
-
-    return histogram(curve.reference), histogram(curve.candidate)
+def _histogram(curve: Curve, points: Points) -> hist.Hist:
+    filled = hist.Hist(hist.axis.Variable(curve.frame.edges), storage=hist.storage.Weight())
+    view = filled.view()
+    view.value, view.variance = points[0], points[1] ** 2
+    return filled

@@ -114,8 +114,9 @@ def inputs(document: Mapping[str, Any]) -> str:
     tolerances = ", ".join(f"{name} {value:g}" for name, value in document["grade"]["tolerance"].items())
     return (
         f"<h2>What was compared</h2>{table(files)}"
-        f"<p>Split of the reference: {escape(given['split'])}, above {given['cut_gev']:g} GeV. Seed {given['seed']}. "
-        f"calopipe {escape(given['code_version'])}.</p><p>Geometry: {escape(geometry)}.</p>"
+        f"<p>Split of the reference: {escape(given['split'])}, showers above {given['cut_gev']:g} GeV; corrupt "
+        f"showers: {escape(given['bad_event'])}. Seed {given['seed']}. calopipe {escape(given['code_version'])}.</p>"
+        f"<p>Geometry: {escape(geometry)}.</p>"
         f"<p>Tolerances of {escape(document['grade']['name'])}: {escape(tolerances)}.</p>"
         f"<p class='soft'>Request <code>{escape(document['request'])}</code></p>"
     )

@@ -64,7 +64,7 @@ def _overall_figures(document: dict[str, Any]) -> list[str]:
     distances, classifier, neighbours = (document.get(key) or {} for key in ("distances", "classifier", "neighbours"))
     lines = []
     if (fpd := distances.get("fpd")) and fpd["value"] is not None:
-        lines.append(f"- FPD x 1000: {number(1000 * fpd['value'])} (0 is perfect)")
+        lines.append(f"- FPD x 1000: {number(fpd['value'], 1000)} (0 is perfect)")
     aucs = [f"{name} {number(found['value'])}" for name, found in classifier.items() if found["value"] is not None]
     if aucs:
         lines.append(f"- AUC of a classifier: {', '.join(aucs)} (0.5 is perfect)")
@@ -76,8 +76,8 @@ def _overall_figures(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+def number(value: float | None, scale: float = 1) -> str:
+    return "none" if value is None else f"{scale * value:.4g}"
 
 
 def span(ends: Sequence[float | None] | None) -> str:
