@@ -147,11 +147,14 @@ def curve_of(reference: list[float], candidate: list[float], error: float = 0.01
 
 
 def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
-    curve = curve_of([1.0] * 20 + [0.001, 0.0, 0.0], [1.02] * 18 + [5.0, 1.02, 0.0, 1.0, 0.0])
+    curve = curve_of([1.0] * 40 + [0.001, 0.0, 0.0], [1.02] * 37 + [1.1, 5.0, 1.02, 0.0, 1.0, 0.0])
     axis = Figure().subplots()
     draw_relative(axis, curve)
     triangles = {line.get_marker(): line.get_xdata().tolist() for line in axis.lines if line.get_marker() in ("^", "v")}
-    assert triangles == {"^": [18.5, 21.5], "v": [20.5]}  # nothing is said of the last bin, where there is nothing
+    assert triangles == {
+        "^": [37.5, 38.5, 41.5],
+        "v": [40.5],
+    }  # nothing is said of the last bin, where there is nothing
     assert axis.get_ylim() == pytest.approx(lower_range(curve))
     assert compare(curve)[0] == pytest.approx(1.02)
 
@@ -197,7 +200,7 @@ def test_three_pairs_of_showers_that_agree_and_differ_from_one_another() -> None
 
 def test_fewer_showers_make_fewer_pairs() -> None:
     assert chosen_pairs([], [picture(100, 90)]) == []
-    assert len(chosen_pairs([picture(100, 90)] * 2, [picture(120, 80)])) == 1
+    assert len(chosen_pairs([picture(100, 90), picture(110, 70)], [picture(120, 80)])) == 1
     (plot,) = draw_pairs([picture(100, 90)], [picture(120, 80)], SMALL_GEOMETRY)
     assert (plot.group, plot.title) == ("Single showers", "100 GeV, 90 degrees")
     assert plot.png.startswith(b"\x89PNG")
