@@ -74,7 +74,7 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )
-    for name in filter(lambda name: name.endswith((".py", ".toml", ".md", "LICENSE")), tracked):
+    for name in filter(lambda name: name.endswith((".py", ".toml", ".css", ".md", "LICENSE")), tracked):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source], check=True)
@@ -84,10 +84,11 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pipelines.submit, validation.criteria, training.configs;"
+        "import pathlib, pipelines.submit, validation.criteria, training.configs;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
         " (pipelines.submit, validation.criteria, training.configs));"
-        "validation.criteria.load_grade('gan')"
+        "validation.criteria.load_grade('gan');"
+        "assert pathlib.Path(validation.__file__).with_name('report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,13 @@ from preprocessing.errors import require_seed
 from preprocessing.flaws import STOP
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
-from validation import faults, report
+from validation import faults, plots, report
 from validation.contest import contest
 from validation.criteria import Grade, load_grade
+from validation.curves import Compared, summarise
+from validation.displays import draw_pairs
 from validation.judging import Judgement
 from validation.measuring import Measured, Measuring, measuring
-from validation.plots import Compared, closest, draw_all, overview
 from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
 from validation.sets import COUNT, ShowerSet, require_comparable, require_one_detector, showers_per_event
 from validation.table import samples, thinned
@@ -138,19 +140,35 @@ def validate(
         "memorisation": memory,
         "incumbent": None if previous is None else _contest(judged, previous),
         "scalars": judged.scalars() | _scalars(alike),
-        "inputs": inputs,
+        "inputs": inputs | {"versions": _versions()},
         "request": request,
     }
-    _write(document, output, Compared(*pair, sets.reference.geometry), (mine, found))
+    images: list[plots.Plot] = []
+    if min(map(len, pair)):
+        summary = summarise(Compared(judged.reference, judged.candidate, *pair, sets.reference.geometry))
+        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found.gallery, sets.reference.geometry)]
+        with storage.replacing(output / OVERVIEW_FILE) as temporary:
+            temporary.write_bytes(plots.overview(summary))
+    with storage.replacing(output / REPORT_FILE) as temporary:
+        temporary.write_text(report.page(document, images), encoding="utf-8")
+    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
+    storage.write_json(output / VERDICT_FILE, document)
     return document
 
 
 def code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     stage = Path(__file__).parent
-    sources = [*sorted(stage.glob("*.py")), *(stage.parent / "preprocessing" / name for name in _BUILT_ON)]
+    own = sorted([*stage.glob("*.py"), *stage.glob("*.css")])
+    sources = [*own, *(stage.parent / "preprocessing" / name for name in _BUILT_ON)]
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
+
+
+def _versions() -> dict[str, str]:
+    """Of what computed the numbers. Another version of a library is no other request."""
+    libraries = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "h5py", "hist")}
+    return {"python": platform.python_version()} | libraries
 
 
 def _standing(output: Path, request: str) -> dict[str, Any] | None:
@@ -189,17 +207,3 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
         "auc_cells": alike["classifier"]["cells"]["value"],
     }
     return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _write(document: dict[str, Any], output: Path, compared: Compared, pictures: tuple[Measured, Measured]) -> None:
-    images, whole = [], b""
-    if len(compared.reference) and len(compared.candidate):
-        images = list(draw_all(compared, closest(pictures[0].gallery, pictures[1].gallery)))
-        whole = overview(compared)
-    if whole:
-        with storage.replacing(output / OVERVIEW_FILE) as temporary:
-            temporary.write_bytes(whole)
-    with storage.replacing(output / REPORT_FILE) as temporary:
-        temporary.write_text(report.page(document, whole, images), encoding="utf-8")
-    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
-    storage.write_json(output / VERDICT_FILE, document)

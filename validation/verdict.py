@@ -48,6 +48,7 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
         f"Grade {_plain(document['grade']['name'])}; {counts}.",
         "",
         *(f"- **{_plain(failure['name'])}**: {_plain(failure['detail'])}" for failure in document["hard_failures"]),
+        *_overall_figures(document),
         "",
         "| criterion | bin | value | 95 % interval | tolerance | verdict |",
         "|---|---|---|---|---|---|",
@@ -58,8 +59,25 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
     return "\n".join(lines) + "\n"
 
 
-def number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+def _overall_figures(document: dict[str, Any]) -> list[str]:
+    """A line for each of the figures that tell how alike the sets are, and one for the incumbent, where known."""
+    distances, classifier, neighbours = (document.get(key) or {} for key in ("distances", "classifier", "neighbours"))
+    lines = []
+    if (fpd := distances.get("fpd")) and fpd["value"] is not None:
+        lines.append(f"- FPD x 1000: {number(fpd['value'], 1000)} (0 is perfect)")
+    aucs = [f"{name} {number(found['value'])}" for name, found in classifier.items() if found["value"] is not None]
+    if aucs:
+        lines.append(f"- AUC of a classifier: {', '.join(aucs)} (0.5 is perfect)")
+    if (coverage := neighbours.get("coverage")) and coverage["value"] is not None:
+        lines.append(f"- Coverage, relative to Monte Carlo's own: {number(coverage['value'])} (1 is perfect)")
+    if incumbent := document.get("incumbent"):
+        difference = f"difference {number(incumbent['difference'])}, 95 % interval {span(incumbent['interval'])}"
+        lines.append(f"- Against the incumbent: **{_plain(incumbent['outcome'])}**; {difference}, below zero is nearer")
+    return lines
+
+
+def number(value: float | None, scale: float = 1) -> str:
+    return "none" if value is None else f"{scale * value:.4g}"
 
 
 def span(ends: Sequence[float | None] | None) -> str:
@@ -67,7 +85,9 @@ def span(ends: Sequence[float | None] | None) -> str:
     if ends is None:
         return "none yet"
     low, high = ends
-    return f"at most {number(high)}" if low is None else f"{number(low)} to {number(high)}"
+    if low is None or high is None:
+        return f"at most {number(high)}" if low is None else f"at least {number(low)}"
+    return f"{number(low)} to {number(high)}"
 
 
 def _plain(text: str) -> str:
