@@ -42,7 +42,7 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
 
     The interval takes the two AUCs for fully correlated, which is the widest that it can be. Each half is trained on
     what the other is scored on, so that both see one chance difference: between halves of Geant4 their correlation is
-    0.4, and the interval of independent halves would exclude 0.5 in one of seven comparisons.
+    0.4, and an interval that took them for independent would exclude 0.5 in one of eight comparisons.
     """
     events = len(reference) if per_event else min(len(reference), len(candidate))
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:

@@ -83,7 +83,10 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
         return np.stack([_coverage_and_density(*pair) for pair in zip(mine[blocks], following, strict=True)])
 
     own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
-    weights = rng.multinomial(count, np.full(count, 1 / count), REPLICATES) * (1.0 if count >= LEAST_BLOCKS else np.nan)
+    # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
+    weights = rng.multinomial(count - 1, np.full(count, 1 / count), REPLICATES).astype(np.float64)
+    if count < LEAST_BLOCKS:
+        weights *= np.nan
     with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
         replicates = (weights @ found) / (weights @ own)
         chance = (weights @ against(mine[blocks], 2)) / (weights @ own)
