@@ -19,9 +19,9 @@ from validation import report
 from validation.curves import Compared, Curve, Frame, Summary, summarise
 from validation.displays import chosen_pairs, draw_pairs
 from validation.measurements import CORRELATED
+from validation.measuring import Picture
 from validation.observables import SCALARS, Array, Observables, observe
 from validation.plots import Plot, compare, draw_all, draw_relative, lower_range
-from validation.sets import Picture
 from validation.verdict import summary
 
 EVENTS = 240
@@ -363,5 +363,5 @@ def test_the_summary_tells_how_alike_the_sets_are() -> None:
     assert "- FPD x 1000: 123.4 (0 is perfect)" in lines
     assert "- AUC of a classifier: observables 0.71 (0.5 is perfect)" in lines
     assert "- Coverage, relative to Monte Carlo's own: 0.93 (1 is perfect)" in lines
-    assert "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, lower is better" in lines
+    assert "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
     assert "FPD" not in summary(document())

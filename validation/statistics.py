@@ -109,7 +109,8 @@ class Resampled:
         null_variance = float(null.var(ddof=1))
         variance = null_variance + max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) * share
         expected = float(null.mean()), math.sqrt(null_variance)
-        return Estimate(value, math.sqrt(variance), self.independent, expected, bootstrap - null.mean())
+        replicates = bootstrap - null.mean()
+        return Estimate(value, math.sqrt(variance), self.independent, expected, replicates=replicates)
 
     def floors(self, statistic: Callable[[Pair], Array], target: float) -> Array:
         """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
