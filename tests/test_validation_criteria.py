@@ -100,10 +100,10 @@ def grade_text(**changed: object) -> str:
     ("text", "message"),
     [
         (grade_text(colour=1), "unknown key tolerance.colour"),
-        (grade_text(hits=-1), r"tolerance.hits must be a positive number, found -1"),
+        (grade_text(hits=-1), r"tolerance.hits must be a positive number or inf, found -1"),
         (grade_text(hits="a lot"), "tolerance.hits must be a positive number"),
         (grade_text(hits=True), "tolerance.hits must be a positive number"),
-        (grade_text(hits=None), "tolerance.hits must be a positive number, it is missing"),
+        (grade_text(hits=None), "tolerance.hits must be a positive number or inf, it is missing"),
         ("level = 1\n" + grade_text(), "unknown key 'level'"),
         ("", r"the table \[tolerance\] is missing"),
         ("[tolerance", "not valid TOML"),

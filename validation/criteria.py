@@ -26,13 +26,16 @@ _GRADES = Path(__file__).parent / "grades"
 
 @dataclass(frozen=True)
 class Grade:
-    """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `TOLERANCES`."""
+    """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `TOLERANCES`.
+
+    An infinite one leaves its criteria out.
+    """
 
     name: str
     tolerance: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "tolerance": self.tolerance}
+        return {"name": self.name, "tolerance": {key: _finite(value) for key, value in self.tolerance.items()}}
 
 
 def built_in_grades() -> list[str]:
@@ -59,9 +62,9 @@ def load_grade(name_or_path: str) -> Grade:
         raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(TOLERANCES)}")
     for key in TOLERANCES:
         value = table.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             found = "it is missing" if value is None else f"found {value!r}"
-            raise InputError(f"{path}: tolerance.{key} must be a positive number, {found}")
+            raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {found}")
     return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in TOLERANCES})
 
 

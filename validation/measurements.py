@@ -113,7 +113,7 @@ def measure(
         pair, (own,) = within(chosen, _degrees), rng.spawn(1)
         if min(map(len, pair)):
             found.append(_angle(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=own))
-    return found
+    return [measurement for measurement in found if math.isfinite(measurement.tolerance)]
 
 
 def _in_energy_bin(

@@ -114,7 +114,10 @@ def inputs(document: Mapping[str, Any]) -> str:
     ]
     geometry = ", ".join(f"{name} {value}" for name, value in given["geometry"].items())
     versions = ", ".join(f"{name} {value}" for name, value in given["versions"].items())
-    tolerances = ", ".join(f"{name} {value:g}" for name, value in document["grade"]["tolerance"].items())
+    tolerances = ", ".join(
+        f"{name} {'not asked' if value is None else f'{value:g}'}"
+        for name, value in document["grade"]["tolerance"].items()
+    )
     return (
         f"<h2>What was compared</h2>{table(files)}"
         f"<p>Split of the reference: {escape(given['split'])}, showers above {given['cut_gev']:g} GeV; corrupt "
