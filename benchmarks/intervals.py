@@ -176,9 +176,9 @@ def shares(chosen: Sequence[Quantity], *, events: int, per_event: int, trials: i
         drawn = resample(
             *(partial(_rows, each) for each in sets), events=(len(mine), len(theirs)), per_event=per_event, rng=rng
         )
-        for quantity, count in zip(chosen, counts, strict=True):
+        for row, quantity in enumerate(chosen):
             low, high = quantity.estimate(drawn).interval(0.95) or (math.nan, math.nan)
-            count += (low <= quantity.truth <= high, high < quantity.truth, low > quantity.truth)
+            counts[row] += (low <= quantity.truth <= high, high < quantity.truth, low > quantity.truth)
     return counts / trials
 
 
