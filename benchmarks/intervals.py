@@ -40,11 +40,15 @@ from validation.statistics import (
 
 _SHARED = 0.8  # of the variance of partners: what energy and angle explain of the hits
 _SCALE, _OFFSET = 1.05, 0.1  # the candidate's x is 1.05 x + 0.1 times the mean of x
-_HITS, _HITS_SPREAD = 600.0, 0.3  # hits are Poisson numbers about 600 exp(0.3 z): a skewness of 1, as of a mixed beam
+_HITS, _HITS_SPREAD = (
+    600.0,
+    0.3,
+)  # hits are Poisson numbers about 600 exp(0.3 z): a skewness of 1; Geant4's sample has none
 _BINS = 16  # what 7,000 showers a side have
 _SLOPE = 0.3  # of the density 1 + slope (2 u - 1) of the candidate, where that of the reference is 1: S = 0.0075
 _ENTRIES = 20  # of an event whose entries follow one of two densities, 1 - or + slope (2 u - 1)
 _CORRELATIONS = ((0.6, 0.5), (0.95, 0.93))  # of the reference and of the candidate
+_COLUMNS = 15  # of normal numbers an event, what `features` uses
 _PAIRINGS = {0: "unpaired", 1: "paired", 3: "paired, 3 an event"}
 
 
@@ -94,11 +98,8 @@ def quantities() -> list[Quantity]:
             statistic = _first(correlation_differences(f"{name} {mine}", 2))
             found.append(Quantity(f"correlation {theirs} less {mine}, {name}", theirs - mine, statistic))
     edges = np.linspace(0, 1, _BINS + 1)
-    flat, tilted = np.diff(edges), np.diff(_cumulative(edges, _SLOPE))
-    shares = [(1 - share) * flat + share * tilted for share in (0.0, 1.0)]
-    falling = np.diff(_cumulative(edges, -_SLOPE))
-    mixed = [(1 - share) * falling + share * tilted for share in (0.5, 1.0)]
-    for name, (mine, theirs) in {"one entry": shares, f"{_ENTRIES} entries": mixed}.items():
+    falling, flat, rising = (np.diff(_cumulative(edges, slope)) for slope in (-_SLOPE, 0.0, _SLOPE))
+    for name, mine, theirs in (("1 entry", flat, rising), (f"{_ENTRIES} entries", (falling + rising) / 2, rising)):
         truth = float(((mine - theirs) ** 2 / (mine + theirs)).sum() / 2)
         for kind, value in (("null", 0.0), ("away", truth)):
             estimate = partial(Resampled.separation, name=f"{name}, {kind}")
@@ -122,7 +123,7 @@ def normals(rng: np.random.Generator, events: int, per_event: int, columns: int)
 
 
 def features(z: Array, *, candidate: bool, rng: np.random.Generator) -> Features:
-    """The features of events whose normal numbers are `z` (n, columns of `_COLUMNS`)."""
+    """The features of events whose normal numbers are `z` (n, _COLUMNS)."""
     column = iter(z.T)
     found: dict[str, Array] = {}
     for name, law in LAWS.items():
@@ -135,16 +136,12 @@ def features(z: Array, *, candidate: bool, rng: np.random.Generator) -> Features
             a, b = (LAWS[name].draw(next(column), rng) for _ in range(2))
             found[f"{name} {both[0]}"] = with_products(_standard(np.stack([a, r * a + math.sqrt(1 - r**2) * b], 1)))
     for kind, slope in (("null", 0.0), ("away", _SLOPE if candidate else 0.0)):
-        found[f"one entry, {kind}"] = _one_hot(_quantile(special.ndtr(next(column)), slope))
+        found[f"1 entry, {kind}"] = _one_hot(_quantile(special.ndtr(next(column)), slope))
     for kind, share in (("null", 0.5), ("away", 1.0 if candidate else 0.5)):
-        rising = special.ndtr(next(column)) < share
-        slopes = np.where(rising, _SLOPE, -_SLOPE)[:, None]
+        slopes = np.where(special.ndtr(next(column)) < share, _SLOPE, -_SLOPE)[:, None]
         entries = _quantile(rng.random((len(z), _ENTRIES)), slopes)
         found[f"{_ENTRIES} entries, {kind}"] = _one_hot(entries.reshape(-1)).reshape(len(z), _ENTRIES, _BINS).sum(1)
     return found
-
-
-_COLUMNS = len(LAWS) + 4 * len(_CORRELATIONS) + 4
 
 
 def _standard(values: Array) -> Array:
@@ -166,7 +163,7 @@ def _one_hot(u: Array) -> Array:
     return np.eye(_BINS)[np.minimum((u * _BINS).astype(int), _BINS - 1)]
 
 
-def shares(chosen: Sequence[Quantity], *, events: int, per_event: int, trials: int) -> Array:
+def coverage(chosen: Sequence[Quantity], *, events: int, per_event: int, trials: int) -> Array:
     """How often, of `trials`, an interval holds the truth, lies below it, and lies above it, (quantities, 3)."""
     counts = np.zeros((len(chosen), 3))
     for trial in range(trials):
@@ -194,12 +191,14 @@ def main() -> None:
     options = command.parse_args()
     trials, sizes = (50, [200]) if options.quick else (options.trials, options.events)
     chosen = quantities()
-    print(f"| events | quantity | {' | '.join(f'{events:,}' for events in sizes)} |\n|---|---|{'---|' * len(sizes)}")
+    print(
+        f"| events are | quantity | {' | '.join(f'{events:,}' for events in sizes)} |\n|---|---|{'---|' * len(sizes)}"
+    )
     for per_event, pairing in _PAIRINGS.items():
         columns = []
         for events in sizes:
             start = time.perf_counter()
-            columns.append(shares(chosen, events=events, per_event=per_event, trials=trials))
+            columns.append(coverage(chosen, events=events, per_event=per_event, trials=trials))
             print(f"{pairing}, {events}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
         for quantity, found in zip(chosen, np.stack(columns, axis=1), strict=True):
             cells = [f"{100 * holds:.1f} % ({100 * under:.1f}, {100 * over:.1f})" for holds, under, over in found]

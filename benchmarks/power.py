@@ -36,7 +36,7 @@ from validation.verdict import overall
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]
 
-_RESPONSE_SPREAD = 0.0181  # sigma/mean of E_vis/E in the Geant4 sample, all energies together
+_RESPONSE_SPREAD = 0.0187  # sigma/mean of E_vis/E in the Geant4 sample, all energies together
 _SHOWN = 4  # of the criteria of a row, those that answered most often
 
 
