@@ -25,13 +25,14 @@ if not sys.flags.safe_path:
 
 from preprocessing import storage
 from preprocessing.errors import InputError, run_command
+from preprocessing.hits import Hits
 from preprocessing.layouts import open_all
 from preprocessing.showers import FloatArray, Showers
-from validation import faults
-from validation.criteria import judge_all, load_grade
-from validation.measurements import measure
+from validation.criteria import load_grade
+from validation.judging import Judgement
+from validation.measuring import Measured, digests_of
 from validation.observables import Observables, observe
-from validation.verdict import overall
+from validation.table import Table
 
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]
@@ -130,14 +131,18 @@ FAULTS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class Sample:
     """The observables of showers and the digests of their cells, a row a shower."""
 
     observables: Observables
     digests: npt.NDArray[np.uint64]
 
-    def __getitem__(self, rows: Rows) -> Table:
-        return Table(self.observables[rows], self.digests[rows])
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def measured(self, rows: Rows) -> Measured:
+        """The showers `rows` as a pass over their files would leave them."""
+        return Measured(Table([self.observables[rows]]), self.digests[rows], (len(rows),), 0, "", ())
 
 
 @dataclass(frozen=True)
@@ -149,52 +154,44 @@ class Outcome:
     undecided: frozenset[str]
 
 
-def table_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Table:
+def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sample:
     """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`."""
     kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}.npz"
     names = [field.name for field in fields(Observables)]
     if kept is not None and kept.exists():
         with np.load(kept) as stored:
-            return Table(Observables(*(stored[name] for name in names)), stored["digests"])
+            return Sample(Observables(*(stored[name] for name in names)), stored["digests"])
     parts, hashes = [], []
     for number, file in enumerate(open_all(paths)):
         showers = planted(file.read(), np.random.default_rng(number))
         parts.append(observe(showers.cells, showers.energy_gev, showers.theta_rad, file.geometry))
-        hashes.append(faults.digests(showers.cells))
-    table = Table(Observables.joined(parts), np.concatenate(hashes))
+        hashes.append(digests_of(Hits.of(showers.cells)))
+    sample = Sample(Observables.joined(parts), np.concatenate(hashes))
     if kept is not None:
-        np.savez(kept, digests=table.digests, **{name: getattr(table.observables, name) for name in names})
-    return table
+        np.savez(kept, digests=sample.digests, **{name: getattr(sample.observables, name) for name in names})
+    return sample
 
 
-def outcome(reference: Table, candidate: Table, grade: str, rng: np.random.Generator) -> Outcome:
-    """The verdict on `candidate`, as `python -m validation` comes to it."""
-    tables = reference.observables, candidate.observables
-    found = [
-        faults.too_many_empty(*tables), faults.no_rise_with_energy(*tables), faults.repeated(candidate.digests)
-    ]  # fmt: skip
-    hard = [failure for failure in found if failure is not None]
-    kept = [table[~table.empty] for table in tables]
-    criteria = judge_all(measure(*kept, per_event=0, grade=load_grade(grade), rng=rng))
-    verdict = overall([criterion.verdict for criterion in criteria], hard, [])
+def outcome(judged: Judgement) -> Outcome:
     # of layers the kind alone: "Mean energy, layer 3" counts as "Mean energy"
-    answers = [(criterion.verdict, criterion.measurement.name.partition(", layer")[0]) for criterion in criteria]
+    answers = [(each.verdict, each.measurement.name.partition(", layer")[0]) for each in judged.criteria]
+    hard = [failure["name"] for failure in judged.hard_failures]
     return Outcome(
-        verdict,
-        frozenset([name for answer, name in answers if answer == "fail"] + [failure["name"] for failure in hard]),
+        judged.verdict([]),
+        frozenset([name for answer, name in answers if answer == "fail"] + hard),
         frozenset(name for answer, name in answers if answer == "inconclusive"),
     )
 
 
-def outcomes(sound: Table, faulty: Table, fault: Fault, *, grade: str, events: int, splits: int) -> Iterator[Outcome]:
+def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events: int, splits: int) -> Iterator[Outcome]:
     """The verdicts of `splits` splits of the showers into two sets of `events`, the second with the fault."""
+    # Labels outside the reference's range would be an error of the input: the fault is to be found in the rest.
+    inside = faulty.observables.theta_rad >= sound.observables.theta_rad.min()
     for split in range(splits):
-        rng = np.random.default_rng(split)
-        order = rng.permutation(len(sound.digests))
-        reference, candidate = sound[order[:events]], faulty[fault.rows(order[events : 2 * events])]
-        # Labels outside the reference's range would be an error of the input: the fault is to be found in the rest.
-        inside = candidate.observables.theta_rad >= sound.observables.theta_rad.min()
-        yield outcome(reference, candidate[np.flatnonzero(inside)], grade, rng)
+        order = np.random.default_rng(split).permutation(len(sound))
+        reference, candidate = order[:events], fault.rows(order[events : 2 * events])
+        sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
+        yield outcome(Judgement.of(*sets, per_event=0, grade=load_grade(grade), seed=split))
 
 
 def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:
@@ -220,17 +217,17 @@ def main() -> None:
     command.add_argument("--quick", action="store_true", help="two splits of all the showers of the first two files")
     options = command.parse_args()
     paths = [Path(str(path)) for path in storage.expand(options.input)][: 2 if options.quick else None]
-    sound = table_of(paths, unchanged, options.cache)
-    splits, sizes = (2, [len(sound.digests) // 2]) if options.quick else (options.splits, options.events)
-    if max(sizes) > len(sound.digests) // 2:
-        raise InputError(f"--events {max(sizes)}: two such sets need more than the {len(sound.digests)} showers given")
+    sound = sample_of(paths, unchanged, options.cache)
+    splits, sizes = (2, [len(sound) // 2]) if options.quick else (options.splits, options.events)
+    if max(sizes) > len(sound) // 2:
+        raise InputError(f"--events {max(sizes)}: two such sets need more than the {len(sound)} showers given")
     cases = [(INDEPENDENT, grade) for grade in ("gan", "precision")] + [(fault, "precision") for fault in FAULTS]
     print("| candidate | grade | showers a side | accepted | inconclusive | rejected | by the criterion that names it "
           "| other criteria |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
     for fault, grade in cases:
         if options.only and not fault.name.startswith(tuple(options.only)):
             continue
-        faulty = table_of(paths, fault.planted, options.cache)
+        faulty = sample_of(paths, fault.planted, options.cache)
         for events in sizes:
             start = time.perf_counter()
             found = list(outcomes(sound, faulty, fault, grade=grade, events=events, splits=splits))
