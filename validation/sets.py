@@ -67,7 +67,8 @@ class ShowerSet:
         above = "" if self.cut_gev is None else f" and above the cut of {self.cut_gev} GeV"
         return InputError(
             f"--split {self.split}: none of the {sum(file.events for file in self.files)} showers of "
-            f"{len(self.files)} {self.name} file(s) is in it{above}; give more files or another --split"
+            f"{len(self.files)} {self.name} file(s) is in it{above}; give more files, another --split or, "
+            "where cells are in another unit, --geometry file_unit_gev=..."
         )
 
     def __len__(self) -> int:

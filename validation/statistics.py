@@ -25,7 +25,8 @@ class Estimate:
     """A number measured on two finite sets of showers; `standard_error` is NaN where it cannot be known.
 
     For a separation power `null` is the mean and the standard deviation of S between two samples of one truth: a
-    part of the standard error that falls as 1/events, not as its root, and whose upper tail is long.
+    part of the standard error that falls as 1/events, not as its root, and whose upper tail is long. `growth` is by
+    how much the variance rises with the true S.
     """
 
     value: float
@@ -34,18 +35,22 @@ class Estimate:
     null: tuple[float, float] | None = None
     groups: int | None = None  # of events, where these are what was resampled
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
+    growth: float = 0.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval at `level`, or None where there is none.
 
         Normal, and as wide as Student's where events are few: the standard error is then itself uncertain. The lower
-        end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution.
+        end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution. Its
+        upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S itself
+        is too small where S came out low by chance.
         """
         resampled = self.groups or self.events
         if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < LEAST_EVENTS:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))
-        reach = below = factor * self.standard_error
+        below = factor * self.standard_error
+        reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
             mean, sigma = self.null
             tail = float(stats.gamma.ppf((1 + level) / 2, (mean / sigma) ** 2, scale=sigma**2 / mean)) - mean
@@ -58,7 +63,7 @@ class Estimate:
             return None
         wanted = (gap / float(stats.norm.ppf((1 + level) / 2))) ** 2
         null = 0.0 if self.null is None else self.null[1] ** 2
-        rest = max(self.standard_error**2 - null, 0.0)
+        rest = max(self.standard_error**2 - null, 0.0) + self.growth * gap / 2  # the latter for the upper end
         # With k times the events the variance is null/k^2 + rest/k: solve for 1/k.
         inverse = (math.sqrt(rest**2 + 4 * null * wanted) - rest) / (2 * null) if null > 0 else wanted / rest
         return math.ceil(self.events / inverse) if inverse > 0 else None
@@ -105,12 +110,12 @@ class Resampled:
         observed = separation_power(self.point, name)
         null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
         value = float(observed - null.mean())
-        share = max(value, 0.0) / float(observed) if observed > 0 else 0.0
         null_variance = float(null.var(ddof=1))
-        variance = null_variance + max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) * share
+        growth = max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) / float(observed) if observed > 0 else 0.0
+        error = math.sqrt(null_variance + growth * max(value, 0.0))
         expected = float(null.mean()), math.sqrt(null_variance)
         replicates = bootstrap - null.mean()
-        return Estimate(value, math.sqrt(variance), self.independent, expected, replicates=replicates)
+        return Estimate(value, error, self.independent, expected, replicates=replicates, growth=growth)
 
     def floors(self, statistic: Callable[[Pair], Array], target: float) -> Array:
         """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""

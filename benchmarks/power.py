@@ -1,0 +1,239 @@
+"""Does the verdict have power? How often it accepts independent Monte Carlo, and rejects showers with a planted fault.
+
+    python benchmarks/power.py --input 'data/geant4/*.h5' [--splits 20] [--events 3500 7000] [--cache DIR] [--quick]
+
+Each fault is planted once in the cells, or labels, of all showers. A split then deals the showers anew between the
+two sets, so that no shower is in both: the reference is left as it is, the candidate has the fault. The answer is the
+verdict's own, with its criteria and hard failures. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+if not sys.flags.safe_path:
+    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
+
+from preprocessing import storage
+from preprocessing.errors import InputError, run_command
+from preprocessing.hits import Hits
+from preprocessing.layouts import open_all
+from preprocessing.showers import FloatArray, Showers
+from validation.criteria import load_grade
+from validation.judging import Judgement
+from validation.measuring import Measured, digests_of
+from validation.observables import Observables, observe
+from validation.table import Table
+
+Rows = npt.NDArray[np.intp]
+Planted = Callable[[Showers, np.random.Generator], Showers]
+
+_RESPONSE_SPREAD = 0.0187  # sigma/mean of E_vis/E in the Geant4 sample, all energies together
+_SHOWN = 4  # of the criteria of a row, those that answered most often
+
+
+def unchanged(showers: Showers, _: np.random.Generator) -> Showers:
+    return showers
+
+
+def energy_scale(showers: Showers, _: np.random.Generator) -> Showers:
+    """Every deposit 3 % too large."""
+    return replace(showers, cells=showers.cells * np.float32(1.03))
+
+
+def resolution(showers: Showers, rng: np.random.Generator) -> Showers:
+    """Every shower's energy smeared, so that the response spreads 20 % more: 1.2^2 = 1 + 0.44."""
+    factor = rng.normal(1, np.sqrt(0.44) * _RESPONSE_SPREAD, (len(showers), 1, 1, 1))
+    return replace(showers, cells=showers.cells * factor.astype(np.float32))
+
+
+def one_layer(showers: Showers, _: np.random.Generator) -> Showers:
+    """Every shower a layer deeper; what leaves at the back is lost."""
+    cells = np.zeros_like(showers.cells)
+    cells[..., 1:] = showers.cells[..., :-1]
+    return replace(showers, cells=cells)
+
+
+def cells_dropped(showers: Showers, rng: np.random.Generator) -> Showers:
+    """A tenth of the cells without energy, the rest of each shower scaled up to its energy."""
+    cells = showers.cells.copy()
+    filled = np.flatnonzero(cells)
+    cells.reshape(-1)[filled[rng.random(len(filled)) < 0.1]] = 0
+    return replace(showers, cells=_with_energy_of(showers.cells, cells))
+
+
+def softer_hits(showers: Showers, _: np.random.Generator) -> Showers:
+    """Deposits to the power 0.9, each shower then scaled to its energy: large ones smaller, small ones larger."""
+    return replace(showers, cells=_with_energy_of(showers.cells, showers.cells ** np.float32(0.9)))
+
+
+def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
+    """The shower of theta + 2 degrees sold as one of theta."""
+    return replace(showers, theta_rad=showers.theta_rad - np.float32(np.radians(2)))
+
+
+def labels_shuffled(showers: Showers, rng: np.random.Generator) -> Showers:
+    """Energies and angles, together, permuted among the showers of a file."""
+    order = rng.permutation(len(showers))
+    return replace(showers, energy_gev=showers.energy_gev[order], theta_rad=showers.theta_rad[order])
+
+
+def _with_energy_of(showers: FloatArray, cells: FloatArray) -> FloatArray:
+    """`cells` (N, x, y, layer), each shower scaled to the energy it has in `showers`."""
+    factor = showers.sum(axis=(1, 2, 3), dtype=np.float64) / cells.sum(axis=(1, 2, 3), dtype=np.float64)
+    scaled: FloatArray = cells * factor.astype(np.float32)[:, None, None, None]
+    return scaled
+
+
+def every_row(rows: Rows) -> Rows:
+    return rows
+
+
+def a_tenth_twice(rows: Rows) -> Rows:
+    """The first tenth of the showers replaced by the second."""
+    tenth = len(rows) // 10
+    return np.concatenate([rows[tenth : 2 * tenth], rows[tenth:]])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with the candidate: `planted` in its showers, or in which of them it holds (`rows`).
+
+    `named_by` is the criterion, or hard failure, that says what is wrong.
+    """
+
+    name: str
+    named_by: str = ""
+    planted: Planted = unchanged
+    rows: Callable[[Rows], Rows] = every_row
+
+
+INDEPENDENT = Fault("independent Monte Carlo")
+FAULTS = (
+    Fault("energy scale +3 %", "Mean response", energy_scale),
+    Fault("resolution +20 %", "Resolution sigma/E", resolution),
+    Fault("one layer deeper", "Mean shower depth", one_layer),
+    Fault("10 % of cells dropped, equal energy", "Mean number of hits", cells_dropped),
+    Fault("softer hits, equal energy", "S: Hit energies", softer_hits),
+    Fault("2 degrees of angle bias", "Mean measured angle", angle_bias),
+    Fault("10 % of showers twice", "The same shower twice", rows=a_tenth_twice),
+    Fault("labels shuffled", "Visible energy does not rise with E", labels_shuffled),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The observables of showers and the digests of their cells, a row a shower."""
+
+    observables: Observables
+    digests: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def measured(self, rows: Rows) -> Measured:
+        """The showers `rows` as a pass over their files would leave them."""
+        return Measured(Table([self.observables[rows]]), self.digests[rows], (len(rows),), 0, "", ())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One verdict, and which criteria and hard failures gave which answer."""
+
+    verdict: str
+    failed: frozenset[str]
+    undecided: frozenset[str]
+
+
+def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sample:
+    """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`."""
+    kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}.npz"
+    names = [field.name for field in fields(Observables)]
+    if kept is not None and kept.exists():
+        with np.load(kept) as stored:
+            return Sample(Observables(*(stored[name] for name in names)), stored["digests"])
+    parts, hashes = [], []
+    for number, file in enumerate(open_all(paths)):
+        showers = planted(file.read(), np.random.default_rng(number))
+        parts.append(observe(showers.cells, showers.energy_gev, showers.theta_rad, file.geometry))
+        hashes.append(digests_of(Hits.of(showers.cells)))
+    sample = Sample(Observables.joined(parts), np.concatenate(hashes))
+    if kept is not None:
+        np.savez(kept, digests=sample.digests, **{name: getattr(sample.observables, name) for name in names})
+    return sample
+
+
+def outcome(judged: Judgement) -> Outcome:
+    # of layers the kind alone: "Mean energy, layer 3" counts as "Mean energy"
+    answers = [(each.verdict, each.measurement.name.partition(", layer")[0]) for each in judged.criteria]
+    hard = [failure["name"] for failure in judged.hard_failures]
+    return Outcome(
+        judged.verdict([]),
+        frozenset([name for answer, name in answers if answer == "fail"] + hard),
+        frozenset(name for answer, name in answers if answer == "inconclusive"),
+    )
+
+
+def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events: int, splits: int) -> Iterator[Outcome]:
+    """The verdicts of `splits` splits of the showers into two sets of `events`, the second with the fault."""
+    # Labels outside the reference's range would be an error of the input: the fault is to be found in the rest.
+    inside = faulty.observables.theta_rad >= sound.observables.theta_rad.min()
+    for split in range(splits):
+        order = np.random.default_rng(split).permutation(len(sound))
+        reference, candidate = order[:events], fault.rows(order[events : 2 * events])
+        sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
+        yield outcome(Judgement.of(*sets, per_event=0, grade=load_grade(grade), seed=split))
+
+
+def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:
+    """A line of Markdown. Of the criteria, those that failed; where none did, those that were undecided."""
+    verdicts = Counter(each.verdict for each in found)
+    failed = Counter(name for each in found for name in each.failed)
+    undecided = Counter(name for each in found for name in each.undecided)
+    named = f"{fault.named_by}: {failed[fault.named_by]}" if fault.named_by else ""
+    others = [f"{name} {count}" for name, count in failed.most_common() if name != fault.named_by]
+    others = others or [f"undecided: {name} {count}" for name, count in undecided.most_common()]
+    counts = [str(verdicts[answer]) for answer in ("accepted", "inconclusive", "rejected")]
+    cells = [fault.name, grade, f"{events:,}", *counts, named, ", ".join(others[:_SHOWN])]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB")
+    command.add_argument("--splits", type=int, default=20, metavar="N", help="of the showers (default %(default)s)")
+    command.add_argument("--events", type=int, nargs="+", default=[3_500, 7_000], metavar="N", help="in each set")
+    command.add_argument("--only", nargs="+", metavar="NAME", help="faults whose names begin so (default: all)")
+    command.add_argument("--cache", type=Path, metavar="DIR", help="folder that keeps measured showers between runs")
+    command.add_argument("--quick", action="store_true", help="two splits of all the showers of the first two files")
+    options = command.parse_args()
+    paths = [Path(str(path)) for path in storage.expand(options.input)][: 2 if options.quick else None]
+    sound = sample_of(paths, unchanged, options.cache)
+    splits, sizes = (2, [len(sound) // 2]) if options.quick else (options.splits, options.events)
+    if max(sizes) > len(sound) // 2:
+        raise InputError(f"--events {max(sizes)}: two such sets need more than the {len(sound)} showers given")
+    cases = [(INDEPENDENT, grade) for grade in ("gan", "precision")] + [(fault, "precision") for fault in FAULTS]
+    print("| candidate | grade | showers a side | accepted | inconclusive | rejected | by the criterion that names it "
+          "| other criteria |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    for fault, grade in cases:
+        if options.only and not fault.name.startswith(tuple(options.only)):
+            continue
+        faulty = sample_of(paths, fault.planted, options.cache)
+        for events in sizes:
+            start = time.perf_counter()
+            found = list(outcomes(sound, faulty, fault, grade=grade, events=events, splits=splits))
+            print(row(fault, grade, events, found), flush=True)
+            print(f"{fault.name}, {grade}, {events}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_command(main)
