@@ -363,7 +363,5 @@ def test_the_summary_tells_how_alike_the_sets_are() -> None:
     assert "- FPD x 1000: 123.4 (0 is perfect)" in lines
     assert "- AUC of a classifier: observables 0.71 (0.5 is perfect)" in lines
     assert "- Coverage, relative to Monte Carlo's own: 0.93 (1 is perfect)" in lines
-    assert (
-        "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
-    )
+    assert "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
     assert "FPD" not in summary(document())
