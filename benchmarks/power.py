@@ -28,6 +28,7 @@ from preprocessing.errors import InputError, run_command
 from preprocessing.hits import Hits
 from preprocessing.layouts import open_all
 from preprocessing.showers import FloatArray, Showers
+from validation.binning import Binning
 from validation.criteria import load_grade
 from validation.judging import Judgement
 from validation.measuring import Measured, digests_of
@@ -142,7 +143,7 @@ class Sample:
 
     def measured(self, rows: Rows) -> Measured:
         """The showers `rows` as a pass over their files would leave them."""
-        return Measured(Table([self.observables[rows]]), self.digests[rows], (len(rows),), 0, "", ())
+        return Measured(Table([self.observables[rows]]), self.digests[rows], 0, "", ())
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
         order = np.random.default_rng(split).permutation(len(sound))
         reference, candidate = order[:events], fault.rows(order[events : 2 * events])
         sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
-        yield outcome(Judgement.of(*sets, per_event=0, grade=load_grade(grade), seed=split))
+        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, min(len(each.table) for each in sets))
+        yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=load_grade(grade), seed=split))
 
 
 def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:

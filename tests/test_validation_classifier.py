@@ -82,7 +82,6 @@ def test_a_shift_is_found_up_to_the_best_possible_auc() -> None:
     assert best - 0.03 < found.value < best + 0.015
     assert found.low < found.value < found.high
     assert found.p_value == pytest.approx(0, abs=1e-12)
-    assert found.events == 2_000
 
 
 def test_sets_without_overlap_have_an_auc_of_one() -> None:
@@ -98,7 +97,6 @@ def test_an_event_and_its_partners_are_in_the_same_half() -> None:
     candidate = np.concatenate([candidate, candidate[:, :1]], axis=1)
     found = auc(reference, candidate, per_event=2, rng=rng(12))
     assert found.value == pytest.approx(0.5, abs=1e-9)
-    assert found.events == 400
 
 
 def test_the_answer_depends_on_the_seed_alone_and_missing_values_are_allowed() -> None:
@@ -112,6 +110,6 @@ def test_the_answer_depends_on_the_seed_alone_and_missing_values_are_allowed() -
 def test_too_few_showers_have_no_auc() -> None:
     few, many = np.zeros((LEAST_SHOWERS - 1, 2)), np.zeros((LEAST_SHOWERS, 2))
     assert auc(few, many, per_event=0, rng=rng(15)).value is None
-    assert auc(many, few, per_event=0, rng=rng(15)).events == LEAST_SHOWERS - 1
+    assert auc(many, few, per_event=0, rng=rng(15)).value is None
     least = auc(many, many, per_event=0, rng=rng(15))
     assert (least.value, least.p_value) == (0.5, 1.0)  # nothing to tell them apart by

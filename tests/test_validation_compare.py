@@ -20,9 +20,10 @@ from preprocessing.layouts import open_showers
 from preprocessing.showers import FloatArray, Showers
 from preprocessing.splits import SplitRule
 from validation.__main__ import main
+from validation.binning import Binning, bins
 from validation.compare import validate
-from validation.criteria import judge_all, load_grade
-from validation.measurements import bins, histogram_bins, measure
+from validation.criteria import Measurement, judge_all, load_grade
+from validation.measurements import histogram_bins, measure
 from validation.observables import Observables, observe
 from validation.verdict import overall, read_verdict
 
@@ -38,8 +39,16 @@ def geant4() -> Observables:
     return Observables.joined(tables)
 
 
+def measured(
+    reference: Observables, candidate: Observables, *, per_event: int = 0, grade: str = "precision"
+) -> list[Measurement]:
+    binning = Binning.of(reference, min(len(reference), len(candidate)))
+    rng = np.random.default_rng(0)
+    return measure(reference, candidate, per_event=per_event, binning=binning, grade=load_grade(grade), rng=rng)
+
+
 def verdict_of(reference: Observables, candidate: Observables, *, per_event: int = 0, grade: str = "precision") -> str:
-    found = measure(reference, candidate, per_event=per_event, grade=load_grade(grade), rng=np.random.default_rng(0))
+    found = measured(reference, candidate, per_event=per_event, grade=grade)
     return overall([criterion.verdict for criterion in judge_all(found)], [], [])
 
 
@@ -82,7 +91,7 @@ def test_a_planted_fault_is_rejected_by_the_criterion_that_names_it(
 ) -> None:
     reference = distorted(make_showers(events=1_000, seed=1), lambda cells: cells)
     candidate = distorted(make_showers(events=1_000, seed=2), fault)
-    found = measure(reference, candidate, per_event=0, grade=load_grade("precision"), rng=np.random.default_rng(0))
+    found = measured(reference, candidate)
     failed = {each.measurement.name for each in judge_all(found) if each.verdict == "fail"}
     assert criterion in failed
 
@@ -91,7 +100,7 @@ def test_labels_that_differ_a_little_do_not_shift_the_means() -> None:
     reference = distorted(make_showers(events=2_000, seed=1), lambda cells: cells)
     candidate = distorted(make_showers(events=2_000, seed=2), lambda cells: cells)
     candidate = candidate[candidate.energy_gev > 115]  # moves the mean energy, and so the hits, by 5 %
-    found = measure(reference, candidate, per_event=0, grade=load_grade("precision"), rng=np.random.default_rng(0))
+    found = measured(reference, candidate)
     (hits,) = (each for each in judge_all(found) if each.measurement.name == "Mean number of hits")
     assert hits.value == pytest.approx(1, abs=0.01)
 
@@ -102,6 +111,10 @@ def test_every_bin_holds_its_share() -> None:
     assert sum(each.holds(values).sum() for each in chosen) == 1_001
     assert all(245 <= each.holds(values).sum() <= 255 for each in chosen)
     assert [each.label for each in bins(np.full(5, 100.0), 4, "GeV")] == ["100 GeV"]
+    few = np.repeat([50.0, 100.0, 200.0], [1, 9_000, 5_000])
+    assert [(each.label, each.holds(few).sum()) for each in bins(few, 2, "GeV")] == [
+        ("50 to 100 GeV", 9_001), ("200 GeV", 5_000),
+    ]  # fmt: skip
     assert histogram_bins((10, 10), 0.002) == 5
     assert 5 < histogram_bins((7_000, 7_000), 0.002) < histogram_bins((7_000, 7_000), 0.01) == 50
 

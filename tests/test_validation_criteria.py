@@ -157,11 +157,11 @@ def test_the_same_shower_twice() -> None:
     cells = make_showers(events=20).cells
     other = digests(make_showers(events=20, seed=1).cells)
     assert faults.repeated(digests(cells)) is None
-    assert faults.copied(other, digests(cells)) is None
+    assert faults.copied(digests(cells), other, "x") is None
     assert (faults.repeated(digests(np.concatenate([cells, cells[:3]]))) or {})["count"] == 3
-    assert (faults.copied(digests(cells[5:7]), digests(cells)) or {})["count"] == 2
+    assert (faults.copied(digests(cells), digests(cells[5:7]), "x") or {})["count"] == 2
     moved = np.roll(cells, 1, axis=1)  # the same deposits elsewhere
-    assert faults.copied(digests(cells), digests(moved)) is None
+    assert faults.copied(digests(moved), digests(cells), "x") is None
 
 
 def test_a_verdict_that_contradicts_itself_is_not_read(tmp_path: Path) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -37,7 +42,6 @@ def test_several_processes_measure_what_one_does(tmp_path: Path) -> None:
     alone, together = measured(showers), measured(showers, workers=2)
     assert_same(alone.table[:], together.table[:])
     np.testing.assert_array_equal(alone.digests, together.digests)
-    assert alone.events == together.events
     assert (alone.bad, alone.first_bad) == (together.bad, together.first_bad)
     assert [picture.energy_gev for picture in alone.gallery] == [picture.energy_gev for picture in together.gallery]
 
@@ -46,7 +50,6 @@ def test_several_processes_measure_what_one_does(tmp_path: Path) -> None:
         good = mask & np.isfinite(made.cells).all(axis=(1, 2, 3))
         parts.append(observe(made.cells[good], file.energy_gev[good], file.theta_rad[good], SMALL_GEOMETRY))
     assert_same(alone.table[:], Observables.joined(parts))
-    assert alone.events == tuple(map(len, parts))
 
 
 def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
@@ -64,18 +67,55 @@ def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
     assert_same(counted.table[:], observe(clean, made.energy_gev, made.theta_rad, SMALL_GEOMETRY))
 
 
-def test_showers_below_the_cut_are_left_out_and_all_of_them_is_an_error(tmp_path: Path) -> None:
+def test_showers_below_the_cut_count_as_empty_and_all_of_them_is_an_error(tmp_path: Path) -> None:
     made = make_showers(events=30)
     made.cells[::3] *= np.float32(0.01)
     path = write_file(tmp_path / "low.h5", made)
-    visible = made.cells.sum(axis=(1, 2, 3)) * SMALL_GEOMETRY.file_unit_gev
     kept = measured(ShowerSet.open([path], "Monte Carlo", cut_gev=0.2))
-    assert len(kept.table) == (visible > 0.2).sum() == 20
-    assert len(kept.gallery) == 20
+    np.testing.assert_array_equal(kept.table.empty, np.arange(30) % 3 == 0)
     with pytest.raises(InputError, match=r"none of the 30 showers of 1 Monte Carlo file\(s\).*above the cut of 100"):
         measured(ShowerSet.open([path], "Monte Carlo", cut_gev=100.0))
+
+
+def test_monte_carlo_of_which_every_label_is_bad_is_an_error(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "bad.h5", make_showers(events=10), energy=np.full(10, np.nan))
+    with pytest.raises(InputError, match="none of the 10 showers"):
+        ShowerSet.open([path], "Monte Carlo", bad_event="skip")
+    with pytest.raises(InputError, match=r"event 0: energy is nan.*leave such showers out of the file"):
+        ShowerSet.open([path], "candidate", bad_event=COUNT)
 
 
 def test_a_number_of_processes_must_be_one() -> None:
     with pytest.raises(InputError, match="--workers is 0"), measuring(0):
         pass
+
+
+def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    """Killed, as a cluster kills it; and interrupted, as Ctrl-C does it, to every process of the group."""
+    path = make_file(tmp_path / "many.h5", events=3_000)
+    program = (
+        "import sys; from pathlib import Path; from validation.measuring import measuring;"
+        "from validation.sets import ShowerSet\n"
+        "if __name__ == '__main__':\n"
+        "  with measuring(2) as reader:\n"
+        f"    while True: reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo')); print('once', flush=True)"
+    )
+    script = tmp_path / "endless.py"
+    script.write_text(program)
+    for ending, whole_group in ((signal.SIGKILL, False), (signal.SIGINT, True)):
+        with subprocess.Popen(
+            [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == "once\n"
+            others = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert len(others) >= 2
+            (os.killpg if whole_group else os.kill)(process.pid, ending)
+            told = process.stderr.read()  # ends when the last of them has ended
+            assert told.count("Traceback") <= 1  # the first process's own: this script has no command line's manners
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in others):
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in others)

@@ -310,7 +310,7 @@ def test_the_page_shows_each_part_of_the_document() -> None:
         "FPD x 1000 123.4 ± 4.2 2 (scaled) 0.005",
         "KPD x 1000 too few showers",
         "AUC on observables 0.71 0.7 to 0.72 0.002 (scaled) 1e-09",
-        "Coverage, relative 0.93 0.91 to 0.95 0.951",
+        "Coverage, all showers 0.93 0.91 to 0.95 0.951",
         "1.23 % (95 % interval 0.7 % to 2 %, p 0.3) lie nearer to one of 8,000 showers",
         "Against the incumbent: worse Difference 0.31 , 95 % interval 0.1 to 0.5",
         "Number of hits 12.5 p 0.005, floor 0.002 (scaled) too few showers 1.25 p 0.2, floor 1",
@@ -363,5 +363,7 @@ def test_the_summary_tells_how_alike_the_sets_are() -> None:
     assert "- FPD x 1000: 123.4 (0 is perfect)" in lines
     assert "- AUC of a classifier: observables 0.71 (0.5 is perfect)" in lines
     assert "- Coverage, relative to Monte Carlo's own: 0.93 (1 is perfect)" in lines
-    assert "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
+    assert (
+        "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
+    )
     assert "FPD" not in summary(document())

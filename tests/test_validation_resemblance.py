@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 from showers import SMALL_GEOMETRY, make_showers
 
+from validation.measuring import Digests, Measured
 from validation.observables import Observables, observe
 from validation.resemblance import memorised, resemblance
+from validation.table import Samples, Table
 
 
 @cache
@@ -20,7 +23,7 @@ def table(seed: int, events: int = 400, narrower: float = 1.0) -> Observables:
 
 def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     alike, unlike = (
-        resemblance(table(1), candidate, per_event=0, rng=np.random.default_rng(0))
+        resemblance(table(1), candidate, 0, rng=np.random.default_rng(0))
         for candidate in (table(2), table(2, narrower=1.1))
     )
     json.dumps([alike, unlike], allow_nan=False)
@@ -38,24 +41,42 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
 def test_too_few_showers_have_no_figures_and_no_errors() -> None:
     few, none = table(1)[:4], table(1)[:0]
     for candidate in (few, none):
-        found = resemblance(few, candidate, per_event=0, rng=np.random.default_rng(0))
+        found = resemblance(few, candidate, 0, rng=np.random.default_rng(0))
         assert found["distances"]["fpd"]["value"] is None
         assert found["classifier"]["cells"]["value"] is None
         assert found["neighbours"]["coverage"]["value"] is None
 
 
+def learned(table: Observables) -> Measured:
+    return Measured(Table([table]), hashes(table), 0, "", ())
+
+
+def hashes(table: Observables) -> Digests:
+    """Of rows, standing in for those of cells."""
+    return np.array([hash(row.tobytes()) for row in table.scalars]).astype(np.uint64)
+
+
 def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:
     training, reference = table(3), table(4)
-    fresh, caution = memorised(training, reference, table(5))
-    assert caution is None
+
+    def against(candidate: Observables, reference: Observables = reference) -> tuple[dict[str, Any], list[str]]:
+        some = Samples(reference, candidate, 0)
+        section, cautions = memorised(
+            learned(training), hashes(reference), hashes(candidate), some, rng=np.random.default_rng(0)
+        )
+        json.dumps(section, allow_nan=False)
+        return section, [caution["name"] for caution in cautions]
+
+    fresh, cautions = against(table(5))
+    assert cautions == []
     assert fresh["training"] == 400
     cells = make_showers(events=400, seed=3).cells[:40]
     noise = np.random.default_rng(0).normal(1, 0.01, cells.shape)
     nearly = observe(
         (cells * noise).astype(np.float32), training.energy_gev[:40], training.theta_rad[:40], SMALL_GEOMETRY
     )
-    copier = Observables.joined([table(5)[:360], nearly])
-    found, caution = memorised(training, reference, copier)
-    assert caution is not None
-    assert "nearer to a training shower" in caution["detail"]
+    found, cautions = against(Observables.joined([table(5)[:360], nearly]))
+    assert cautions == ["Training showers repeated"]
     assert 0.08 < found["share"] < 0.15
+    assert "Showers of the training set" in against(Observables.joined([table(5)[:399], training[:1]]))[1]
+    assert against(table(5), training)[1] == ["Monte Carlo that is in the training set"]

@@ -9,7 +9,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.observables import Observables, observe
-from validation.table import PIECE_SHOWERS, Selection, Table, samples
+from validation.table import PIECE_SHOWERS, Selection, Table, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:
@@ -53,16 +53,30 @@ def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
     np.testing.assert_array_equal(selection.empty, rows.empty[::3])
 
 
-@pytest.mark.parametrize("per_event", [0, 1, 3])
-def test_samples_keep_partners_together(per_event: int) -> None:
-    reference, candidate = few(), many(few(seed=1), 3)[: 300 * max(per_event, 2)]
-    ours, theirs = samples(reference, candidate, per_event=per_event, showers=60, rng=np.random.default_rng(0))
-    assert len(theirs) == 60
-    assert len(ours) == (20 if per_event == 3 else 60)
+@pytest.mark.parametrize(("per_event", "showers"), [(0, 60), (1, 60), (3, 900), (3, 310)])
+def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
+    reference, candidate = few(), many(few(seed=1), max(per_event, 2))[: 300 * max(per_event, 2)]
+    ours, theirs, copies = samples(
+        reference, candidate, per_event=per_event, showers=showers, rng=np.random.default_rng(0)
+    )
+    assert len(ours) == min(showers, 300)
+    assert copies == (1 if showers == 310 else per_event)
+    assert len(theirs) == len(ours) * max(copies, 1)
     place = {energy: index for index, energy in enumerate(reference.energy_gev)}
     chosen = [place[energy] for energy in ours.energy_gev]
     assert chosen == sorted(set(chosen))
     if per_event:
-        assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(per_event)).reshape(-1)])
+        assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(copies)).reshape(-1)])
     everything = samples(reference, reference, per_event=1, showers=10_000, rng=np.random.default_rng(0))
-    assert_same(everything[0], reference)
+    assert_same(everything.reference, reference)
+
+
+def test_showers_at_the_cut_count_as_empty_and_rows_are_selected_from_a_selection() -> None:
+    rows = few()
+    visible = rows.column("visible_gev")
+    table = Table([rows], cut_gev=float(np.median(visible)))
+    np.testing.assert_array_equal(table.empty, visible <= np.median(visible))
+    kept = selected(selected(table, ~table.empty), np.arange(150) % 2 == 0)
+    assert_same(kept[:], rows[np.flatnonzero(visible > np.median(visible))[::2]])
+    assert selected(table, np.ones(300, dtype=np.bool_)) is table
+    assert len(Table([])) == 0

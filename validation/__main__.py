@@ -97,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for each in document["criteria"][:_SHOWN]:
         value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
         print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
+    if (more := len(document["criteria"]) - _SHOWN) > 0:
+        print(f"  and {more} more criteria in the report")
     if rival := document["incumbent"]:
         print(
             f"  against the incumbent: {rival['outcome']} (difference {number(rival['difference'])}, interval "

@@ -22,15 +22,14 @@ _BINS = 128
 class Auc:
     """The share of pairs, one shower of each set, whose candidate scores higher, ties counting half.
 
-    `low` and `high` bound the 95 % interval, `p_value` is that of 0.5, two-sided. `events` are those of the smaller
-    set. All but `events` are None where there are too few showers. Below 0.5 the classifier has learned only noise.
+    `low` and `high` bound the 95 % interval, `p_value` is that of 0.5, two-sided. All are
+    None where there are too few showers. Below 0.5 the classifier has learned only noise.
     """
 
     value: float | None
     low: float | None
     high: float | None
     p_value: float | None
-    events: int
 
 
 def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Auc:
@@ -44,9 +43,8 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     what the other is scored on, so that both see one chance difference: between halves of Geant4 their correlation is
     0.4, and an interval that took them for independent would exclude 0.5 in one of eight comparisons.
     """
-    events = len(reference) if per_event else min(len(reference), len(candidate))
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:
-        return Auc(None, None, None, None, events)
+        return Auc(None, None, None, None)
     in_first = _half(len(reference), rng)
     theirs_first = np.repeat(in_first, per_event) if per_event else _half(len(candidate), rng)
     values, errors = [], []
@@ -58,7 +56,7 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     value, error = float(np.mean(values)), float(np.mean(errors))
     reach = float(stats.norm.ppf(0.975)) * error
     p_value = float(2 * stats.norm.sf(abs(value - 0.5) / error)) if error > 0 else float(value == 0.5)
-    return Auc(value, max(value - reach, 0.0), min(value + reach, 1.0), p_value, events)
+    return Auc(value, max(value - reach, 0.0), min(value + reach, 1.0), p_value)
 
 
 def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[float, float]:

@@ -45,12 +45,6 @@ def coarse(
     return sums.reshape(events, columns).astype(np.float32)
 
 
-def coarse_cells(cells: FloatArray) -> FloatArray:
-    """`coarse` of showers (N, x, y, layer) that are given whole, (N, blocks)."""
-    event, x, y, layer = np.nonzero(cells)
-    return coarse(event, x, y, layer, cells[event, x, y, layer], events=len(cells), shape=cells.shape[1:])
-
-
 def root_shares(coarse_energy: npt.NDArray[Any], energy_gev: npt.NDArray[Any]) -> FloatArray:
     """Root of each block's energy over the shower's incident energy, (N, blocks), for distances between showers.
 

@@ -13,20 +13,21 @@ import numpy as np
 
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV
-from preprocessing.errors import require_seed
+from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import STOP
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
-from validation import faults, plots, report
+from validation import plots, report
+from validation.binning import Binning
 from validation.contest import contest
-from validation.criteria import Grade, load_grade
+from validation.criteria import load_grade
 from validation.curves import Compared, summarise
 from validation.displays import draw_pairs
 from validation.judging import Judgement
-from validation.measuring import Measured, Measuring, measuring
+from validation.measuring import measuring
 from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
-from validation.sets import COUNT, ShowerSet, require_comparable, require_one_detector, showers_per_event
-from validation.table import samples, thinned
+from validation.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
+from validation.table import samples
 from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict
 
 _BUILT_ON = ("angle.py", "flaws.py", "hits.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
@@ -79,12 +80,15 @@ def validate(
     """
     limits = load_grade(grade)
     require_seed(seed)
+    if not cut_gev >= 0:
+        raise InputError(f"--cut-gev is {cut_gev}, expected 0 GeV or more")
     rules: dict[str, Any] = {"rule": rule or SplitRule(), "geometry": geometry}
     kept: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": bad_event}
+    counted: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": COUNT}
     sets = Sets(
         reference=ShowerSet.open(reference, "Monte Carlo", split=split, **rules, **kept),
-        candidate=ShowerSet.open(candidate, "candidate", bad_event=COUNT, **rules),
-        incumbent=ShowerSet.open(incumbent, "incumbent", bad_event=COUNT, **rules) if incumbent else None,
+        candidate=ShowerSet.open(candidate, "candidate", **rules, **counted),
+        incumbent=ShowerSet.open(incumbent, "incumbent", **rules, **counted) if incumbent else None,
         training=ShowerSet.open(training, "training", split=training_split, **rules, **kept) if training else None,
     )
     for other in (sets.candidate, sets.incumbent):
@@ -112,41 +116,48 @@ def validate(
     storage.require_writable(output)  # before the minutes that measuring may take
     with measuring(workers) as reader:
         mine = reader.measure(sets.reference)
-        found, judged = _judged(reader, mine, sets.candidate, limits, seed)
-        previous = None if sets.incumbent is None else _judged(reader, mine, sets.incumbent, limits, seed)[1]
+        rivals = [each for each in (sets.candidate, sets.incumbent) if each is not None]
+        pairs = [pairing(mine.table, each) for each in rivals]  # before the minutes that measuring them may take
+        found = [reader.measure(each) for each in rivals]
         learned = None if sets.training is None else reader.measure(sets.training)
+    binning = Binning.of(mine.table, min(len(mine.table), *(len(each.table) for each in found)))
+    judged, *previous = (
+        Judgement.of(mine, each, paired=paired, binning=binning, grade=limits, seed=seed)
+        for each, paired in zip(found, pairs, strict=True)
+    )
     rng = np.random.default_rng(seed)
-    pair = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
-    alike = resemblance(*pair, per_event=judged.per_event, rng=rng)
-    memory, suspicions = None, [faults.copied(mine.digests, found.digests)]
+    some = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
+    alike = resemblance(*some, rng=rng)
+    memory = None
     if learned is not None:
-        memory, suspicion = memorised(thinned(learned.table, SAMPLE_SHOWERS, rng), *pair)
-        suspicions.append(suspicion)
-    cautions = [each for each in suspicions if each]
+        memory, cautions = memorised(learned, mine.digests, found[0].digests, some, rng=rng)
+        judged.cautions.extend(cautions)
     document: dict[str, Any] = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "verdict": judged.verdict(cautions),
+        "verdict": judged.verdict,
         "grade": limits.to_json(),
         "paired": judged.per_event > 0,
         "per_event": judged.per_event,
-        "events": {"reference": len(mine.table), "candidate": len(found.table)},
-        "empty": {"reference": int(mine.table.empty.sum()), "candidate": int(found.table.empty.sum())},
+        "events": {"reference": len(mine.table), "candidate": len(found[0].table)},
+        "empty": {name: int(each.table.empty.sum()) for name, each in (("reference", mine), ("candidate", found[0]))},
         "hard_failures": judged.hard_failures,
-        "cautions": cautions,
+        "cautions": judged.cautions,
         "criteria": [criterion.to_json() for criterion in judged.criteria],
         "metric": judged.metric(),
         **alike,
         "memorisation": memory,
-        "incumbent": None if previous is None else _contest(judged, previous),
+        "incumbent": _contest(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
         "inputs": inputs | {"versions": _versions()},
         "request": request,
     }
     images: list[plots.Plot] = []
-    if min(map(len, pair)):
-        summary = summarise(Compared(judged.reference, judged.candidate, *pair, sets.reference.geometry))
-        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found.gallery, sets.reference.geometry)]
+    if len(some.reference) and len(some.candidate):
+        summary = summarise(
+            Compared(judged.reference, judged.candidate, some.reference, some.candidate, sets.reference.geometry)
+        )
+        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:
@@ -182,20 +193,11 @@ def _standing(output: Path, request: str) -> dict[str, Any] | None:
     return document if whole and document["request"] == request else None
 
 
-def _judged(
-    reader: Measuring, mine: Measured, candidate: ShowerSet, grade: Grade, seed: int
-) -> tuple[Measured, Judgement]:
-    """Measure a candidate and judge it by Monte Carlo's `mine`."""
-    per_event = showers_per_event(mine.table, candidate)
-    found = reader.measure(candidate)
-    return found, Judgement.of(mine, found, per_event=per_event, grade=grade, seed=seed)
-
-
 def _contest(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
     """The candidate as a challenger of the incumbent, and the incumbent's own verdict."""
     failures = len(challenger.hard_failures), len(incumbent.hard_failures)
     outcome = contest(challenger.measurements, incumbent.measurements, hard_failures=failures)
-    return outcome | {"verdict": incumbent.verdict([])}
+    return outcome | {"verdict": incumbent.verdict, "cautions": incumbent.cautions}
 
 
 def _scalars(alike: dict[str, Any]) -> dict[str, float]:

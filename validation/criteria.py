@@ -74,7 +74,8 @@ class Measurement:
 
     One number as a rule; the correlations are many, of which the worst is shown. `side`: 0, what is above the target
     counts as what is below it; 1, only an excess counts; -1, only what is missing. `floor` is what Monte Carlo shows
-    against Monte Carlo: its typical distance from the target, between halves of the reference.
+    against Monte Carlo: its typical distance from the target, between halves of the reference. Showers beyond
+    `most_events` would not make it better known.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Measurement:
     estimates: tuple[Estimate, ...]
     floor: dict[str, Any]
     side: int = 0
+    most_events: int | None = None
     labels: tuple[str, ...] = ()
 
     @property
@@ -103,8 +105,9 @@ class Measurement:
 class Criterion:
     """A measurement and its answer.
 
-    `interval` at the 95 % level encloses those of all estimates, and must lie inside to pass; `strict_interval`, of
-    the worst estimate at the level that failing asks for, must lie outside to fail.
+    `value`, `interval` at the 95 % level, which must lie inside to pass, and `strict_interval`, at the level that
+    failing asks for, which must lie outside to fail, are those of the estimate that decides: of many the one whose
+    interval reaches farthest, or that has failed.
     """
 
     measurement: Measurement
@@ -160,16 +163,13 @@ def judge(measurement: Measurement, criteria: int) -> Criterion:
         outside.append(wide is not None and (wide[1] < low or wide[0] > high))
     answer: Answer = "fail" if any(outside) else "pass" if inside and all(inside) else "inconclusive"
 
-    intervals = [estimate.interval(LEVEL) for estimate in measurement.estimates]
-    known = [interval for interval in intervals if interval is not None]
-    whole = (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(intervals) else None
-    order = [measurement.excess(e.value) if math.isfinite(e.value) else -math.inf for e in measurement.estimates]
+    order = [(out, _reach(measurement, e)) for out, e in zip(outside, measurement.estimates, strict=True)]
     place = order.index(max(order)) if order else None
     return Criterion(
         measurement=measurement,
         verdict=answer,
         value=math.nan if place is None else measurement.estimates[place].value,
-        interval=whole,
+        interval=None if place is None else measurement.estimates[place].interval(LEVEL),
         strict_interval=None if place is None else measurement.estimates[place].interval(strict),
         events_needed=_events_needed(measurement, strict) if answer == "inconclusive" else None,
         worst=measurement.labels[place] if measurement.labels and place is not None else "",
@@ -194,10 +194,16 @@ def _events_needed(measurement: Measurement, strict: float) -> int | None:
         for estimate in outside or measurement.estimates
     ]
     numbers = [number for number in needed if number is not None]
-    if not numbers or len(numbers) < len(needed):
+    if not numbers or len(numbers) < len(needed) or any(e.interval(LEVEL) is None for e in measurement.estimates):
         return None
     number = min(numbers) if outside else max(numbers)
-    return number if number > measurement.estimates[0].events else None
+    return number if measurement.estimates[0].events < number <= (measurement.most_events or math.inf) else None
+
+
+def _reach(measurement: Measurement, estimate: Estimate) -> float:
+    """How far the 95 % interval, or the value where there is none, reaches from the target, in tolerances."""
+    ends = estimate.interval(LEVEL) or (estimate.value,)
+    return max((float(measurement.excess(end)) for end in ends if math.isfinite(end)), default=-math.inf)
 
 
 def _finite(value: float) -> float | None:

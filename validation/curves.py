@@ -264,7 +264,7 @@ def _edges(values: Array, events: int) -> Array:
     One value for all is given a width.
     """
     low, high = np.quantile(values, [0.005, 0.995])
-    if not high > low:
+    if not high - low > 1e-9 * abs(high):  # alike, up to rounding
         low, high = low - 0.5, high + 0.5
     count = int(np.clip(np.sqrt(events), _FEWEST_BINS, _MOST_BINS))
     if np.array_equal(values, values.round()):  # bins that hold now seven, now eight whole numbers would zigzag
@@ -276,7 +276,7 @@ def _edges(values: Array, events: int) -> Array:
 def _label_edges(values: Array, events: int) -> Array:
     """Even bins over the whole range of a label, twice as many showers in each as a point needs."""
     low, high = float(values.min()), float(values.max())
-    if not high > low:
+    if not high - low > 1e-9 * high:
         low, high = 0.99 * low, 1.01 * high
     count = int(np.clip(events // (2 * _LEAST_IN_BIN), 1, _LABEL_BINS))
     return np.linspace(low, high, count + 1)

@@ -12,6 +12,7 @@ from scipy import stats
 from validation.table import Rows
 
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
+_ANOTHER_UNIT = 5.0  # times the mean response: further off than any generator that has learned something
 _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
 
 
@@ -19,42 +20,49 @@ def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
     """Showers of the candidate with a cell that is not a number, infinite or negative; `first` tells of one."""
     if not count:
         return None
-    return _failure("NaN or negative cells", count, f"{count:,} of {total:,} showers; the first is {first}")
+    return _failure(
+        "NaN or negative cells",
+        count,
+        f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}",
+    )
 
 
-def repeated(candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
-    """The same shower twice in the candidate.
+def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> dict[str, Any] | None:
+    """The same shower twice in a set: a failure of a candidate, and a caution of Monte Carlo, whose errors are then
+    larger than they look.
 
     From digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
     """
-    count = len(candidate) - len(np.unique(candidate))
+    count = len(showers) - len(np.unique(showers))
     if not count:
         return None
-    return _failure("The same shower twice", count, f"{count:,} of {len(candidate):,} showers repeat another")
+    return _failure(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
-def copied(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> dict[str, Any] | None:
-    """Showers of the candidate that are Monte Carlo's own.
+def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> dict[str, Any] | None:
+    """Showers that are among `other`, cell for cell; `what` says which are among which.
 
     A caution, not a failure: a file may well be compared with itself, to see that all agrees. But that says nothing of
     a generator, so that such a verdict is never "accepted".
     """
-    count = int(np.isin(candidate, reference).sum())
+    count = int(np.isin(showers, other).sum())
     if not count:
         return None
-    detail = f"{count:,} of {len(candidate):,} showers are the reference's own, cell for cell; compare with others"
-    return _failure("Showers of the reference", count, detail)
+    return _failure(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
 
 
 def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
-    """Showers without a hit, significantly more often than in Monte Carlo (Fisher's exact test)."""
+    """Showers without a hit, or that deposit no more than the cut, significantly more often than in Monte Carlo
+    (Fisher's exact test).
+    """
     counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
         return None
     (found, _), (expected, _) = counts
     return _failure(
         "Empty showers", found,
-        f"{found:,} of {len(candidate):,} showers have no hit, in Monte Carlo {expected:,} of {len(reference):,}",
+        f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
+        f"{expected:,} of {len(reference):,}",
     )  # fmt: skip
 
 
@@ -73,10 +81,28 @@ def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | No
     )  # fmt: skip
 
 
+def another_unit(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
+    """The mean response is several times Monte Carlo's, or a fraction of it: a caution, since the fault is most likely
+    in the file's unit, and the verdict then says nothing of the physics.
+    """
+    mine, theirs = (_visible_gev(rows).mean() / rows.energy_gev.mean() for rows in (reference, candidate))
+    if not theirs > 0 or 1 / _ANOTHER_UNIT < theirs / mine < _ANOTHER_UNIT:
+        return None
+    return _failure(
+        "Another unit?", len(candidate),
+        f"the mean response is {theirs / mine:.4g} times Monte Carlo's: if the cells are not in units of the file's "
+        "file_unit_gev, state theirs in that attribute",
+    )  # fmt: skip
+
+
+def _visible_gev(rows: Rows) -> npt.NDArray[np.float64]:
+    return np.concatenate([np.empty(0), *(piece.column("visible_gev") for piece in rows.pieces())])
+
+
 def _slope(rows: Rows) -> tuple[float, float]:
     """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
     energy = rows.energy_gev.astype(np.float64)
-    visible = np.concatenate([piece.column("visible_gev") for piece in rows.pieces()])
+    visible = _visible_gev(rows)
     if len(energy) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
         return math.nan, math.nan
     fit = stats.linregress(energy, visible)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from validation import faults
+from validation.binning import Binning
 from validation.criteria import Criterion, Grade, Measurement, judge_all
 from validation.measurements import measure
 from validation.measuring import Measured
 from validation.metric import REFERENCE_BINS, Profiles, metric
-from validation.table import Rows, Selection
+from validation.table import Rows, selected
 from validation.verdict import overall
 
 _METRIC_SHOWERS = 10_000  # of each set in a bin: the figure depends on their number, and would not change with more
@@ -34,25 +34,37 @@ class Judgement:
     criteria: list[Criterion]
     hard_failures: list[dict[str, Any]]
 
+    cautions: list[dict[str, Any]]
+
     @classmethod
-    def of(cls, mine: Measured, found: Measured, *, per_event: int, grade: Grade, seed: int) -> Judgement:
-        """Judge `found` by the Monte Carlo of `mine`, under `grade`."""
-        reference, candidate = _without_empty(mine.table, found.table, per_event)
+    def of(
+        cls, mine: Measured, found: Measured, *, paired: tuple[int, Rows], binning: Binning, grade: Grade, seed: int
+    ) -> Judgement:
+        """Judge `found` by the Monte Carlo of `mine`, under `grade`; `paired` as `sets.pairing` says."""
+        per_event, rows = paired
+        reference, candidate = _without_empty(rows, found.table, per_event)
         rng = np.random.default_rng(seed)
-        measurements = measure(reference, candidate, per_event=per_event, grade=grade, rng=rng)
+        measurements = measure(reference, candidate, per_event=per_event, binning=binning, grade=grade, rng=rng)
         failures = (
             faults.bad_cells(found.bad, found.first_bad, len(found.table)),
             faults.too_many_empty(mine.table, found.table),
-            faults.no_rise_with_energy(mine.table, found.table),
+            faults.no_rise_with_energy(reference, candidate),
             faults.repeated(found.digests),
         )
-        return cls(
-            per_event, reference, candidate, measurements, judge_all(measurements), [each for each in failures if each]
+        cautions = (
+            faults.copied(found.digests, mine.digests, "Showers of the reference"),
+            faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
+            faults.another_unit(mine.table, found.table),
         )
+        return cls(
+            per_event, reference, candidate, measurements, judge_all(measurements),
+            [each for each in failures if each], [each for each in cautions if each],
+        )  # fmt: skip
 
-    def verdict(self, cautions: Sequence[object]) -> str:
+    @property
+    def verdict(self) -> str:
         """accepted, rejected or inconclusive."""
-        return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, cautions)
+        return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
 
     def metric(self) -> dict[str, Any]:
         """The reference's figure of merit, of as many showers in each of its bins as there are, up to 10,000."""
@@ -76,7 +88,7 @@ def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Ro
     if per_event:
         mine = mine & theirs.reshape(-1, per_event).all(axis=1)
         theirs = np.repeat(mine, per_event)
-    return Selection(reference, np.flatnonzero(mine)), Selection(candidate, np.flatnonzero(theirs))
+    return selected(reference, mine), selected(candidate, theirs)
 
 
 def _profiles(rows: Rows) -> Profiles:

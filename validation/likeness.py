@@ -48,9 +48,10 @@ _MEASURES = (
         "0.577, L2LFlows 0.708, the GANs MDMA 0.942 and DeepTree 0.963.",
     ),
     _Measure(
-        "neighbours", "coverage", "Coverage, relative", 1,
+        "neighbours", "coverage", "Coverage, all showers", 1,
         "Share of Monte Carlo's showers that have one of the candidate's in their neighbourhood, over the share that "
-        "other showers of Monte Carlo reach: 1 is perfect, less means that kinds of showers are missing.",
+        "other showers of Monte Carlo reach: 1 is perfect, less means that kinds of showers are missing. In each "
+        "bin of energy it is a criterion.",
     ),
     _Measure(
         "neighbours", "density", "Density, relative", 1,
@@ -86,7 +87,7 @@ def incumbent(found: Mapping[str, Any] | None) -> str:
         f"<p>Difference <b>{number(found['difference'])}</b>, 95 % interval {span(found['interval'])}: below zero the "
         f"challenger is nearer to Monte Carlo. The incumbent's own verdict: {coloured(found['verdict'])}.</p>"
         "<p class='soft'>By each criterion a candidate has a squared distance from its target in units of the "
-        "tolerance, less what noise adds to it. Their difference is divided by one plus their mean, so that no "
+        "tolerance, less what noise adds to it, so that it may fall below zero. Their difference is divided by one plus their mean, so that no "
         f"criterion decides alone, and averaged over the criteria.</p>{listed}"
     )
 

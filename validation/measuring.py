@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 
 import numpy as np
 import numpy.typing as npt
@@ -45,14 +48,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass over a set leaves. `events`: showers in the table, of each file. `digests` (see `digests_of`) are
-    those of showers that hold energy. `bad`: showers with a cell that is not a finite number of zero or more, and
-    where the first is.
+    """What one pass over a set leaves. `digests` (see `digests_of`) are those of showers that hold energy. `bad`:
+    showers with a cell that is not a finite number of zero or more, and where the first is.
     """
 
     table: Table
     digests: Digests
-    events: tuple[int, ...]
     bad: int
     first_bad: str
     gallery: tuple[Picture, ...]
@@ -62,14 +63,12 @@ class Measured:
 class _Task:
     """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which. The file goes without its labels."""
 
-    number: int  # of the file
     file: ShowerFile
     start: int
     stop: int
     chosen: npt.NDArray[np.bool_]
     energy_gev: FloatArray
     theta_rad: FloatArray
-    cut_gev: float | None
     bad_event: str
     pictures: int
 
@@ -91,10 +90,9 @@ class Measuring:
 
     def measure(self, showers: ShowerSet) -> Measured:
         """Read a set once, in pieces, of which a few are in memory at a time. InputError: a shower it must not hold,
-        or none that is not left out.
+        or no Monte Carlo with energy.
         """
         digests: list[Digests] = []
-        events = np.zeros(len(showers.files), dtype=np.intp)
         gallery: list[Picture] = []
         bad, first_bad = 0, ""
 
@@ -103,16 +101,15 @@ class Measuring:
             with progress_bar(showers.name, len(showers), "showers") as bar:
                 for task, piece in self._pieces(_tasks(showers)):
                     digests.append(piece.digests)
-                    events[task.number] += len(piece.observables)
                     bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
                     gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
                     bar.update(int(task.chosen.sum()))
                     yield piece.observables
 
-        table = Table(parts())
-        if not len(table):
+        table = Table(parts(), showers.cut_gev)
+        if table.empty.all() and showers.bad_event != COUNT:
             raise showers.nothing_left()
-        return Measured(table, np.concatenate(digests), tuple(events.tolist()), bad, first_bad, tuple(gallery))
+        return Measured(table, np.concatenate(digests), bad, first_bad, tuple(gallery))
 
     def _pieces(self, tasks: Iterator[_Task]) -> Iterator[tuple[_Task, _Piece]]:
         if self._pool is None:
@@ -121,7 +118,7 @@ class Measuring:
         waiting: deque[tuple[_Task, Future[_Piece]]] = deque()
         try:
             for task in tasks:
-                waiting.append((task, self._pool.submit(_measure, task)))
+                waiting.append((task, _submitted(self._pool, task)))
                 if len(waiting) >= self._ahead:
                     done, piece = waiting.popleft()
                     yield done, piece.result()
@@ -143,11 +140,20 @@ def measuring(workers: int) -> Iterator[Measuring]:
         yield Measuring(None, workers)
         return
     # fresh processes: HDF5 and threads do not survive a fork
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield Measuring(pool, workers)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, task: _Task) -> Future[_Piece]:
+    """Processes are started here. They inherit a mask that leaves Ctrl-C, which reaches all, to the first one."""
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_measure, task)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
 
 def digests_of(hits: Hits) -> Digests:
@@ -160,13 +166,21 @@ def digests_of(hits: Hits) -> Digests:
     return np.frombuffer(b"".join(each.digest() for each in hashes), dtype=np.uint64)
 
 
-def _leave_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the first one ends the others
+def _end_with_parent() -> None:
+    """Watch the process that started this one, so that nothing is left when it is killed."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _tasks(showers: ShowerSet) -> Iterator[_Task]:
     pictures = _GALLERY
-    for number, (file, mask) in enumerate(zip(showers.files, showers.masks, strict=True)):
+    for file, mask in zip(showers.files, showers.masks, strict=True):
         bare = replace(
             file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
             label_flaws=file.label_flaws[:0],
@@ -174,11 +188,11 @@ def _tasks(showers: ShowerSet) -> Iterator[_Task]:
         size = max(_TASK_SHOWERS // file.chunk_events, 1) * file.chunk_events
         for start in range(0, file.events, size):
             part = slice(start, min(start + size, file.events))
-            chosen = mask[part] & (file.label_flaws[part] == 0)  # with such a label a file is opened only to skip it
+            chosen = mask[part]
             if chosen.any():
                 yield _Task(
-                    number, bare, part.start, part.stop, chosen, file.energy_gev[part], file.theta_rad[part],
-                    showers.cut_gev, showers.bad_event, pictures,
+                    bare, part.start, part.stop, chosen, file.energy_gev[part], file.theta_rad[part],
+                    showers.bad_event, pictures,
                 )  # fmt: skip
                 pictures = max(pictures - int(chosen.sum()), 0)
 
@@ -205,8 +219,6 @@ def _measure(task: _Task) -> _Piece:
         kept = chosen & ~bad if task.bad_event == SKIP else chosen
         if task.bad_event == COUNT and bad.any():
             hits = _without_bad_cells(hits)
-        if task.cut_gev is not None:
-            kept = kept & (hits.sums() > task.cut_gev / geometry.file_unit_gev)
         bad_showers += int(bad.sum())
         hits = hits[kept]
         table = observe_hits(hits, energy[kept], theta[kept], geometry)

@@ -11,11 +11,11 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from preprocessing.showers import FloatArray
+from validation.statistics import BOOTSTRAP_RESAMPLES
 
 Array = npt.NDArray[np.float64]
 
 NEIGHBOURS = 5  # as Naeem et al. advise
-REPLICATES = 400  # of the bootstrap: a standard error to 3.5 %
 LEAST_BLOCKS = 10  # below which the spread over blocks says little, and no error is given
 _LEAST_IN_BLOCK, _MOST_IN_BLOCK = 50, 350
 _COPY_SHARE = 0.01  # of Monte Carlo's own showers that count as near to a training shower
@@ -49,7 +49,6 @@ class Neighbourhood:
     replicates: Array
     floor: float
     blocks: int
-    showers_in_block: int
 
 
 def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Neighbourhood:
@@ -70,7 +69,7 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     count = showers // size
     if count < 3:
         unknown = Relative(np.nan, np.nan)
-        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(REPLICATES, np.nan), np.nan, count, size)
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(BOOTSTRAP_RESAMPLES, np.nan), np.nan, count)
     mine, theirs = _standardised(reference, candidate)
     order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
     if per_event:
@@ -84,7 +83,7 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
 
     own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
     # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
-    weights = rng.multinomial(count - 1, np.full(count, 1 / count), REPLICATES).astype(np.float64)
+    weights = rng.multinomial(count - 1, np.full(count, 1 / count), BOOTSTRAP_RESAMPLES).astype(np.float64)
     if count < LEAST_BLOCKS:
         weights *= np.nan
     with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
@@ -100,7 +99,6 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
         replicates=replicates[:, 0],
         floor=float(chance[:, 0].std(ddof=1)),
         blocks=count,
-        showers_in_block=size,
     )
 
 
@@ -135,13 +133,14 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     # A sum of what lies in the tail: scipy's own is one less the rest, which ends at 1e-12.
     tail = stats.betabinom.pmf(np.arange(nearer, showers + 1), showers, rank, len(compared) + 1 - rank)
     p_value = min(float(tail.sum()), 1.0)
+    own_median = float(np.median(to_training[0]))  # 0 where the reference is in the training set
     return {
         "share": nearer / showers,
         "expected": rank / (len(compared) + 1),
         "low": float(interval.low),
         "high": float(interval.high),
         "p_value": p_value,
-        "median_distance_ratio": float(np.median(to_training[1]) / np.median(to_training[0])),
+        "median_distance_ratio": None if own_median == 0 else float(np.median(to_training[1])) / own_median,
         "copied": p_value < _COPY_SIGNIFICANCE,
     }
 

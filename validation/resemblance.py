@@ -9,20 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.showers import FloatArray
+from validation import faults
 from validation.classifier import auc
 from validation.coarse import root_shares
 from validation.criteria import LEVEL
 from validation.distances import compare_distances
+from validation.measuring import Digests, Measured
 from validation.neighbours import Relative, coverage, memorisation
 from validation.observables import Observables
 from validation.physics_distances import features
 from validation.statistics import Estimate
+from validation.table import Samples, selected, thinned
 
 SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
 
 
 def resemblance(
-    reference: Observables, candidate: Observables, *, per_event: int, rng: np.random.Generator
+    reference: Observables, candidate: Observables, per_event: int, *, rng: np.random.Generator
 ) -> dict[str, Any]:
     """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document.
 
@@ -44,20 +47,29 @@ def resemblance(
 
 
 def memorised(
-    training: Observables, reference: Observables, candidate: Observables
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Whether the candidate repeats its training showers: the section of the document, and a caution if it does."""
-    found = memorisation(_shares(training), _shares(reference), _shares(candidate))
+    learned: Measured, reference: Digests, candidate: Digests, some: Samples, *, rng: np.random.Generator
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
+
+    Copies, cell for cell, are found among all showers (`reference` and `candidate` are their digests), those that are
+    near among samples. Monte Carlo that the candidate was trained on cannot tell what Monte Carlo does.
+    """
+    training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
+    found = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
     low, high = found.pop("low"), found.pop("high")
     section = found | {"interval": None if low is None else [low, high], "training": len(training)}
-    if not found["copied"]:
-        return section, None
-    detail = (
-        f"{100 * found['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
-        f"{100 * found['expected']:.1f} % of Monte Carlo's (p = {found['p_value']:.1g})"
-    )
-    count = round(found["share"] * len(candidate))
-    return section, {"name": "Training showers repeated", "count": count, "detail": detail}
+    cautions = [
+        faults.copied(candidate, learned.digests, "Showers of the training set"),
+        faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
+    ]
+    if found["copied"]:
+        detail = (
+            f"{100 * found['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
+            f"{100 * found['expected']:.1f} % of Monte Carlo's (p = {found['p_value']:.1g})"
+        )
+        count = round(found["share"] * len(some.candidate))
+        cautions.append({"name": "Training showers repeated", "count": count, "detail": detail})
+    return section, [each for each in cautions if each]
 
 
 def _shares(table: Observables) -> FloatArray:

@@ -16,6 +16,8 @@ def banner(document: Mapping[str, Any]) -> str:
     events, empty, verdict = document["events"], document["empty"], document["verdict"]
     counts = {answer: int(document["scalars"][f"criteria_{answer}"]) for answer in ("pass", "fail", "inconclusive")}
     per_event = document["per_event"]
+    cautions = len(document["cautions"])
+    never = f" {_counted(cautions, 'caution')}: not accepted, whatever the criteria say." if cautions else ""
     pairing = {
         0: "unpaired: independent showers of the same beam",
         1: "paired: each shower has the energy and angle of its partner",
@@ -23,10 +25,22 @@ def banner(document: Mapping[str, Any]) -> str:
     return (
         f'<div class="banner {escape(verdict)}"><h1>Showers <span>{escape(verdict)}</span></h1>'
         f"<p>Grade <b>{escape(document['grade']['name'])}</b>: {counts['pass']} criteria pass, {counts['fail']} fail, "
-        f"{counts['inconclusive']} inconclusive; {len(document['hard_failures'])} hard failures.</p>"
+        f"{counts['inconclusive']} inconclusive; {_counted(len(document['hard_failures']), 'hard failure')}.{never}</p>"
+        f"<p>Candidate: {_named(document, 'candidate')}. Monte Carlo: {_named(document, 'reference')}.</p>"
         f"<p>{events['candidate']:,} showers of the candidate, {events['reference']:,} of Monte Carlo; {pairing}. "
-        f"Empty: {empty['candidate']:,} and {empty['reference']:,}; left out of what follows.</p></div>"
+        f"Without energy, and left out of what follows: {empty['candidate']:,} and {empty['reference']:,}.</p></div>"
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _named(document: Mapping[str, Any], side: str) -> str:
+    """The first of the files, and how many more there are."""
+    files = document["inputs"][side]
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"<code>{escape(files[0]['file'])}</code>{more}"
 
 
 def findings(title: str, answer: str, found: Sequence[Mapping[str, Any]]) -> str:

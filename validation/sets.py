@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +12,19 @@ import numpy.typing as npt
 from scipy import stats
 
 from preprocessing.errors import InputError
-from preprocessing.flaws import STOP
+from preprocessing.flaws import SKIP, STOP
 from preprocessing.layouts import ShowerFile, open_all
 from preprocessing.showers import FloatArray, Geometry
 from preprocessing.splits import ALL, SplitRule
 from preprocessing.storage import Location
-from validation.table import Rows
+from validation.table import Labels, Rows, Table, selected
+
+logger = logging.getLogger(__name__)
 
 _LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
 _LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi))
+
+_MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
 
 COUNT = "count"  # of a candidate: corrupt showers are a finding
 
@@ -28,16 +33,16 @@ COUNT = "count"  # of a candidate: corrupt showers are a finding
 class ShowerSet:
     """Files and, of each, which events are in the split, (events,).
 
-    Showers that deposit `cut_gev` or less are left out when they are read. A corrupt shower is an error where
-    `bad_event` is "stop", left out where it is "skip", and counted where it is "count".
+    Showers that deposit `cut_gev` or less count as empty. A corrupt shower is an error where `bad_event` is "stop",
+    left out where it is "skip", and counted where it is "count".
     """
 
     files: tuple[ShowerFile, ...]
     masks: tuple[npt.NDArray[np.bool_], ...]
     name: str
     split: str
-    cut_gev: float | None = None
-    bad_event: str = STOP
+    cut_gev: float
+    bad_event: str
 
     @classmethod
     def open(
@@ -48,15 +53,20 @@ class ShowerSet:
         split: str = ALL,
         rule: SplitRule | None = None,
         geometry: str = "",
-        cut_gev: float | None = None,
+        cut_gev: float = 0.0,
         bad_event: str = STOP,
     ) -> ShowerSet:
         """Check the files' headers and labels, and that `split` has any events. `name` is for errors and reports."""
-        files = open_all(paths, geometry, STOP if bad_event == COUNT else bad_event)
+        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event)
+        for file in files if bad_event == COUNT else ():
+            if file.label_flaws.any():
+                flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
+                raise InputError(f"{flawed}; mend it, or leave such showers out of the file")
         masks = [np.ones(file.events, dtype=np.bool_) for file in files]
         if split != ALL:
             chosen = rule or SplitRule()
             masks = [chosen.mask(split, file.path.name, file.sha256, range(file.events)) for file in files]
+        masks = [mask & (file.label_flaws == 0) for file, mask in zip(files, masks, strict=True)]
         opened = cls(tuple(files), tuple(masks), name, split, cut_gev, bad_event)
         if not any(mask.any() for mask in masks):
             raise opened.nothing_left()
@@ -64,7 +74,7 @@ class ShowerSet:
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""
-        above = "" if self.cut_gev is None else f" and above the cut of {self.cut_gev} GeV"
+        above = f" and above the cut of {self.cut_gev} GeV" if self.cut_gev else ""
         return InputError(
             f"--split {self.split}: none of the {sum(file.events for file in self.files)} showers of "
             f"{len(self.files)} {self.name} file(s) is in it{above}; give more files, another --split or, "
@@ -121,20 +131,42 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
             )
 
 
-def showers_per_event(reference: Rows, candidate: ShowerSet) -> int:
-    """How many showers in a row of the candidate carry the labels of each of the reference, in order; 0: unpaired.
+def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
+    """How many showers in a row of the candidate carry the labels of each of the reference, in order (0: unpaired),
+    and the rows of the reference that are compared.
 
-    InputError: unpaired, and the labels are distributed differently, so that they are those of another beam.
+    A candidate may have been made for every shower of the reference, or for those that are not empty. Where all
+    labels are alike nothing tells which shower belongs to which, and the sets are not paired. InputError: unpaired,
+    and the labels are distributed differently, so that they are those of another beam.
     """
-    per_event, rest = divmod(len(candidate), len(reference))
-    labels = [(getattr(reference, name), candidate.labels(name)) for name, _, _ in _LABELS]
-    if not rest and all(np.array_equal(np.repeat(ours, per_event), theirs) for ours, theirs in labels):
-        return per_event
-    for (name, unit, scale), (ours, theirs) in zip(_LABELS, labels, strict=True):
-        if stats.ks_2samp(ours, theirs, method="asymp").pvalue < _LABEL_SIGNIFICANCE:
+    theirs = [candidate.labels(name) for name, _, _ in _LABELS]
+    forms = reference, selected(reference, ~reference.empty)
+    for rows in forms:
+        if per_event := _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs):
+            return per_event, rows
+    for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
+        expected = [getattr(rows, name) for rows in forms if len(rows)]
+        if all(stats.ks_2samp(ours, found, method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
             raise InputError(
                 f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
-                f"{theirs.mean() * scale:.4g} and {ours.mean() * scale:.4g} {unit}); compare sets of one beam, or give "
-                "the reference the labels came from"
+                f"{found.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "
+                "or give the reference the labels came from"
             )
-    return 0
+    return 0, reference
+
+
+def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
+    """Showers for each event of ours, 0 where labels differ by more than rounding or do not vary at all."""
+    events = len(ours[0])
+    per_event, rest = divmod(len(theirs[0]), max(events, 1))
+    if rest or not per_event or all(np.ptp(values) == 0 for values in ours):
+        return 0
+    alike = np.ones(len(theirs[0]), dtype=np.bool_)
+    for mine, found in zip(ours, theirs, strict=True):
+        alike &= np.isclose(np.repeat(mine, per_event), found, rtol=1e-5, atol=0)
+    if alike.mean() > _MOST and not alike.all():
+        logger.warning(
+            "compared as unpaired: of %d showers, %d have not the energy and angle of their partner, the first of "
+            "these is %d", len(alike), int((~alike).sum()), int(np.argmin(alike)),
+        )  # fmt: skip
+    return per_event if alike.all() else 0

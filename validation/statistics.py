@@ -145,42 +145,35 @@ def resample(
     which needs no second look at the data; the null and the halves deal each event by the toss of a coin. Each of
     these has a stream of `rng` of its own, so that the reference is resampled alike whatever it is compared with.
     """
-    point, bootstrap, null, null_rest, halves = (_Pair() for _ in range(5))
+    point, bootstrap, null, half = (_Pair() for _ in range(4))
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
         mine, n = reference(rows), rows.stop - rows.start
         drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
-        half = streams[1].integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64)
         point.reference.add(np.ones((1, n)), mine)
         bootstrap.reference.add(drawn, mine)
-        halves.reference.add(half, mine)
-        halves.candidate.add(1 - half, mine)
+        half.reference.add(streams[1].integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64), mine)
         if not per_event:
-            dealt = _coins(streams[2], n, events)
-            null.reference.add(dealt, mine)
-            null_rest.reference.add(1 - dealt, mine)
+            null.reference.add(_coins(streams[2], n, events), mine)
             continue
         theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
         point.candidate.add(np.ones((1, n * per_event)), theirs)
         bootstrap.candidate.add(np.repeat(drawn, per_event, axis=1), theirs)
         dealt, dealt_theirs = _exchanged(streams[2], n, per_event)
-        for pair, ours, partners in ((null, dealt, dealt_theirs), (null_rest, 1 - dealt, 1 - dealt_theirs)):
-            pair.reference.add(ours, mine)
-            pair.candidate.add(partners, theirs)
+        null.reference.add(dealt, mine)
+        null.candidate.add(dealt_theirs, theirs)
     for rows in _slices(0 if per_event else events[1]):
         theirs, m = candidate(rows), rows.stop - rows.start
         point.candidate.add(np.ones((1, m)), theirs)
         bootstrap.candidate.add(streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64), theirs)
-        dealt = _coins(streams[2], m, events)
-        null.candidate.add(dealt, theirs)
-        null_rest.candidate.add(1 - dealt, theirs)
+        null.candidate.add(_coins(streams[2], m, events), theirs)
 
     whole = point.means()
     return Resampled(
         point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (whole.reference, whole.candidate))),
         bootstrap=bootstrap.means(),
-        null=Pair((null.reference + null.candidate).means(), (null_rest.reference + null_rest.candidate).means()),
-        halves=halves.means(),
+        null=_divided(point.reference + point.candidate, null.reference + null.candidate),
+        halves=_divided(point.reference, half.reference),
         events=events,
         independent=events[0] if per_event else min(events),
     )
@@ -264,9 +257,15 @@ class _Sums:
             self._sums[name] = self._sums[name] + values if name in self._sums else values
 
     def __add__(self, other: _Sums) -> _Sums:
+        return self._with(other, 1)
+
+    def __sub__(self, other: _Sums) -> _Sums:
+        return self._with(other, -1)
+
+    def _with(self, other: _Sums, sign: int) -> _Sums:
         total = _Sums()
-        total._sums = {name: values + other._sums[name] for name, values in self._sums.items()}
-        total._weight = self._weight + other._weight
+        total._sums = {name: values + sign * other._sums[name] for name, values in self._sums.items()}
+        total._weight = self._weight + sign * other._weight
         return total
 
     def means(self) -> Means:
@@ -282,6 +281,11 @@ class _Pair:
 
     def means(self) -> Pair:
         return Pair(self.reference.means(), self.candidate.means())
+
+
+def _divided(total: _Sums, part: _Sums) -> Pair:
+    """A part of the showers, and the rest of them."""
+    return Pair(part.means(), (total - part).means())
 
 
 def _slices(events: int) -> Iterator[slice]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.errors import InputError
 from validation.observables import Observables
 
 PIECE_SHOWERS = 2_000  # read at once: a few MB
@@ -38,11 +41,12 @@ class Rows(Protocol):
 class Table:
     """Rows in a temporary file, which nothing is left of once the process ends, however it ends.
 
-    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower.
+    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. Empty are those without a
+    hit, and those that deposit no more than a cut.
     """
 
-    def __init__(self, parts: Iterable[Observables]) -> None:
-        """Write `parts`, one after the other. OSError: the folder for temporary files (TMPDIR) is full."""
+    def __init__(self, parts: Iterable[Observables], cut_gev: float = 0.0) -> None:
+        """Write `parts`, one after the other. InputError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
         self._row: np.dtype[np.void] | None = None
@@ -52,10 +56,26 @@ class Table:
             rows = np.empty(len(part), dtype=self._row)
             for name in _NAMES:
                 rows[name] = getattr(part, name)
+            self._write(rows)
+            empty = part.empty | (part.column("visible_gev") <= cut_gev)
+            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), empty))
+        nothing = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.bool_))
+        self.energy_gev, self.theta_rad, self.empty = map(np.concatenate, zip(nothing, *labels, strict=True))
+
+    def _write(self, rows: npt.NDArray[np.void]) -> None:
+        try:
             self._file.write(rows.data)
-            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), part.empty))
-        self._file.flush()
-        self.energy_gev, self.theta_rad, self.empty = map(np.concatenate, zip(*labels, strict=True))
+            self._file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            full = InputError(
+                f"{tempfile.gettempdir()}: no room for temporary files, {rows.itemsize} bytes a shower; let TMPDIR "
+                "name a folder with more"
+            )
+            with suppress(OSError):
+                self._file.close()  # what it still holds cannot be written
+            raise full from None
 
     def __len__(self) -> int:
         return len(self.energy_gev)
@@ -114,15 +134,30 @@ class Selection:
         return (self[start : start + PIECE_SHOWERS] for start in range(0, len(self), PIECE_SHOWERS))
 
 
-def samples(
-    reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator
-) -> tuple[Observables, Observables]:
-    """At most `showers` of each set, in memory and in order; of paired sets whole events of both."""
-    events = min(len(reference), showers // max(per_event, 1))
-    chosen = np.sort(rng.choice(len(reference), events, replace=False))
+def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
+    """The rows that a mask (N,) selects."""
+    if mask.all():
+        return rows
+    index = np.flatnonzero(mask)
+    return Selection(rows.rows, rows.index[index]) if isinstance(rows, Selection) else Selection(rows, index)
+
+
+class Samples(NamedTuple):
+    """Some showers of two sets, in memory and in order. `per_event` as for the sets; it may be lower than theirs."""
+
+    reference: Observables
+    candidate: Observables
+    per_event: int
+
+
+def samples(reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator) -> Samples:
+    """At most `showers` of each set; of paired sets events with their partners, the first few where they are many."""
+    chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
     if not per_event:
-        return reference[chosen], thinned(candidate, showers, rng)
-    return reference[chosen], candidate[(chosen[:, None] * per_event + np.arange(per_event)).reshape(-1)]
+        return Samples(reference[chosen], thinned(candidate, showers, rng), 0)
+    copies = min(per_event, max(showers // max(len(chosen), 1), 1))
+    partners = (chosen[:, None] * per_event + np.arange(copies)).reshape(-1)
+    return Samples(reference[chosen], candidate[partners], copies)
 
 
 def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:

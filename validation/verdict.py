@@ -30,7 +30,9 @@ def read_verdict(path: Path) -> dict[str, Any]:
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
         raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
-    answers = [criterion["verdict"] for criterion in document["criteria"]]
+    answers = [criterion.get("verdict") for criterion in document["criteria"]]
+    if None in answers:
+        raise InputError(f"{path}: not a whole {KIND}: a criterion has no verdict; validate again")
     expected = overall(answers, document["hard_failures"], document["cautions"])
     if document["verdict"] != expected:
         raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")
