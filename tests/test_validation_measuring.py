@@ -98,7 +98,9 @@ def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Pat
         "from validation.sets import ShowerSet\n"
         "if __name__ == '__main__':\n"
         "  with measuring(2) as reader:\n"
-        f"    while True: reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo')); print('once', flush=True)"
+        "    while True:\n"
+        f"      reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo'))\n"
+        "      print('once', flush=True)"
     )
     script = tmp_path / "endless.py"
     script.write_text(program)

@@ -87,8 +87,8 @@ def incumbent(found: Mapping[str, Any] | None) -> str:
         f"<p>Difference <b>{number(found['difference'])}</b>, 95 % interval {span(found['interval'])}: below zero the "
         f"challenger is nearer to Monte Carlo. The incumbent's own verdict: {coloured(found['verdict'])}.</p>"
         "<p class='soft'>By each criterion a candidate has a squared distance from its target in units of the "
-        "tolerance, less what noise adds to it, so that it may fall below zero. Their difference is divided by one plus their mean, so that no "
-        f"criterion decides alone, and averaged over the criteria.</p>{listed}"
+        "tolerance, less what noise adds to it, so that it may fall below zero. Their difference is divided by one "
+        f"plus their mean, so that no criterion decides alone, and averaged over the criteria.</p>{listed}"
     )
 
 
