@@ -1,0 +1,164 @@
+"""Pairing, empty showers, and challengers: what of two sets is compared with what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+
+from preprocessing.showers import Showers
+from validation import binning as bins_of_labels
+from validation.binning import Binning
+from validation.compare import validate
+from validation.contest import contest
+from validation.criteria import load_grade
+from validation.judging import Judgement
+from validation.measuring import Measured, digests_of
+from validation.observables import Hits, observe
+from validation.sets import COUNT, ShowerSet, pairing
+from validation.table import Table
+
+
+def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
+    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    return Measured(Table([table], cut_gev), digests_of(Hits.of(showers.cells)), 0, "", ())
+
+
+def judged(reference: Measured, candidate: Measured, binning: Binning, grade: str = "gan") -> Judgement:
+    return Judgement.of(
+        reference, candidate, paired=(0, reference.table), binning=binning, grade=load_grade(grade), seed=0
+    )
+
+
+def repeated(showers: Showers, times: int) -> Showers:
+    return Showers(*(np.repeat(values, times, axis=0) for values in vars(showers).values()))
+
+
+def candidate_file(path: Path, showers: Showers) -> ShowerSet:
+    return ShowerSet.open([write_file(path, showers)], "candidate", bad_event=COUNT)
+
+
+def test_a_candidate_is_paired_with_all_showers_or_with_those_that_hold_energy(tmp_path: Path) -> None:
+    made = make_showers(events=60)
+    made.cells[5], made.cells[9] = 0, made.cells[9] * np.float32(1e-3)
+    table = measured(made).table
+    assert table.empty.sum() == 2
+    kept = Showers(*(values[~table.empty] for values in vars(made).values()))
+
+    per_event, rows = pairing(table, candidate_file(tmp_path / "all.h5", repeated(made, 2)))
+    assert (per_event, len(rows)) == (2, 60)
+    per_event, rows = pairing(table, candidate_file(tmp_path / "kept.h5", repeated(kept, 3)))
+    assert (per_event, len(rows)) == (3, 58)
+    assert not rows.empty.any()
+
+
+def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = make_showers(events=60)
+    table = measured(made).table
+    rounded = write_file(tmp_path / "a.h5", made, theta=np.radians(np.degrees(made.theta_rad)).astype(np.float32))
+    assert pairing(table, ShowerSet.open([rounded], "candidate", bad_event=COUNT))[0] == 1
+    assert caplog.messages == []
+    made.energy_gev[7] += 1
+    assert pairing(table, candidate_file(tmp_path / "b.h5", made))[0] == 0
+    assert "of 60 showers, 1 have not the energy and angle of their partner, the first of these is 7" in caplog.text
+
+
+def test_a_beam_of_one_energy_and_angle_has_no_partners(tmp_path: Path) -> None:
+    made = make_showers(events=60)
+    made.energy_gev[:], made.theta_rad[:] = 100, 1.5
+    assert pairing(measured(made).table, candidate_file(tmp_path / "a.h5", repeated(made, 3)))[0] == 0
+
+
+def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
+    made = make_showers(events=40)
+    many = repeated(make_showers(events=40, seed=1), 3)
+    many.cells[7] = 0  # of event 2
+    reference, candidate = measured(made), measured(many)
+    binning = Binning.of(reference.table, 40)
+    found = Judgement.of(
+        reference, candidate, paired=(3, reference.table), binning=binning, grade=load_grade("gan"), seed=0
+    )
+    expected = np.delete(np.arange(40), 2)
+    np.testing.assert_array_equal(found.reference.energy_gev, made.energy_gev[expected])
+    np.testing.assert_array_equal(found.candidate.energy_gev, np.repeat(many.energy_gev[::3][expected], 3))
+
+
+def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
+    """Both are cut alike; and the share of the empty is compared before they are cut."""
+
+    def with_empty(seed: int, share: float) -> Measured:
+        made = make_showers(events=500, seed=seed)
+        made.cells[np.random.default_rng(seed).random(500) < share] *= np.float32(1e-3)
+        return measured(made)
+
+    reference, alike, worse = with_empty(1, 0.05), with_empty(2, 0.05), with_empty(3, 0.2)
+    binning = Binning.of(reference.table, 500)
+    assert judged(reference, alike, binning).hard_failures == []
+    assert judged(reference, alike, binning).verdict == "inconclusive"
+    assert [failure["name"] for failure in judged(reference, worse, binning).hard_failures] == ["Empty showers"]
+
+
+def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bins come from Monte Carlo and the smallest set, not from each candidate."""
+    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ENERGY_BIN", 200)  # so that small sets have several
+    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 100)
+    reference = measured(make_showers(events=800, seed=1))
+    worse = make_showers(events=800, seed=2)
+    worse.cells[:] *= np.float32(1.1)
+    challenger, incumbent = measured(worse), measured(make_showers(events=400, seed=3))
+    binning = Binning.of(reference.table, 400)
+    assert (len(binning.energy), len(binning.angle)) == (2, 4)
+    ours, theirs = (judged(reference, each, binning) for each in (challenger, incumbent))
+    found = contest(ours.measurements, theirs.measurements)
+    assert len(ours.criteria) == len(theirs.criteria) > 50
+    assert len(found["criteria"]) == len(ours.criteria) - 2  # coverage, which so few showers cannot tell
+    assert found["outcome"] == "worse"
+
+
+def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> None:
+    reference = measured(make_showers(events=700, seed=1))
+    for seed in range(6):
+        few = measured(make_showers(events=14, seed=10 + seed))
+        found = judged(reference, few, Binning.of(reference.table, 14))
+        assert found.verdict == "inconclusive"
+        (correlations,) = (each for each in found.criteria if each.measurement.key == "correlation")
+        assert correlations.interval is None
+        assert correlations.events_needed is None
+
+
+def test_cells_in_another_unit_and_repeated_monte_carlo_are_cautions() -> None:
+    made = make_showers(events=50)
+    other = make_showers(events=50, seed=1)
+    other.cells[:] *= np.float32(1000)
+    reference = measured(repeated(made, 2))
+    names = [
+        caution["name"] for caution in judged(reference, measured(other), Binning.of(reference.table, 50)).cautions
+    ]
+    assert names == ["The same shower twice in Monte Carlo", "Another unit?"]
+
+
+def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) -> None:
+    reference, candidate, incumbent, training = (
+        make_file(tmp_path / f"{seed}.h5", events=250, seed=seed) for seed in range(4)
+    )
+    worse = make_showers(events=250, seed=2)
+    worse.cells[:] *= np.float32(1.2)
+    write_file(incumbent, worse)
+    document = validate(
+        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all"
+    )
+    assert document["incumbent"]["outcome"] == "better"
+    assert document["incumbent"]["verdict"] == "rejected"
+    assert document["memorisation"]["training"] == 250
+    assert document["cautions"] == []
+    for name, path in (("incumbent", incumbent), ("training", training)):
+        assert [file["file"] for file in document["inputs"][name]] == [str(path)]
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Against the incumbent" in page
+    assert "Memorisation" in page
+    assert json.loads((tmp_path / "out/verdict.json").read_text())["scalars"].keys() >= {"fpd", "auc_cells", "coverage"}
