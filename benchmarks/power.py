@@ -178,7 +178,7 @@ def outcome(judged: Judgement) -> Outcome:
     answers = [(each.verdict, each.measurement.name.partition(", layer")[0]) for each in judged.criteria]
     hard = [failure["name"] for failure in judged.hard_failures]
     return Outcome(
-        judged.verdict([]),
+        judged.verdict,
         frozenset([name for answer, name in answers if answer == "fail"] + hard),
         frozenset(name for answer, name in answers if answer == "inconclusive"),
     )
