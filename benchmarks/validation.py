@@ -32,6 +32,7 @@ from validation.measuring import measuring
 from validation.sets import ShowerSet
 
 _PER_FILE = 50_000  # showers of a virtual file
+_CANDIDATE = 10_000  # showers: Monte Carlo alone grows
 _LABELS = ("energy", "theta")
 
 
@@ -95,7 +96,7 @@ def judge(reference: Path, candidate: Path, output: Path, workers: int) -> tuple
         "--output", str(output), "--workers", str(workers),
     ]  # fmt: skip
     start = time.perf_counter()
-    with Path(os.devnull).open("w") as quiet, subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+    with Path(os.devnull).open("w") as quiet, subprocess.Popen(command, stdout=quiet) as process:
         first, others = 0.0, 0.0
         while process.poll() is None:
             own = _peak_mib(process.pid)
@@ -129,7 +130,7 @@ def main() -> None:
     command.add_argument("--quick", action="store_true", help="fewer repeats, no more than 20,000 showers")
     options = command.parse_args()
     paths = [Path(str(path)) for path in storage.expand(options.input)]
-    used = paths[: 3 if options.quick else 10]
+    used = paths[:3] if options.quick else paths
     showers = sum(open_showers(path).events for path in used)
     rates = medians(
         {
@@ -138,26 +139,27 @@ def main() -> None:
             "measured by two processes": lambda: measure(used, 2),
         },
         showers,
-        3 if options.quick else 7,
+        3,
     )
     limit = rates["HDF5's reading alone, one process"]
     print(f"{showers:,} showers:")
     for name, rate in rates.items():
         print(f"  {name}: {rate:,.0f} showers/s, {rate / limit:.2f} of HDF5 alone")
 
-    print("whole runs, as many showers in the candidate as in Monte Carlo; peaks of resident memory:")
+    print(f"whole runs, of {_CANDIDATE:,} showers at most against Monte Carlo; peaks of resident memory:")
     half = len(paths) // 2
     for events in (2_000, 20_000) if options.quick else (10_000, 100_000, 1_000_000):
         with tempfile.TemporaryDirectory() as scratch:
             folders = [Path(scratch, side) for side in ("reference", "candidate")]
-            for folder, sources in zip(folders, (paths[:half], paths[half:]), strict=True):
+            sizes = events, min(events, _CANDIDATE)
+            for folder, sources, size in zip(folders, (paths[:half], paths[half:]), sizes, strict=True):
                 folder.mkdir()
-                repeat(sources, events, folder)
+                repeat(sources, size, folder)
             seconds, first, worker = judge(*folders, Path(scratch, "out"), workers=2)
         print(
-            f"  {events:>9,} showers a side: {seconds:,.0f} s, {2 * events / seconds:,.0f} showers/s, first process "
-            f"{first:,.0f} MiB, a worker {worker:,.0f} MiB"
-        )
+            f"  {events:>9,} showers of Monte Carlo: {seconds:,.0f} s, {sum(sizes) / seconds:,.0f} showers/s, first "
+            f"process {first:,.0f} MiB, a worker {worker:,.0f} MiB", flush=True,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
