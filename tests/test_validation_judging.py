@@ -15,6 +15,7 @@ from validation.binning import Binning
 from validation.compare import validate
 from validation.contest import contest
 from validation.criteria import load_grade
+from validation.faults import another_unit
 from validation.judging import Judgement
 from validation.measuring import Measured, digests_of
 from validation.observables import Hits, observe
@@ -131,15 +132,19 @@ def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> N
         assert correlations.events_needed is None
 
 
-def test_cells_in_another_unit_and_repeated_monte_carlo_are_cautions() -> None:
-    made = make_showers(events=50)
-    other = make_showers(events=50, seed=1)
-    other.cells[:] *= np.float32(1000)
-    reference = measured(repeated(made, 2))
-    names = [
-        caution["name"] for caution in judged(reference, measured(other), Binning.of(reference.table, 50)).cautions
-    ]
-    assert names == ["The same shower twice in Monte Carlo", "Another unit?"]
+def test_repeated_monte_carlo_is_a_caution() -> None:
+    reference, candidate = measured(repeated(make_showers(events=50), 2)), measured(make_showers(events=50, seed=1))
+    found = judged(reference, candidate, Binning.of(reference.table, 50))
+    assert [caution["name"] for caution in found.cautions] == ["The same shower twice in Monte Carlo"]
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1e-3, "0.001 times"), (1.5, None), (1e3, "1000 times")])
+def test_cells_in_another_unit_are_told(factor: float, told: str | None) -> None:
+    showers = make_showers(events=50)
+    reference = measured(showers).table
+    showers.cells[:] *= np.float32(factor)
+    hint = another_unit(reference, measured(showers).table)
+    assert (hint is None) if told is None else (told in str(hint))
 
 
 def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) -> None:

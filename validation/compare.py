@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import STOP
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
-from validation import plots, report
+from validation import faults, plots, report
 from validation.binning import Binning
 from validation.contest import contest
 from validation.criteria import load_grade
@@ -29,6 +30,8 @@ from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
 from validation.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
 from validation.table import samples
 from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict
+
+logger = logging.getLogger(__name__)
 
 _BUILT_ON = ("angle.py", "flaws.py", "hits.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
 OVERVIEW_FILE = "overview.png"
@@ -120,6 +123,8 @@ def validate(
         pairs = [pairing(mine.table, each) for each in rivals]  # before the minutes that measuring them may take
         found = [reader.measure(each) for each in rivals]
         learned = None if sets.training is None else reader.measure(sets.training)
+    if hint := faults.another_unit(mine.table, found[0].table):
+        logger.warning("%s", hint)
     binning = Binning.of(mine.table, min(len(mine.table), *(len(each.table) for each in found)))
     judged, *previous = (
         Judgement.of(mine, each, paired=paired, binning=binning, grade=limits, seed=seed)

@@ -54,7 +54,6 @@ class Judgement:
         cautions = (
             faults.copied(found.digests, mine.digests, "Showers of the reference"),
             faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
-            faults.another_unit(mine.table, found.table),
         )
         return cls(
             per_event, reference, candidate, measurements, judge_all(measurements),
