@@ -71,6 +71,10 @@ def test_a_candidate_is_never_different_from_itself() -> None:
 
 
 def test_what_cannot_be_known_is_left_out() -> None:
-    unknown = [Measurement("a", "response", "all", "", 0.0, 0.1, (Estimate(math.nan, math.nan, 5),), {})]
-    found = contest(unknown, unknown)
-    assert (found["outcome"], found["difference"], found["criteria"]) == ("no significant difference", None, [])
+    for estimate in (
+        Estimate(math.nan, math.nan, 5),
+        Estimate(0.1, math.nan, 50, replicates=np.zeros(400)),  # a correlation of few showers
+    ):
+        unknown = [Measurement("a", "response", "all", "", 0.0, 0.1, (estimate,), {})]
+        found = contest(unknown, unknown)
+        assert (found["outcome"], found["difference"], found["criteria"]) == ("no significant difference", None, [])

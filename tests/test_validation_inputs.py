@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -175,3 +176,16 @@ def test_the_command_line_says_so_in_one_line(reference: Path) -> None:
         assert told in done.stderr
         assert done.stderr.count("\n") == 1
         assert not (reference.parent / "out").exists()
+
+
+@pytest.mark.parametrize(("events", "candidate", "incumbent", "training"), [(45, 45, 45, 100), (300, 3, 400, 9)])
+def test_few_showers_leave_figures_out_and_no_number_that_is_none(
+    tmp_path: Path, events: int, candidate: int, incumbent: int, training: int
+) -> None:
+    sizes = (events, candidate, incumbent, training)
+    paths = [make_file(tmp_path / f"{seed}.h5", events=size, seed=seed) for seed, size in enumerate(sizes)]
+    found = validate(
+        paths[:1], paths[1:2], tmp_path / "out", incumbent=paths[2:3], training=paths[3:], training_split="all"
+    )
+    json.dumps(found, allow_nan=False)
+    assert (found["verdict"], found["incumbent"]["outcome"]) == ("inconclusive", "no significant difference")

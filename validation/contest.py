@@ -45,7 +45,9 @@ class _Distance:
 
 def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
     """The bootstrap's values about their mean, towards the outside, in units of the tolerance."""
-    if estimate.replicates is None or not np.isfinite([estimate.value, *estimate.replicates]).all():
+    if estimate.replicates is None:
+        return None
+    if not np.isfinite([estimate.value, estimate.standard_error, *estimate.replicates]).all():
         return None
     inward = estimate.value < measurement.target and not measurement.side
     away = (estimate.replicates - estimate.replicates.mean()) / measurement.tolerance
