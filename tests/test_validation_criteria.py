@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
 from preprocessing.errors import InputError
@@ -186,3 +187,9 @@ def test_a_verdict_that_contradicts_itself_is_not_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match="'hard_failures' is missing"):
         read_verdict(path)
+
+
+def test_the_slope_is_that_of_scipy() -> None:
+    rows = table()
+    fit = stats.linregress(rows.energy_gev, rows.column("visible_gev"))
+    assert faults._slope(rows) == pytest.approx((fit.slope, fit.stderr), rel=1e-6)

@@ -61,9 +61,12 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
     Equal values, as those of a beam of a few energies, are in one bin. A bin is named by what it holds.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    share = np.cumsum(counts)[:-1] / len(values)  # below each possible cut, which is between two values
-    wanted = np.arange(1, count)[:, None] / count
-    cuts = np.unique(np.abs(share - wanted).argmin(axis=1)) if len(share) else np.empty(0, dtype=np.intp)
+    below = np.cumsum(counts)[:-1]  # each possible cut, which is between two values
+    wanted = np.arange(1, count) * len(values) / count if len(below) else np.empty(0)
+    after = np.searchsorted(below, wanted).clip(max=max(len(below) - 1, 0))
+    before = np.maximum(after - 1, 0)
+    nearer = np.abs(below[before] - wanted) < np.abs(below[after] - wanted)
+    cuts = np.unique(np.where(nearer, before, after))
     edges = [-math.inf, *((distinct[cuts] + distinct[cuts + 1]) / 2).tolist(), math.inf]
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
     names = [f"{a:.4g} to {b:.4g} {unit}" if b > a else f"{a:.4g} {unit}" for a, b in zip(firsts, lasts, strict=True)]

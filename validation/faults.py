@@ -85,7 +85,7 @@ def another_unit(reference: Rows, candidate: Rows) -> str | None:
     """What to look at where the mean response is several times Monte Carlo's, or a fraction of it: most likely the
     fault is in the file's unit.
     """
-    mine, theirs = (_visible_gev(rows).mean() / rows.energy_gev.mean() for rows in (reference, candidate))
+    mine, theirs = (_mean_visible_gev(rows) / float(rows.energy_gev.mean()) for rows in (reference, candidate))
     if not theirs > 0 or 1 / _ANOTHER_UNIT < theirs / mine < _ANOTHER_UNIT:
         return None
     return (
@@ -94,18 +94,27 @@ def another_unit(reference: Rows, candidate: Rows) -> str | None:
     )
 
 
-def _visible_gev(rows: Rows) -> npt.NDArray[np.float64]:
-    return np.concatenate([np.empty(0), *(piece.column("visible_gev") for piece in rows.pieces())])
+def _mean_visible_gev(rows: Rows) -> float:
+    return sum(float(piece.column("visible_gev").sum()) for piece in rows.pieces()) / len(rows)
 
 
 def _slope(rows: Rows) -> tuple[float, float]:
-    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
-    energy = rows.energy_gev.astype(np.float64)
-    visible = _visible_gev(rows)
-    if len(energy) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
+    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary.
+
+    From sums, piece by piece, of E about its mean.
+    """
+    n = len(rows)
+    if n < 10 or np.ptp(rows.energy_gev) <= 1e-3 * rows.energy_gev.mean():
         return math.nan, math.nan
-    fit = stats.linregress(energy, visible)
-    return float(fit.slope), float(fit.stderr)
+    centre = rows.energy_gev.mean(dtype=np.float64)
+    sums = np.zeros(4)
+    for piece in rows.pieces():
+        x, y = piece.energy_gev - centre, piece.column("visible_gev")
+        sums += [x @ x, x @ y, y.sum(), y @ y]
+    xx, xy, total, yy = sums.tolist()
+    slope = xy / xx
+    residual = max(yy - total**2 / n - slope * xy, 0.0)
+    return slope, math.sqrt(residual / (n - 2) / xx)
 
 
 def _failure(name: str, count: int, detail: str) -> dict[str, Any]:
