@@ -17,7 +17,7 @@ from validation.metric import REFERENCE_BINS, Profiles, metric
 from validation.table import Rows, selected
 from validation.verdict import overall
 
-_METRIC_SHOWERS = 10_000  # of each set in a bin: the figure depends on their number, and would not change with more
+_METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Judgement:
         return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
 
     def metric(self) -> dict[str, Any]:
-        """The reference's figure of merit, of as many showers in each of its bins as there are, up to 10,000."""
+        """The reference's figure of merit, of as many showers in each of its bins as there are, up to 5,000."""
         return metric(_profiles(self.reference), _profiles(self.candidate))
 
     def scalars(self) -> dict[str, float]:
@@ -91,10 +91,12 @@ def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Ro
 
 
 def _profiles(rows: Rows) -> Profiles:
-    """What the metric looks at: of each of its bins the first showers."""
-    inside = [chosen.holds(rows.energy_gev, rows.theta_rad) for chosen in REFERENCE_BINS]
-    wanted = np.unique(np.concatenate([np.flatnonzero(mask)[:_METRIC_SHOWERS] for mask in inside]))
-    table = rows[wanted]
-    return Profiles(
-        table.energy_gev, table.theta_rad, (table.along_x, table.along_y, table.layers), table.index_angle_rad
-    )
+    """What the metric looks at: of each of its bins, which share no shower, the first ones."""
+    parts = []
+    for chosen in REFERENCE_BINS:
+        inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))[:_METRIC_SHOWERS]
+        part = rows[inside]
+        profiles = part.along_x, part.along_y, part.layers
+        parts.append((part.energy_gev, part.theta_rad, *profiles, part.index_angle_rad))
+    energy, theta, along_x, along_y, layers, angle = map(np.concatenate, zip(*parts, strict=True))
+    return Profiles(energy, theta, (along_x, along_y, layers), angle)
