@@ -94,9 +94,10 @@ def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Pat
     """Killed, as a cluster kills it; and interrupted, as Ctrl-C does it, to every process of the group."""
     path = make_file(tmp_path / "many.h5", events=3_000)
     program = (
-        "import sys; from pathlib import Path; from validation.measuring import measuring;"
+        "import signal, sys; from pathlib import Path; from validation.measuring import measuring;"
         "from validation.sets import ShowerSet\n"
         "if __name__ == '__main__':\n"
+        "  signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "  with measuring(2) as reader:\n"
         "    while True:\n"
         f"      reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo'))\n"
