@@ -157,8 +157,10 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
 
 
 def _some(labels: Labels) -> Labels:
-    """Enough of them to tell one beam from another, evenly spread over the set."""
-    return labels[:: max(len(labels) // _ENOUGH_LABELS, 1)]
+    """Enough of them to tell one beam from another, at random: every tenth would be few of a set that repeats."""
+    if len(labels) <= _ENOUGH_LABELS:
+        return labels
+    return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
 
 
 def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
