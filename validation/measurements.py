@@ -123,21 +123,14 @@ def _in_energy_bin(
         events=events, per_event=per_event, rng=rng,
     )  # fmt: skip
 
-    def compared(
-        name: str, key: str, statistic: Callable[[Pair], Array], target: float, unit: str = ""
-    ) -> list[Measurement]:
-        floors = drawn.floors(statistic, target)
-        return [
-            Measurement(name, key, label, unit, target, tolerance[key], (estimate,), _floor(drawn, float(floor)))
-            for estimate, floor in zip(drawn.estimate(statistic), floors, strict=True)
-        ]
+    def compared(name: str, key: str, statistic: Callable[[Pair], Array], target: float, unit: str = "") -> Measurement:
+        (estimate,), (floor,) = drawn.estimate(statistic), drawn.floors(statistic, target)
+        return Measurement(name, key, label, unit, target, tolerance[key], (estimate,), _floor(drawn, float(floor)))
 
-    found: list[Measurement] = []
-    for column, (name, key) in _RATIOS.items():
-        found += compared(name, key, ratio_of_means(column), 1.0)
-    found += compared("Resolution sigma/E", "resolution", ratio_of_widths("resolution"), 1.0)
-    found += compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0")
-    found += _layers(drawn.point.reference["layers"], compared)
+    found = [compared(name, key, ratio_of_means(column), 1.0) for column, (name, key) in _RATIOS.items()]
+    found.append(compared("Resolution sigma/E", "resolution", ratio_of_widths("resolution"), 1.0))
+    found.append(compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0"))
+    found += _layers(drawn, label, tolerance)
     found.append(_correlations(drawn, label, tolerance["correlation"]))
     found.append(_coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng))
     titles = {scalar.name: scalar.label for scalar in SCALARS} | _PROFILES
@@ -152,22 +145,22 @@ def _in_energy_bin(
     return found
 
 
-def _layers(means: Array, compared: Callable[..., list[Measurement]]) -> list[Measurement]:
-    """One ratio a layer, of the `means` (layers,) of Monte Carlo. A layer that holds no energy there is left out."""
+def _layers(drawn: Resampled, label: str, tolerance: dict[str, float]) -> list[Measurement]:
+    """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
+    means = drawn.point.reference["layers"]
     shares = means / max(float(means.sum()), 1e-30)
+    statistic = ratio_of_means("layers")
+    estimates, floors = drawn.estimate(statistic), drawn.floors(statistic, 1.0)
     found = []
     for layer in np.flatnonzero(shares > 0):
-
-        def ratio(pair: Pair, layer: int = int(layer)) -> Array:
-            column: Array = ratio_of_means("layers")(pair)[..., layer : layer + 1]
-            return column
-
-        key, name = (
-            ("layer_energy_tail", "Mean energy, tail")
-            if shares[layer] < _TAIL_SHARE
-            else ("layer_energy", "Mean energy")
-        )
-        found += compared(f"{name}, layer {layer}", key, ratio, 1.0)
+        tail = shares[layer] < _TAIL_SHARE
+        key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
+        found.append(
+            Measurement(
+                f"{name}, layer {layer}", key, label, "", 1.0, tolerance[key], (estimates[layer],),
+                _floor(drawn, float(floors[layer])),
+            )
+        )  # fmt: skip
     return found
 
 
