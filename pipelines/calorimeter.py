@@ -10,7 +10,6 @@ once put there. Each step looks for itself, which costs seconds.
 """
 
 from kfp import dsl
-from kfp.kubernetes import mount_pvc
 
 from components.discover import discover
 from components.generate import generate
@@ -18,12 +17,13 @@ from components.preprocess import preprocess
 from components.promote import promote
 from components.train import train
 from components.validate import validate
+from pipelines.platform import Platform, equip
 
 NAME = "calorimeter"
 
 
-def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
-    """The pipeline. `claim` = "NAME:PATH" mounts a volume claim at PATH in every step, which only a cluster needs."""
+def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent:
+    """The pipeline; with what its steps need on a cluster, if it is to run on one."""
 
     @dsl.pipeline(name=NAME, description="Calorimeter showers to a validated generative model.")
     def calorimeter(  # noqa: PLR0917  the form that kfp reads the parameters from
@@ -134,11 +134,18 @@ def define(claim: str | None = None) -> dsl.base_component.BaseComponent:
             output=output,
             registry=f"{output}/registry",
         ).after(verdict)
-        for task in (found, prepared, model, showers, verdict, promotion):
+        tasks = {
+            "discover": found,
+            "preprocess": prepared,
+            "train": model,
+            "generate": showers,
+            "validate": verdict,
+            "promote": promotion,
+        }
+        for task in tasks.values():
             task.set_caching_options(False)
             task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
-            if claim is not None:
-                name, _, path = claim.partition(":")
-                mount_pvc(task, pvc_name=name, mount_path=path)
+        if platform is not None:
+            equip(tasks, platform)
 
     return calorimeter

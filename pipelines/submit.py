@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import CONFIGS, STRATEGIES
+
+if TYPE_CHECKING:
+    from pipelines.platform import Platform
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
 _EXAMPLES = """
@@ -107,6 +110,12 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
     task.add_argument("--seed", type=int, metavar="N", help="of weights, order, noise and resampling (default 1)")
 
 
+def _platform(options: argparse.Namespace) -> Platform:
+    from pipelines.platform import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
+
+    return Platform(image=options.image or "", claim=options.claim or "")
+
+
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
     names = (
         "input", "output", "dataset", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files",
@@ -178,26 +187,18 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     storage.require_writable(Path(parameters["output"]))
 
 
-def write_package(path: Path, image: str | None, claim: str | None) -> None:
-    """Compile the pipeline to `path`; `image` in place of the default in every step."""
-    if claim is not None and (not all(claim.partition(":")) or not claim.partition(":")[2].startswith("/")):
-        raise InputError(f"--claim {claim}: expected NAME:PATH, for example calopipe-data:/data")
+def write_package(path: Path, platform: Platform) -> None:
+    """Compile the pipeline for `platform` to `path`."""
     if path.suffix not in {".yaml", ".yml"}:
         raise InputError(f"{path}: expected a name that ends in .yaml")
 
-    import yaml  # noqa: PLC0415
     from kfp import compiler  # noqa: PLC0415
 
     from pipelines.calorimeter import define  # noqa: PLC0415
 
     with storage.replacing(path) as temporary:
         whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name
-        compiler.Compiler().compile(define(claim), str(whole))
-        if image is not None:
-            documents = list(yaml.safe_load_all(whole.read_text()))
-            for executor in documents[0]["deploymentSpec"]["executors"].values():
-                executor["container"]["image"] = image
-            whole.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        compiler.Compiler().compile(define(platform), str(whole))
         whole.replace(temporary)
 
 
@@ -236,7 +237,7 @@ def submit(options: argparse.Namespace) -> None:
     check(_parameters(options), here=False)
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
         package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, options.image, options.claim)
+        write_package(package, _platform(options))
         started = client.create_run_from_pipeline_package(
             str(package),
             arguments=_parameters(options),
@@ -257,7 +258,7 @@ def schedule(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
         experiment = client.create_experiment(options.experiment, namespace=options.namespace)
         package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, options.image, options.claim)
+        write_package(package, _platform(options))
         recurring = client.create_recurring_run(
             experiment_id=experiment.experiment_id,
             job_name=options.name,
@@ -277,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task is None:
         parser().error("give one of run, compile, submit, schedule")
     if options.task == "compile":
-        write_package(options.output, options.image, options.claim)
+        write_package(options.output, _platform(options))
         print(f"pipeline: {options.output}")
     else:
         {"run": run, "submit": submit, "schedule": schedule}[options.task](options)
