@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines import cron
+from pipelines.connection import Connection, connection
+from pipelines.connection import add_options as connection_options
+from pipelines.cron import Trigger
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
@@ -23,7 +25,7 @@ from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import CONFIGS, STRATEGIES
 
 if TYPE_CHECKING:
-    from pipelines.platform import Platform
+    from pipelines.cluster import Platform
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
 _EXAMPLES = """
@@ -35,9 +37,11 @@ examples:
   python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
       a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
   python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --input '/data/showers/*.h5' --output /data/runs/first
+      --input '/data/showers/*.h5' --output /data/runs/first --wait
+      one run on a cluster, followed; `status RUN` and `logs RUN` look at it later
   python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly
+      --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly --name weekly
+      Mondays at 3:00; `schedule list`, `schedule pause weekly`, `schedule delete weekly`
 """
 
 
@@ -48,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tasks = command.add_subparsers(dest="task")
+    tasks = command.add_subparsers(dest="task", required=True)
 
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
@@ -59,22 +63,73 @@ def parser() -> argparse.ArgumentParser:
     compile_.add_argument("--output", type=Path, default=Path("calorimeter.yaml"), metavar="FILE.yaml")
     _add_cluster(compile_)
 
-    for name, text in (("submit", "start one run on a cluster"), ("schedule", "start runs on a cluster regularly")):
-        task = tasks.add_parser(name, help=text)
-        task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
-        task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
-        task.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
-        task.add_argument("--token-file", type=Path, metavar="FILE", help="holds a bearer token for the endpoint")
-        task.add_argument("--namespace", metavar="NAME", help="of the run, where the cluster has several users")
-        task.add_argument("--experiment", default="calopipe", metavar="NAME", help="(default %(default)s)")
-        task.add_argument("--name", default="calorimeter", metavar="NAME", help="of the run (default %(default)s)")
-        _add_cluster(task)
-        _add_parameters(task)
-        if name == "schedule":
-            when = task.add_mutually_exclusive_group(required=True)
-            when.add_argument("--cron", metavar="EXPR", help="six fields, seconds first, in the server's time zone")
-            when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
+    submit = tasks.add_parser("submit", help="start one run on a cluster")
+    _add_run(submit)
+    submit.add_argument("--name", default="calorimeter", metavar="NAME",
+                        help="of the run, to which a time and four digits are added (default %(default)s)")  # fmt: skip
+    _add_waiting(submit)
+
+    _add_schedule(tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, replace them"))
+
+    status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
+    status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
+    status.add_argument("--experiment", metavar="NAME", help="the newest of this one alone")
+    _add_waiting(status)
+    connection_options(status)
+
+    logs = tasks.add_parser("logs", help="what the steps of a run have said; asks Kubernetes, as kubectl does")
+    logs.add_argument("run", metavar="RUN", help="id of a run")
+    logs.add_argument("--step", metavar="STEP", help="of this step alone")
+    logs.add_argument("--follow", action="store_true", help="go on until the run ends")
+    connection_options(logs)
+
+    upload = tasks.add_parser("upload", help="put the pipeline, or a new version of it, into the UI's list")
+    upload.add_argument("--name", default="calorimeter", metavar="NAME", help="of the pipeline (default %(default)s)")
+    upload.add_argument("--version", metavar="NAME", help="of a version after the first (default: the time)")
+    _add_cluster(upload)
+    connection_options(upload)
     return command
+
+
+def _add_schedule(schedule: argparse.ArgumentParser) -> None:
+    actions = schedule.add_subparsers(dest="action", required=True)
+    create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
+    create.add_argument("--name", default="calorimeter", metavar="NAME", help="of the schedule (default %(default)s)")
+    replace = actions.add_parser(
+        "replace",
+        help="put a new schedule in the place of one",
+        description="A recurring run cannot be edited. State the new one whole, as for create: it is created under the "
+        "same name, then the old one is deleted, so that a failure between leaves both and never none.",
+    )
+    replace.add_argument("schedule", metavar="NAME|ID")
+    for task in (create, replace):
+        _add_run(task)
+        cron.add_options(task)
+    connection_options(actions.add_parser("list", help="every schedule of the namespace"))
+    for name, text in (
+        ("pause", "start no more runs, until it is resumed; one that runs goes on"),
+        ("resume", "start runs again, from the next time on"),
+        ("delete", "end it; the runs that it started stay"),
+    ):
+        task = actions.add_parser(name, help=text)
+        task.add_argument("schedule", metavar="NAME|ID")
+        connection_options(task)
+
+
+def _add_run(task: argparse.ArgumentParser) -> None:
+    """What a run on a cluster takes, whether it starts now or regularly."""
+    task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
+    task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
+    task.add_argument("--experiment", metavar="NAME", help="made if it is not there (default calopipe)")
+    task.add_argument("--service-account", metavar="NAME", help="of the pods of the run (default: the cluster's)")
+    _add_cluster(task)
+    connection_options(task)
+    _add_parameters(task)
+
+
+def _add_waiting(task: argparse.ArgumentParser) -> None:
+    task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")
+    task.add_argument("--timeout", type=float, metavar="SECONDS", help="follow no longer; exits 124, the run goes on")
 
 
 def _add_cluster(task: argparse.ArgumentParser) -> None:
@@ -111,7 +166,7 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
 
 
 def _platform(options: argparse.Namespace) -> Platform:
-    from pipelines.platform import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
+    from pipelines.cluster import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
 
     return Platform(image=options.image or "", claim=options.claim or "")
 
@@ -203,85 +258,128 @@ def write_package(path: Path, platform: Platform) -> None:
 
 
 @contextmanager
-def _client(options: argparse.Namespace) -> Iterator[Any]:
-    """A client of the endpoint; what the server or the way to it refuses becomes an InputError."""
-    import kfp  # noqa: PLC0415
-    import kfp_server_api  # noqa: PLC0415
-    import urllib3  # noqa: PLC0415
-
-    endpoint = options.endpoint or os.environ.get("KF_PIPELINES_ENDPOINT")
-    if not endpoint:
-        raise InputError("no --endpoint and no KF_PIPELINES_ENDPOINT; give the address of Kubeflow Pipelines")
-    token = options.token_file.read_text().strip() if options.token_file else None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
-            logging.disable(logging.ERROR)  # the client logs a traceback for each of five tries
-            client = kfp.Client(host=endpoint, existing_token=token, namespace=options.namespace or "kubeflow")
-        yield client
-    except kfp_server_api.ApiException as error:
-        raise InputError(
-            f"{endpoint}: the server answered {error.status} {error.reason}; check --token-file, --namespace and "
-            "that this is the address of Kubeflow Pipelines"
-        ) from None
-    except TimeoutError as error:
-        raise InputError(f"{endpoint}: not the API of Kubeflow Pipelines ({error}); check the address") from None
-    except urllib3.exceptions.HTTPError as error:
-        raise InputError(f"{endpoint}: cannot be reached ({error}); check the address and the connection") from None
-    finally:
-        logging.disable(logging.NOTSET)
+def _package(options: argparse.Namespace) -> Iterator[Path]:
+    """The compiled pipeline, in a folder that goes with the block."""
+    with tempfile.TemporaryDirectory() as scratch:
+        package = Path(scratch) / "calorimeter.yaml"
+        write_package(package, _platform(options))
+        yield package
 
 
 def submit(options: argparse.Namespace) -> None:
-    """Start one run, and print its id."""
-    check(_parameters(options), here=False)
-    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
-        package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, _platform(options))
-        started = client.create_run_from_pipeline_package(
-            str(package),
-            arguments=_parameters(options),
-            run_name=options.name,
-            experiment_name=options.experiment,
-            namespace=options.namespace,
-        )
-    print(f"run: {started.run_id}")
+    """Start one run, and print its id and where to see it; follow it if asked."""
+    there, parameters = connection(options), _parameters(options)
+    check(parameters, here=False)
+
+    from pipelines import runs  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with _package(options) as package, connected(there) as client:
+        run = runs.submit(client, there, runs.Job(package, parameters), options.name)
+        print(f"run: {run}\nsee: {runs.address(there, run)}", flush=True)
+        if options.wait:
+            runs.follow(client, there, run, options.timeout)
+
+
+def status(options: argparse.Namespace) -> None:
+    """Print the newest runs, or one with its steps; follow that if asked."""
+    there = connection(options)
+    if options.wait and not options.run:
+        raise InputError("status --wait: which run? give its id")
+
+    from pipelines import runs  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with connected(there) as client:
+        if options.wait:
+            runs.follow(client, there, options.run, options.timeout)
+            return
+        lines = runs.show(client, there, options.run) if options.run else runs.newest(client, options.experiment)
+        print("\n".join(lines))
+
+
+def logs(options: argparse.Namespace) -> None:
+    """Print what the steps of a run have said; with --follow, what they say until it ends."""
+    there = connection(options)
+
+    from pipelines import pods, runs  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with connected(there) as client:
+        found = runs.get(client, options.run)
+        names = [step.name for step in runs.steps(client, found)]
+        if options.step and options.step not in names:
+            raise InputError(f"--step {options.step}: the run has no such step, only {', '.join(names)}")
+
+        def going() -> bool:
+            return runs.get(client, options.run).state not in runs.ENDS
+
+        namespace = client.get_user_namespace() or None
+        pods.print_logs(options.run, options.step, namespace, going=going if options.follow else None)
+
+
+def upload(options: argparse.Namespace) -> None:
+    """Put the pipeline, or a new version of it, into the UI's list."""
+    there = connection(options)
+
+    from pipelines import uploads  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with _package(options) as package, connected(there) as client:
+        pipeline, version = uploads.upload(client, package, options.name, options.version)
+    print(f"pipeline: {pipeline}\nversion:  {version}")
+    print(f"see: {there.ui}/#/pipelines/details/{pipeline}/version/{version}")
 
 
 def schedule(options: argparse.Namespace) -> None:
-    """Start runs regularly, one at a time, without catching up on missed ones."""
-    if options.interval is not None and options.interval < 1:
-        raise InputError(f"--interval is {options.interval}, expected a number of seconds, at least 1")
-    check(_parameters(options), here=False)
-    if options.cron is not None and len(options.cron.split()) != 6:
-        raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
-    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
-        experiment = client.create_experiment(options.experiment, namespace=options.namespace)
-        package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, _platform(options))
-        recurring = client.create_recurring_run(
-            experiment_id=experiment.experiment_id,
-            job_name=options.name,
-            pipeline_package_path=str(package),
-            params=_parameters(options),
-            cron_expression=options.cron,
-            interval_second=options.interval,
-            max_concurrency=1,
-            no_catchup=True,
-        )
-    print(f"recurring run: {recurring.recurring_run_id}")
+    """Start runs regularly; list, pause, resume, replace and delete what does."""
+    there = connection(options)
+    if options.action in {"create", "replace"}:
+        _set_schedule(options, there)
+        return
+
+    from pipelines import schedules  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with connected(there) as client:
+        if options.action == "list":
+            print("\n".join(schedules.rows(client)))
+            return
+        act, done = {
+            "pause": (schedules.pause, "paused"),
+            "resume": (schedules.resume, "resumed"),
+            "delete": (schedules.delete, "deleted"),
+        }[options.action]
+        print(f"{done}: {act(client, options.schedule)}")
+
+
+def _set_schedule(options: argparse.Namespace, there: Connection) -> None:
+    trigger, parameters = Trigger(cron=options.cron, interval=options.interval), _parameters(options)
+    check(parameters, here=False)
+
+    from pipelines import runs, schedules  # noqa: PLC0415
+    from pipelines.client import connected  # noqa: PLC0415
+
+    with _package(options) as package, connected(there) as client:
+        job = runs.Job(package, parameters)
+        if options.action == "create":
+            made = schedules.create(client, there, job, options.name, trigger)
+        else:
+            made = schedules.replace(client, there, job, options.schedule, trigger)
+    print(f"recurring run: {made}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["schedule"] and given[1:2] and given[1].startswith("--") and given[1] != "--help":
+        given.insert(1, "create")
     options = parser().parse_args(given or ["run"])
-    if options.task is None:
-        parser().error("give one of run, compile, submit, schedule")
     if options.task == "compile":
         write_package(options.output, _platform(options))
         print(f"pipeline: {options.output}")
     else:
-        {"run": run, "submit": submit, "schedule": schedule}[options.task](options)
+        tasks = {"run": run, "submit": submit, "schedule": schedule, "status": status, "logs": logs, "upload": upload}
+        tasks[options.task](options)
 
 
 if __name__ == "__main__":
