@@ -153,7 +153,7 @@ def told(connection: Connection) -> Iterator[None]:
 
 def _refusal(error: ApiException, connection: Connection) -> str:
     status, said, credential = error.status, said_by(error), connection.credential
-    namespace = f" to namespace {connection.namespace}, which may not exist" if connection.namespace else ""
+    namespace = f" to namespace {connection.namespace}, which may not exist," if connection.namespace else ""
     wait = (error.headers or {}).get("Retry-After")
     if 300 <= status < 400:
         return _login(connection)
