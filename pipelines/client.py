@@ -21,7 +21,7 @@ from pipelines.connection import Connection
 from preprocessing.errors import InputError
 
 CONNECT_SECONDS = 10
-READ_SECONDS = 60  # creating a run writes to a database and to Kubernetes
+READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 _T = TypeVar("_T")
 
 
@@ -43,6 +43,7 @@ class Retry(urllib3.Retry):
 
 RETRY = Retry(
     total=4,
+    read=2,
     other=1,  # refused connections and unknown names
     redirect=0,  # a redirect leads to a login page, and would turn a POST into a GET
     allowed_methods={"GET", "DELETE"},
@@ -86,8 +87,16 @@ def connected(connection: Connection) -> Iterator[Client]:
     """A client of a server that answers and speaks its language; what is refused becomes an InputError."""
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry, with the address
     with told(connection):
-        client = _client(connection)
-        _require_compatible(client, connection)
+        try:
+            client = _client(connection)
+            _require_compatible(client, connection)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            raise InputError(
+                f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in a "
+                "full Kubeflow ends in /pipeline, and that the server is version 2"
+            ) from None
         yield client
 
 
@@ -114,15 +123,7 @@ def _client(connection: Connection) -> Client:
 
 
 def _require_compatible(client: Client, connection: Connection) -> None:
-    try:
-        health = client.get_kfp_healthz()
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        raise InputError(
-            f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in a "
-            "full Kubeflow ends in /pipeline, and that the server is version 2"
-        ) from None
+    health = client.get_kfp_healthz()
     # the server says more than the model of the published contract keeps
     said = json.loads(client._healthz_api.api_client.last_response.data)
     ours = kfp_server_api.__version__
@@ -180,7 +181,7 @@ def _login(connection: Connection) -> str:
 def _failure(error: HTTPError) -> str:
     reason = error.reason if isinstance(error, MaxRetryError) and error.reason else error
     if isinstance(reason, SSLError):
-        return f"the certificate is not trusted ({reason}); give --ca-file"
+        return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
     if isinstance(reason, urllib3.exceptions.TimeoutError):
         return (
             f"no answer within {READ_SECONDS if isinstance(reason, ReadTimeoutError) else CONNECT_SECONDS} s; try again"

@@ -83,7 +83,9 @@ def add_options(task: argparse.ArgumentParser) -> None:
     where = task.add_argument_group("connection (docs/kubeflow-access.md)")
     place = where.add_mutually_exclusive_group()
     place.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
-    place.add_argument("--profile", metavar="NAME", help=f"of {profile_file()} (default without an endpoint: default)")
+    place.add_argument(
+        "--profile", metavar="NAME", help="of ~/.config/calopipe/profiles.toml (default without an endpoint: default)"
+    )
     secret = where.add_mutually_exclusive_group()
     secret.add_argument("--token-file", metavar="FILE", help="holds a bearer token; read again for each request")
     secret.add_argument("--token-command", metavar="COMMAND", help="prints a bearer token; run without a shell")

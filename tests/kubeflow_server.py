@@ -12,6 +12,7 @@ import email
 import inspect
 import json
 import re
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from graphlib import TopologicalSorter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -430,11 +432,15 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve() -> Iterator[Kubeflow]:
-    """The server in a thread of its own, for as long as the block."""
+def serve(certificate: Path | None = None) -> Iterator[Kubeflow]:
+    """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
     kubeflow = Kubeflow()
     with _Server(kubeflow) as server:
-        kubeflow.address = f"http://127.0.0.1:{server.server_port}"
+        if certificate:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate)
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        kubeflow.address = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
