@@ -15,7 +15,7 @@ import kfp
 import kfp_server_api
 import urllib3
 from kfp_server_api import ApiException
-from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ReadTimeoutError, SSLError
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError, SSLError
 
 from pipelines.connection import Connection
 from preprocessing.errors import InputError
@@ -44,7 +44,8 @@ class Retry(urllib3.Retry):
 RETRY = Retry(
     total=4,
     read=2,
-    other=1,  # refused connections and unknown names
+    connect=1,
+    other=0,  # TLS
     redirect=0,  # a redirect leads to a login page, and would turn a POST into a GET
     allowed_methods={"GET", "DELETE"},
     status_forcelist={502, 503, 504},
@@ -59,6 +60,7 @@ class Client(kfp.Client):
     """kfp's own sets no time-out on any request, and asks for the server's health five times, five seconds apart."""
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:  # noqa: ARG002  kfp's signature
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; kfp's constructor lets it
         rest = self._healthz_api.api_client.rest_client
         if "retries" not in rest.pool_manager.connection_pool_kw:
             rest.pool_manager.connection_pool_kw["retries"] = RETRY
@@ -85,7 +87,6 @@ class _NotTheApiError(Exception):
 @contextmanager
 def connected(connection: Connection) -> Iterator[Client]:
     """A client of a server that answers and speaks its language; what is refused becomes an InputError."""
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry, with the address
     with told(connection):
         try:
             client = _client(connection)
@@ -94,8 +95,8 @@ def connected(connection: Connection) -> Iterator[Client]:
             if error.status != 404:
                 raise
             raise InputError(
-                f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in a "
-                "full Kubeflow ends in /pipeline, and that the server is version 2"
+                f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in "
+                "a full Kubeflow ends in /pipeline, and that the server is version 2"
             ) from None
         yield client
 
@@ -118,7 +119,6 @@ def _client(connection: Connection) -> Client:
             configuration.api_key["authorization"] = credential.read()
 
         client._existing_config.refresh_api_key_hook = refresh  # kfp has no other way for a token
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its configuration sets it back
     return client
 
 
@@ -182,15 +182,16 @@ def _failure(error: HTTPError) -> str:
     reason = error.reason if isinstance(error, MaxRetryError) and error.reason else error
     if isinstance(reason, SSLError):
         return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
+    if isinstance(reason, NewConnectionError):  # which is a time-out too, by its class
+        said = str(reason).rpartition(": ")[2]
+        return f"cannot be reached ({said}); check the address, and that a port-forward still runs"
     if isinstance(reason, urllib3.exceptions.TimeoutError):
         return (
             f"no answer within {READ_SECONDS if isinstance(reason, ReadTimeoutError) else CONNECT_SECONDS} s; try again"
         )
     if isinstance(reason, ProtocolError):
         return "the connection was cut; try again"
-    return (
-        f"cannot be reached ({str(reason).rpartition(': ')[2]}); check the address, and that a port-forward still runs"
-    )
+    return f"the request failed ({reason}); check the address"
 
 
 def said_by(error: ApiException) -> str:

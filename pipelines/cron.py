@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from preprocessing.errors import InputError
 
 _MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
-_DAYS = {name.lower(): (number + 1) % 7 for number, name in enumerate(calendar.day_abbr)}  # Sunday is 0
+_DAYS = {calendar.day_abbr[number - 1].lower(): number for number in range(7)}  # from Sunday, which here is 0
 _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("second", 0, 59, {}),
     ("minute", 0, 59, {}),

@@ -94,7 +94,6 @@ def test_the_token_of_a_pod_is_used_where_no_other_is_given(tmp_path: Path) -> N
 
 
 def test_a_token_command(tmp_path: Path) -> None:
-    program = shlex.join([sys.executable, "-c", "print(open('count', 'a').write('x'))"])
     assert given("--endpoint", HERE, "--token-command", "echo '$HOME;'").credential.read() == "$HOME;"  # no shell
     for command, told in (
         ("no-such-program", "no-such-program: cannot be run"),
@@ -108,7 +107,6 @@ def test_a_token_command(tmp_path: Path) -> None:
     credential = given("--endpoint", HERE, "--token-command", counting).credential
     assert [credential.read(), credential.read()] == ["t", "t"]
     assert (tmp_path / "count").read_text() == "x"  # kept for a while
-    assert program
 
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])
@@ -128,7 +126,7 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
 
 
 def test_a_ca_file_that_is_not_there() -> None:
-    with pytest.raises(InputError, match="--ca-file nowhere.pem: no such file"):
+    with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
         given("--endpoint", HERE, "--ca-file", "nowhere.pem")
 
 
