@@ -61,10 +61,14 @@ def reason(run: str, step: str, namespace: str | None) -> str:
 
 
 def _core() -> CoreV1Api:
-    kubernetes.config.load_config()
-    api = kubernetes.client.ApiClient()
-    api.rest_client.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(2, backoff_factor=0.5)
-    return CoreV1Api(api)
+    """Kubernetes as kubectl would reach it from here, else as a pod does."""
+    settings = kubernetes.client.Configuration()
+    try:
+        kubernetes.config.load_kube_config(client_configuration=settings)
+    except ConfigException:
+        kubernetes.config.load_incluster_config(client_configuration=settings)
+    settings.retries = urllib3.Retry(2, backoff_factor=0.5)
+    return CoreV1Api(kubernetes.client.ApiClient(settings))
 
 
 def _of(core: CoreV1Api, run: str, step: str | None, namespace: str) -> list[Any]:
