@@ -20,10 +20,10 @@ from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
-from training.configs import CONFIGS, STRATEGIES
+from training.configs import ANEW, CONFIGS, FROM_INCUMBENT, STRATEGIES
 
 if TYPE_CHECKING:
-    from pipelines.platform import Platform
+    from pipelines.cluster import Platform
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
 _EXAMPLES = """
@@ -85,9 +85,16 @@ def _add_cluster(task: argparse.ArgumentParser) -> None:
 def _add_parameters(task: argparse.ArgumentParser) -> None:
     """The pipeline's parameters; one that is not given keeps the pipeline's default."""
     task.add_argument("--dataset", metavar="DIR", help="dataset that several runs share (default: OUTPUT/dataset)")
+    task.add_argument(
+        "--registry", metavar="DIR", help="promoted models, which runs may share (default: OUTPUT/registry)"
+    )
     task.add_argument("--config", choices=list(CONFIGS), help="training config (default quick)")
     task.add_argument("--epochs", type=int, metavar="N", help="passes over the train split (default: the config's)")
     task.add_argument("--steps", type=int, metavar="N", help="end the training after N steps")
+    task.add_argument("--set", action="append", dest="settings", metavar="NAME=VALUE",
+                      help="a training setting in place of the config's own, such as average=0.999")  # fmt: skip
+    task.add_argument("--warm-start", choices=(FROM_INCUMBENT, ANEW),
+                      help="begin with the weights of the registry's current model (default), or anew")  # fmt: skip
     task.add_argument("--strategy", choices=STRATEGIES, help="distribution strategy (default one-device)")
     task.add_argument("--per-event", type=int, metavar="N", help="generated showers for each test event (default 1)")
     task.add_argument("--grade", metavar="NAME|FILE", help="acceptance criteria: precision (default), gan, or a file")
@@ -111,19 +118,33 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
 
 
 def _platform(options: argparse.Namespace) -> Platform:
-    from pipelines.platform import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
+    from pipelines.cluster import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
 
     return Platform(image=options.image or "", claim=options.claim or "")
 
 
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
     names = (
-        "input", "output", "dataset", "config", "epochs", "steps", "strategy", "per_event", "grade", "split_files",
+        "input", "output", "dataset", "registry", "config", "epochs", "steps", "settings", "warm_start", "strategy",
+        "per_event", "grade", "split_files",
         "geometry", "threshold_gev", "cut_gev", "beam_options", "on_bad_event", "on_bad_file", "max_bad_events",
         "max_bad_files", "seed",
     )  # fmt: skip
     values = {name: getattr(options, name) for name in names}
+    if options.settings is not None:
+        values["settings"] = dict(map(_setting, options.settings))
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Name and value of NAME=VALUE, where a value is a number, or else text."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InputError(f"--set {text}: expected NAME=VALUE, for example average=0.999")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def run(options: argparse.Namespace) -> None:
@@ -152,19 +173,26 @@ def run(options: argparse.Namespace) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}")
+    from training.registry import Registry  # noqa: PLC0415
+
+    if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
+        print(f"model in use: {current.model}, since {current.at}")
 
 
 def check(parameters: dict[str, Any], *, here: bool) -> None:
     """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
     from preprocessing.inputs import discover  # noqa: PLC0415
     from preprocessing.splits import SPLITS, SplitRule  # noqa: PLC0415
-    from training.configs import named_config  # noqa: PLC0415
+    from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
 
     rule = SplitRule.parse(parameters.get("split_files", []))
     Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
-    config = named_config(parameters.get("config", "quick"), **given)
+    config = with_settings(named_config(parameters.get("config", "quick"), **given), parameters.get("settings", {}))
+    require_origin(parameters.get("warm_start", FROM_INCUMBENT))
+    if parameters.get("registry"):
+        storage.location(parameters["registry"])
     names = ("bad_event", "bad_file", "max_bad_events", "max_bad_files")
     stated = {name: parameters[key] for name in names for key in (f"on_{name}", name) if key in parameters}
     tolerance = Tolerance(**stated)
