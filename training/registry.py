@@ -50,13 +50,13 @@ class Promotion:
 class Candidate:
     """What is to be promoted: a model's folder, the showers it was judged by, the folder of the verdict.
 
-    `rival` holds the showers of the incumbent that the verdict compares it with, where there was one.
+    `rival` is where the showers of the incumbent are that the verdict compares it with, if there was one.
     """
 
     model: Path
     generated: Path
     judgement: Path
-    rival: Path | None = None
+    rival: Path
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,8 @@ class Registry:
         if current is None:
             return None
         judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
-        against = None
-        if candidate.rival is not None and judged == [storage.sha256_of_file(candidate.rival)]:
-            against = _model_of(candidate.rival)
-        if against != current.fingerprint:
+        at_hand = [storage.sha256_of_file(candidate.rival)] if candidate.rival.is_file() else []
+        if not judged or judged != at_hand or _model_of(candidate.rival) != current.fingerprint:
             return f"the verdict does not compare it with {current.model}, the current model by now; run again"
         if verdict["incumbent"]["outcome"] == WORSE:
             return f"it is worse than {current.model}, the current model"
