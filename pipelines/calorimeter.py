@@ -17,7 +17,7 @@ from components.preprocess import preprocess
 from components.promote import promote
 from components.train import train
 from components.validate import validate
-from pipelines.platform import Platform, equip
+from pipelines.cluster import Platform, equip
 
 NAME = "calorimeter"
 
@@ -33,7 +33,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
         config: str = "quick",
         epochs: int = 0,
         steps: int = 0,
-        strategy: str = "one-device",
+        strategy: str = platform.strategy if platform else "one-device",
         per_event: int = 1,
         grade: str = "precision",
         split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
@@ -56,7 +56,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             config: Training config: quick, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for no such end.
-            strategy: Distribution strategy: one-device, or mirrored for all GPUs of a machine.
+            strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, tpu, or multi-worker.
             per_event: Generated showers for each event of the test split.
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
             split_files: Whole files given to a split, SPLIT=PATTERN each.
