@@ -25,7 +25,7 @@ _IMAGE = re.compile(
 )
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_PATH = re.compile(r"(/[\w-][\w.-]*)+", re.ASCII)
+_PATH = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 
 @dataclass(frozen=True)

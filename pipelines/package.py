@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from pipelines.accelerators import SINGLE_HOST
-from pipelines.needs import STEPS
 from pipelines.cluster import Platform, allow_retries
+from pipelines.needs import STEPS
 from preprocessing import storage
 from preprocessing.errors import InputError
 
