@@ -194,8 +194,9 @@ def _share(task: dsl.PipelineTask, needs: Needs) -> None:
 def allow_retries(spec: PipelineSpec, platform: Platform) -> None:
     """Give each step of the compiled `spec` time for all its attempts.
 
-    kfp allows an hour from the start of the first attempt to the end of the last, and takes no more: a training that
-    failed in its second hour would not be repeated, and one repeated in its first be ended with it.
+    Unless told otherwise kfp allows an hour from the start of the first attempt to the end of the last, and 2.16 does
+    not let itself be told: a training that fails in its second hour would not be repeated, and one that is repeated in
+    its first be ended with it.
     """
     for step, task in spec.root.dag.tasks.items():
         needs = platform.pod(step)
