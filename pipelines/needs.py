@@ -38,14 +38,15 @@ class Needs:
 
 # Retries: every step can be repeated, since each leaves its output whole or not at all and goes on from what stands.
 # Promotion too: it names the model by its content, and finds at a second attempt what the first one did. Training is
-# repeated more often, being what runs long on machines that may be taken away, and loses minutes each time.
+# repeated once more, being what runs long on machines that may be taken away; not more often, because kfp cannot tell
+# bad input, which is as bad the next time, and the waits double from a minute.
 STEPS = {
     # Hashes the files, about 1 GB a second from a disk and less from a store.
     "discover": Needs("Discover files", cpu="1", memory="1Gi", hours=2),
     # 0.25 GiB a process were measured with 100,000 showers.
     "preprocess": Needs("Preprocess", cpu="2", memory="2Gi", hours=12),
     # Measured on two processors: 2 GiB for the config quick, 5.6 GiB for 3dgan, whose batch is 64.
-    "train": Needs("Train", cpu="4", memory="8Gi", hours=72, retries=5),
+    "train": Needs("Train", cpu="4", memory="8Gi", hours=72, retries=3),
     # 0.9 GiB were measured with the model of 3dgan on a processor.
     "generate": Needs("Generate showers", cpu="4", memory="4Gi", hours=12),
     # 0.8 GiB were the most that was measured.
