@@ -12,18 +12,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pipelines import package
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import ANEW, CONFIGS, FROM_INCUMBENT, STRATEGIES
-
-if TYPE_CHECKING:
-    from pipelines.cluster import Platform
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
 _EXAMPLES = """
@@ -57,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
     compile_.add_argument("--output", type=Path, default=Path("calorimeter.yaml"), metavar="FILE.yaml")
-    _add_cluster(compile_)
+    package.add_options(compile_)
 
     for name, text in (("submit", "start one run on a cluster"), ("schedule", "start runs on a cluster regularly")):
         task = tasks.add_parser(name, help=text)
@@ -68,18 +66,13 @@ def parser() -> argparse.ArgumentParser:
         task.add_argument("--namespace", metavar="NAME", help="of the run, where the cluster has several users")
         task.add_argument("--experiment", default="calopipe", metavar="NAME", help="(default %(default)s)")
         task.add_argument("--name", default="calorimeter", metavar="NAME", help="of the run (default %(default)s)")
-        _add_cluster(task)
+        package.add_options(task)
         _add_parameters(task)
         if name == "schedule":
             when = task.add_mutually_exclusive_group(required=True)
             when.add_argument("--cron", metavar="EXPR", help="six fields, seconds first, in the server's time zone")
             when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
     return command
-
-
-def _add_cluster(task: argparse.ArgumentParser) -> None:
-    task.add_argument("--image", metavar="NAME", help="container image of the steps (default: components/image.py)")
-    task.add_argument("--claim", metavar="NAME:PATH", help="volume claim that every step mounts at PATH")
 
 
 def _add_parameters(task: argparse.ArgumentParser) -> None:
@@ -115,12 +108,6 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
         task.add_argument(f"--max-bad-{what}", type=float, metavar="SHARE",
                           help=f"stop all the same where more of the {what} are corrupt")  # fmt: skip
     task.add_argument("--seed", type=int, metavar="N", help="of weights, order, noise and resampling (default 1)")
-
-
-def _platform(options: argparse.Namespace) -> Platform:
-    from pipelines.cluster import Platform  # noqa: PLC0415  loads kfp, a second that bad input need not wait
-
-    return Platform(image=options.image or "", claim=options.claim or "")
 
 
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
@@ -215,21 +202,6 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     storage.require_writable(Path(parameters["output"]))
 
 
-def write_package(path: Path, platform: Platform) -> None:
-    """Compile the pipeline for `platform` to `path`."""
-    if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(f"{path}: expected a name that ends in .yaml")
-
-    from kfp import compiler  # noqa: PLC0415
-
-    from pipelines.calorimeter import define  # noqa: PLC0415
-
-    with storage.replacing(path) as temporary:
-        whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name
-        compiler.Compiler().compile(define(platform), str(whole))
-        whole.replace(temporary)
-
-
 @contextmanager
 def _client(options: argparse.Namespace) -> Iterator[Any]:
     """A client of the endpoint; what the server or the way to it refuses becomes an InputError."""
@@ -264,10 +236,10 @@ def submit(options: argparse.Namespace) -> None:
     """Start one run, and print its id."""
     check(_parameters(options), here=False)
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
-        package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, _platform(options))
+        file = Path(scratch) / "calorimeter.yaml"
+        package.write(file, package.platform_of(options))
         started = client.create_run_from_pipeline_package(
-            str(package),
+            str(file),
             arguments=_parameters(options),
             run_name=options.name,
             experiment_name=options.experiment,
@@ -285,12 +257,12 @@ def schedule(options: argparse.Namespace) -> None:
         raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
     with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
         experiment = client.create_experiment(options.experiment, namespace=options.namespace)
-        package = Path(scratch) / "calorimeter.yaml"
-        write_package(package, _platform(options))
+        file = Path(scratch) / "calorimeter.yaml"
+        package.write(file, package.platform_of(options))
         recurring = client.create_recurring_run(
             experiment_id=experiment.experiment_id,
             job_name=options.name,
-            pipeline_package_path=str(package),
+            pipeline_package_path=str(file),
             params=_parameters(options),
             cron_expression=options.cron,
             interval_second=options.interval,
@@ -306,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task is None:
         parser().error("give one of run, compile, submit, schedule")
     if options.task == "compile":
-        write_package(options.output, _platform(options))
+        package.write(options.output, package.platform_of(options))
         print(f"pipeline: {options.output}")
     else:
         {"run": run, "submit": submit, "schedule": schedule}[options.task](options)
