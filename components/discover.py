@@ -15,9 +15,10 @@ def discover(
     on_bad_file: str,
     max_bad_files: float,
     dataset: str,
+    registry: str,
     output: str,
 ) -> NamedTuple(  # type: ignore[valid-type]
-    "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str)]
+    "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
 ):
     """Find and check the HDF5 files that the patterns name.
 
@@ -28,10 +29,11 @@ def discover(
         on_bad_file: stop, or skip files that are not showers.
         max_bad_files: Stop all the same past this share of the files.
         dataset: Folder of the dataset, where what is found out of the files is remembered; empty for the run's own.
+        registry: Folder or gs:// address of the promoted models; empty for the run's own.
         output: Folder of the run.
 
     Returns:
-        The files, a fingerprint of the content of those that can be used, and the folder of the dataset.
+        The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
     """
     from preprocessing.errors import one_line_errors
 
@@ -46,4 +48,4 @@ def discover(
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
-        return (files, found.fingerprint(), folder)
+        return (files, found.fingerprint(), folder, registry or f"{output}/registry")

@@ -1,4 +1,6 @@
-"""Step 4: showers from the model, with the labels of the test split."""
+"""Step 4: showers from the model, and from the incumbent, with the labels of the test split."""
+
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -7,8 +9,9 @@ from components.image import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def generate(
-    model: str,
+    output: str,
     fingerprint: str,
+    incumbent: str,
     files: list[str],
     split_files: list[str],
     geometry: str,
@@ -16,13 +19,15 @@ def generate(
     on_bad_event: str,
     per_event: int,
     seed: int,
-    generated: str,
-) -> str:
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Generated", [("fingerprint", str), ("incumbent", str)]
+):
     """Generate, or leave showers that stand.
 
     Args:
-        model: Folder of the model.
+        output: Folder of the run: the showers come to OUTPUT/generated.h5, the incumbent's to OUTPUT/incumbent.h5.
         fingerprint: The model that train left there; another by now is an error.
+        incumbent: The incumbent's model that train left there; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
@@ -30,10 +35,9 @@ def generate(
         on_bad_event: stop, or skip corrupt events.
         per_event: Showers for each event.
         seed: Of the noise.
-        generated: HDF5 file to write.
 
     Returns:
-        SHA-256 of the file.
+        SHA-256 of the file, and of the incumbent's, which is empty without one.
     """
     from preprocessing.errors import one_line_errors
 
@@ -45,17 +49,23 @@ def generate(
         from training.folder import require_model
         from training.generation import generate
 
-        require_model(Path(model), fingerprint)
-        generate(
-            Path(model),
-            [location(file) for file in files],
-            Path(generated),
-            split="test",
-            rule=SplitRule.parse(split_files),
-            per_event=per_event,
-            seed=seed,
-            cut_gev=cut_gev,
-            bad_event=on_bad_event,
-            geometry=geometry,
-        )
-        return sha256_of_file(Path(generated))
+        hashes = {}
+        for model, showers, expected in (("model", "generated", fingerprint), ("incumbent", "incumbent", incumbent)):
+            if not expected:
+                continue
+            require_model(Path(output) / model, expected)
+            generate(
+                Path(output) / model,
+                [location(file) for file in files],
+                Path(output) / f"{showers}.h5",
+                split="test",
+                rule=SplitRule.parse(split_files),
+                per_event=per_event,
+                seed=seed,
+                cut_gev=cut_gev,
+                bad_event=on_bad_event,
+                geometry=geometry,
+                extrapolate=model == "incumbent",
+            )
+            hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
+        return (hashes["model"], hashes.get("incumbent", ""))

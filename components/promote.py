@@ -1,4 +1,4 @@
-"""Step 6: an accepted model goes to the registry; any other does not, and the run says why."""
+"""Step 6: an accepted model that is no worse than the incumbent goes to the registry; any other does not."""
 
 from kfp import dsl
 
@@ -6,15 +6,13 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def promote(model: str, fingerprint: str, generated: str, output: str, registry: str) -> str:
-    """Read the verdict itself and promote the model only if it is accepted.
+def promote(output: str, fingerprint: str, registry: str) -> str:
+    """Read the verdict itself, and promote the model only if that says so.
 
     Args:
-        model: Folder of the model.
+        output: Folder of the run, with the model, the showers that were judged, the verdict and the report.
         fingerprint: The model that train left there; another by now is an error.
-        generated: HDF5 file of the showers that were judged.
-        output: Folder of verdict.json and report.html.
-        registry: Folder of promoted models.
+        registry: Folder or gs:// address of the promoted models.
 
     Returns:
         What was done, and why.
@@ -24,10 +22,13 @@ def promote(model: str, fingerprint: str, generated: str, output: str, registry:
     with one_line_errors():
         from pathlib import Path
 
+        from preprocessing.storage import location
         from training.folder import require_model
-        from training.registry import promote
+        from training.registry import Candidate, Registry
 
-        require_model(Path(model), fingerprint)
-        message = promote(Path(model), Path(generated), Path(output), Path(registry))
+        run = Path(output)
+        require_model(run / "model", fingerprint)
+        candidate = Candidate(run / "model", run / "generated.h5", run, run / "incumbent.h5")
+        message = Registry(location(registry)).promote(candidate)
         print(message)
         return message

@@ -1,4 +1,6 @@
-"""Step 3: a dataset to a trained model."""
+"""Step 3: a dataset to a trained model, which begins with the weights of the one in use."""
+
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -9,28 +11,36 @@ from components.image import IMAGE
 def train(
     dataset: str,
     fingerprint: str,
-    model: str,
+    output: str,
+    registry: str,
     config: str,
     epochs: int,
     steps: int,
+    settings: dict,  # type: ignore[type-arg]  # kfp knows no other kind
     strategy: str,
+    warm_start: str,
     seed: int,
     metrics: dsl.Output[dsl.Metrics],
-) -> str:
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Trained", [("fingerprint", str), ("incumbent", str)]
+):
     """Train, go on with a training that stopped, or leave a model that stands.
 
     Args:
         dataset: Folder or gs:// address of the dataset.
         fingerprint: The dataset that preprocess left there; another by now is an error.
-        model: Folder of the model. One of another dataset or config is replaced.
+        output: Folder of the run: the model comes to OUTPUT/model, a copy of the incumbent to OUTPUT/incumbent.
+        registry: Folder or gs:// address of the promoted models.
         config: Name of the training config.
         epochs: Passes over the train split; 0 for the config's.
         steps: End after so many steps; 0 for no such end.
+        settings: Values in place of the config's own.
         strategy: Name of the distribution strategy.
+        warm_start: incumbent, to begin with its weights, or none.
         seed: Of weights, order and noise.
 
     Returns:
-        The model's fingerprint.
+        The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
     """
     from preprocessing.errors import one_line_errors
 
@@ -39,14 +49,22 @@ def train(
 
         from preprocessing.dataset import require_dataset
         from preprocessing.storage import location
-        from training.configs import named_config
-        from training.fit import fit
-        from training.workers import Cluster
+        from training.configs import named_config, with_settings
+        from training.registry import Registry
+        from training.retraining import fit_here, retrain
 
         require_dataset(location(dataset), fingerprint)
-        chosen = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
-        card = fit(location(dataset), Path(model), chosen, overwrite=True, cluster=Cluster.here((), None))
+        named = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
+        card, incumbent = retrain(
+            location(dataset),
+            Path(output) / "model",
+            with_settings(named, settings),
+            Registry(location(registry)),
+            origin=warm_start,
+            rival=Path(output) / "incumbent",
+            fit=fit_here,
+        )
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():
             metrics.log_metric(f"validation {name}", value)
-        return card.fingerprint()
+        return (card.fingerprint(), incumbent.fingerprint if incumbent else "")

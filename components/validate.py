@@ -12,9 +12,9 @@ def validate(
     geometry: str,
     cut_gev: float,
     on_bad_event: str,
-    generated: str,
-    fingerprint: str,
     output: str,
+    fingerprint: str,
+    incumbent: str,
     grade: str,
     seed: int,
     report: dsl.Output[dsl.HTML],
@@ -29,9 +29,9 @@ def validate(
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         cut_gev: Showers of the files that deposit no more are left out.
         on_bad_event: stop, or skip corrupt events.
-        generated: HDF5 file of generated showers.
-        fingerprint: SHA-256 of that file.
-        output: Folder for verdict.json and report.html.
+        output: Folder of the run, for verdict.json and report.html.
+        fingerprint: SHA-256 of the generated showers there.
+        incumbent: SHA-256 of the incumbent's showers there; empty without an incumbent.
         grade: Name of the acceptance criteria, or a TOML file of them.
         seed: Of the resampling.
 
@@ -49,11 +49,15 @@ def validate(
         from validation.compare import validate
         from validation.verdict import summary as markdown
 
-        require_file(Path(generated), fingerprint)
+        generated, rival = Path(output) / "generated.h5", Path(output) / "incumbent.h5"
+        require_file(generated, fingerprint)
+        if incumbent:
+            require_file(rival, incumbent)
         verdict = validate(
             [location(file) for file in files],
-            [Path(generated)],
+            [generated],
             Path(output),
+            incumbent=[rival] if incumbent else [],
             training=[location(file) for file in files],
             split="test",
             rule=SplitRule.parse(split_files),

@@ -30,10 +30,13 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
         input: list[str],  # noqa: A002  the name that a person sees in the UI
         output: str,
         dataset: str = "",
+        registry: str = "",
         config: str = "quick",
         epochs: int = 0,
         steps: int = 0,
-        strategy: str = "one-device",
+        settings: dict = {},  # type: ignore[type-arg]  # noqa: B006  kfp takes defaults as literals
+        warm_start: str = "incumbent",
+        strategy: str = platform.strategy if platform else "one-device",
         per_event: int = 1,
         grade: str = "precision",
         split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
@@ -53,10 +56,13 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             input: Paths or globs of HDF5 files, as the steps see them.
             output: Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json.
             dataset: Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset.
+            registry: Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry.
             config: Training config: quick, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for no such end.
-            strategy: Distribution strategy: one-device, or mirrored for all GPUs of a machine.
+            settings: Training settings in place of the config's own, for example {"average": 0.999}.
+            warm_start: What training begins with: incumbent, the weights of the registry's current model, or none.
+            strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.
             per_event: Generated showers for each event of the test split.
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
             split_files: Whole files given to a split, SPLIT=PATTERN each.
@@ -77,6 +83,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             on_bad_file=on_bad_file,
             max_bad_files=max_bad_files,
             dataset=dataset,
+            registry=registry,
             output=output,
         )
         prepared = preprocess(
@@ -96,16 +103,20 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
         model = train(
             dataset=found.outputs["dataset"],
             fingerprint=prepared.outputs["fingerprint"],
-            model=f"{output}/model",
+            output=output,
+            registry=found.outputs["registry"],
             config=config,
             epochs=epochs,
             steps=steps,
+            settings=settings,
             strategy=strategy,
+            warm_start=warm_start,
             seed=seed,
         )
         showers = generate(
-            model=f"{output}/model",
-            fingerprint=model.outputs["Output"],
+            output=output,
+            fingerprint=model.outputs["fingerprint"],
+            incumbent=model.outputs["incumbent"],
             files=prepared.outputs["files"],
             split_files=split_files,
             geometry=geometry,
@@ -113,7 +124,6 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             on_bad_event=on_bad_event,
             per_event=per_event,
             seed=seed,
-            generated=f"{output}/generated.h5",
         )
         verdict = validate(
             files=prepared.outputs["files"],
@@ -121,18 +131,14 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             geometry=geometry,
             cut_gev=cut_gev,
             on_bad_event=on_bad_event,
-            generated=f"{output}/generated.h5",
-            fingerprint=showers.output,
             output=output,
+            fingerprint=showers.outputs["fingerprint"],
+            incumbent=showers.outputs["incumbent"],
             grade=grade,
             seed=seed,
         )
         promotion = promote(
-            model=f"{output}/model",
-            fingerprint=model.outputs["Output"],
-            generated=f"{output}/generated.h5",
-            output=output,
-            registry=f"{output}/registry",
+            output=output, fingerprint=model.outputs["fingerprint"], registry=found.outputs["registry"]
         ).after(verdict)
         tasks = {
             "discover": found,

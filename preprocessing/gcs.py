@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections import OrderedDict
@@ -103,12 +104,18 @@ class GcsPath:
                 if not missing_ok:
                     raise
 
-    def upload(self, file: Path) -> None:
-        """Put the content of `file` here, whole and at once."""
+    def upload(self, file: Path, *, create: bool = False) -> None:
+        """Put the content of `file` here, whole and at once; with `create` only where nothing is, or FileExistsError.
+
+        Of several that create at once one succeeds. One whose answer was lost on the way finds its own object here.
+        """
         with _told(self), _bucket_there(self):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
-            blob.upload_from_filename(str(file), retry=_retry())
+            try:
+                blob.upload_from_filename(str(file), retry=_retry(), if_generation_match=0 if create else None)
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
 
 
 def objects(folder: GcsPath) -> dict[str, int]:

@@ -68,8 +68,9 @@ def preprocess(
     plans = shards.plan(files, settings)
     found = shards.receipts(output, plans, verify=verify)
     missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
-    print(f"preprocessing {sum(file.events for file in files)} showers of {len(files)} files: {len(missing)} of "
-          f"{len(plans)} pieces to do")  # fmt: skip
+    new = len({plan.sha256 for plan in missing})
+    print(f"preprocessing {sum(file.events for file in files)} showers of {len(files)} files, {new} of them new: "
+          f"{len(missing)} of {len(plans)} pieces to do")  # fmt: skip
     if missing:
         attempt = shards.Attempt(allowed)
         with _progress(output, missing):

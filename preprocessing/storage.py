@@ -232,6 +232,35 @@ def write_json(path: Location, document: Any) -> None:
         temporary.write_text(json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n")
 
 
+def create_json(path: Location, document: Any) -> bool:
+    """Write `document` to `path` if nothing is there yet; whether it stands there now.
+
+    Of several that try this at once, one succeeds: on gs:// by a precondition on the object's generation, in a file
+    system because a name is linked once.
+    """
+    try:
+        if isinstance(path, Path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
+                whole = Path(scratch) / path.name
+                write_json(whole, document)
+                path.hardlink_to(whole)
+        else:
+            with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+                whole = Path(scratch) / path.name
+                write_json(whole, document)
+                path.upload(whole, create=True)
+    except FileExistsError:
+        return bool(json.loads(path.read_text()) == document)  # ours, if its first answer was lost on the way
+    return True
+
+
+def put(file: Path, path: Location) -> None:
+    """Copy the local `file` to `path`, whole and at once."""
+    with replacing(path) as temporary:
+        shutil.copyfile(file, temporary)
+
+
 class DocumentError(InputError):
     """A document that is not there, or not what is expected there."""
 

@@ -14,10 +14,9 @@ import pytest
 from showers import make_file
 
 from preprocessing.dataset import read_manifest
-from preprocessing.errors import InputError
 from preprocessing.inputs import MEMORY
 from training.folder import read_card
-from training.registry import promote
+from training.registry import Registry
 
 ROOT = Path(__file__).parent.parent
 
@@ -108,19 +107,15 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     (tmp_path / "wide.toml").write_text(re.sub("(coverage|correlation) = 1e9", r"\1 = inf", wide))
     done = submit(*arguments, "--output", tmp_path / "out", "--grade", tmp_path / "wide.toml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-2] == "verdict: accepted"
-    registry = tmp_path / "out/registry"
-    current = json.loads((registry / "current.json").read_text())["model"]
-    assert {path.name for path in registry.iterdir()} == {"current.json", current}
-    assert f"promoted to {registry / current}" in done.stdout
-    assert read_card(registry / current).weights == read_card(tmp_path / "out/model").weights
-    assert json.loads((registry / current / "verdict.json").read_text())["verdict"] == "accepted"
-
-    # the verdict is on these showers of this model, and on no others
-    with h5py.File(tmp_path / "out/generated.h5", "r+") as file:
-        file.attrs["model"] = "another"
-    with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
-        promote(tmp_path / "out/model", tmp_path / "out/generated.h5", tmp_path / "out", registry)
+    assert done.stdout.splitlines()[-3] == "verdict: accepted"
+    place = tmp_path / "out/registry"
+    current = Registry(place).current()
+    assert current is not None
+    promoted = place / "models" / current.model
+    assert f"promoted to {promoted}" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"model in use: {current.model}, since {current.at}"
+    assert read_card(promoted).weights == read_card(tmp_path / "out/model").weights
+    assert json.loads((promoted / "verdict.json").read_text())["verdict"] == "accepted"
 
 
 def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -234,3 +236,16 @@ def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow:
     for body in ({"name": "x"}, {"display_name": 1.5}, {"state": "DONE"}, {"runtime_config": {"parameter": {}}}):
         assert [*departures(body, "V2beta1Run", "run")], body
     assert not [*departures({"display_name": "x", "state": "FAILED"}, "V2beta1Run", "run")]
+
+
+@pytest.mark.parametrize("module", ["pipelines.submit", "pipelines.calorimeter", "pipelines.pods", "components.train"])
+def test_importing_the_pipeline_loads_no_tensorflow(module: str) -> None:
+    program = f"import sys, {module}; assert not {{'tensorflow', 'keras', 'apache_beam'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+
+
+def test_the_command_itself_knows_its_options_without_loading_kfp(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pipelines import submit; submit.parser(); assert not {'kfp', 'kubernetes'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)

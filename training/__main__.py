@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
@@ -34,6 +35,8 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
   python -m training export --model runs/model --output runs/saved_model
+  python -m training promotions --registry runs/demo/registry
+  python -m training rollback --registry runs/demo/registry
 """
 
 
@@ -76,12 +79,30 @@ def parser() -> argparse.ArgumentParser:
     add_bad_event(generate)
     add_cut(generate)
 
+    _add_registry(tasks)
+
     export = tasks.add_parser(
         "export", help="write a SavedModel", description="Write a TensorFlow SavedModel that generates showers in GeV."
     )
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel")
     return command
+
+
+def _add_registry(tasks: Any) -> None:
+    """What is done with the models that the pipeline promoted."""
+    promotions = tasks.add_parser(
+        "promotions", help="list the models of a registry", description="List a registry's promotions, the newest last."
+    )
+    fetch = tasks.add_parser("fetch", help="copy a registry's model", description="Copy the current model to a folder.")
+    fetch.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
+    rollback = tasks.add_parser(
+        "rollback", help="bring an earlier model back",
+        description="Make an earlier model of a registry current again. No run promotes the replaced one again.",
+    )  # fmt: skip
+    rollback.add_argument("--to", metavar="MODEL", help="by its name (default: the one before the current)")
+    for task in (promotions, fetch, rollback):
+        task.add_argument("--registry", required=True, metavar="DIR", help="folder or gs:// address")
 
 
 def _add_config(fit: argparse.ArgumentParser) -> None:
@@ -200,8 +221,34 @@ def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[st
         raise SystemExit(code)
 
 
+def _registry(options: argparse.Namespace) -> None:
+    from training.registry import Registry  # noqa: PLC0415  h5py, which other commands load with more
+
+    registry = Registry(storage.location(options.registry))
+    if options.task == "rollback":
+        back = registry.rollback(options.to)
+        print(f"model in use: {back.model}, in place of {back.replaced}")
+        return
+    history = registry.history()
+    if not history:
+        raise InputError(f"--registry {options.registry}: no model was promoted there")
+    if options.task == "fetch":
+        output = storage.on_disk(options.output, "--output")
+        registry.fetch(history[-1], output)
+        print(f"model: {output}, which is {history[-1].model}")
+        return
+    for each in history:
+        print(
+            f"{each.number:6d}  {each.at}  {each.model}  {each.why}"
+            + (f", in place of {each.replaced}" if each.replaced else "")
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    if options.task in {"promotions", "fetch", "rollback"}:
+        _registry(options)
+        return
     output = storage.on_disk(options.output, "--output")
     # TensorFlow is loaded only now, so that --help and bad options answer at once; it tells of every CPU feature it
     # was built with unless it is asked not to.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -29,6 +30,8 @@ PRECISIONS = {
 }
 SCHEDULES = ("constant", "cosine", "exponential")
 APPROACHES = ("custom", "builtin")
+# What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
+FROM_INCUMBENT, ANEW = "incumbent", "none"
 # Showers generated at a time. From 16 to 64 a processor makes them alike fast (benchmarks/generation.py); fewer call
 # more often, more leave its caches.
 GENERATION_BATCH = 32
@@ -155,6 +158,26 @@ CONFIGS = {
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
     "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
 }
+
+
+def require_origin(origin: str) -> None:
+    """Raise InputError unless `origin` is one of FROM_INCUMBENT and ANEW."""
+    if origin not in (FROM_INCUMBENT, ANEW):
+        raise InputError(f"--warm-start {origin!r} is unknown; known: {FROM_INCUMBENT}, {ANEW}")
+
+
+def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
+    """`config` with values of its own fields in place, such as {"average": 0.999}; InputError for any other."""
+    known = {field.name: type(getattr(config, field.name)) for field in fields(config)}
+    for name, value in settings.items():
+        if name not in known:
+            raise InputError(f"training setting {name!r} is unknown; known: {', '.join(known)}")
+        fits = isinstance(value, (int, float) if known[name] is float else known[name]) and not isinstance(value, bool)
+        if known[name] is int and isinstance(value, float) and value.is_integer():  # JSON has one kind of number
+            settings = {**settings, name: int(value)}
+        elif not fits:
+            raise InputError(f"training setting {name} is {value!r}, expected a {known[name].__name__}")
+    return replace(config, **settings)
 
 
 def named_config(name: str, **overrides: Any) -> FitConfig:

@@ -13,7 +13,7 @@ from preprocessing import storage
 from preprocessing.dataset import Manifest
 from preprocessing.errors import InputError
 from preprocessing.showers import Geometry
-from training.configs import FitConfig
+from training.configs import FROM_INCUMBENT, FitConfig
 
 KIND = "calopipe.model"
 SCHEMA_VERSION = 2
@@ -62,6 +62,15 @@ class Card:
     def fingerprint(self) -> str:
         """Names the model by its weights."""
         return storage.fingerprint(self.weights)
+
+    def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
+        """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
+        return (
+            self.dataset["fingerprint"] == manifest.fingerprint
+            and self.config == config
+            and self.versions["calopipe"] == metadata.version("calopipe")
+            and (origin == FROM_INCUMBENT or self.trained["warm_start"] is None)
+        )
 
 
 def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:
@@ -142,6 +151,25 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> None:
         (folder / HISTORY).unlink(missing_ok=True)
         path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
     storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
+
+
+def model_in(folder: Path) -> Card | None:
+    """The card of the model in `folder`; None where there is none, or one of another version of this program."""
+    try:
+        return read_card(folder) if (folder / CARD).is_file() else None
+    except storage.DocumentError:
+        return None
+
+
+def take_over(source: Path, folder: Path) -> Card:
+    """Make `folder` hold the model that stands in `source`, in place of another."""
+    card = read_card(source)
+    begin(folder, card.request, overwrite=True)
+    (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
+    for name in (*card.weights, HISTORY):
+        storage.put(source / name, folder / name)
+    write_card(folder, card)
+    return card
 
 
 def last_checkpoint(folder: Path) -> int:

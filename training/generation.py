@@ -45,14 +45,17 @@ class Generator:
         folder.load_weights(model, self._model.networks)
         self._compiled = tf.function(self.cells)
 
-    def showers(self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int) -> Iterator[Showers]:
+    def showers(
+        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, extrapolate: bool = False
+    ) -> Iterator[Showers]:
         """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
 
         A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
-        nothing else. Labels outside the range of the training raise InputError.
+        nothing else. Labels outside the range of the training raise InputError, unless it may `extrapolate`.
         """
-        self._check("energy", energy_gev, self.card.energy_gev, "GeV")
-        self._check("theta", theta_rad, self.card.theta_rad, "rad")
+        if not extrapolate:
+            self._check("energy", energy_gev, self.card.energy_gev, "GeV")
+            self._check("theta", theta_rad, self.card.theta_rad, "rad")
         for first in range(0, len(energy_gev), self.batch):
             energy, theta = energy_gev[first : first + self.batch], theta_rad[first : first + self.batch]
             missing = self.batch - len(energy)  # the last batch is filled up, so that the graph has one shape
@@ -97,6 +100,7 @@ def generate(
     cut_gev: float = CUT_GEV,
     geometry: str = "",
     bad_event: str = STOP,
+    extrapolate: bool = False,
 ) -> int:
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
@@ -104,7 +108,8 @@ def generate(
     `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
     unit of `like`. `batch` showers are made at a time, while the ones before them are written, so that memory does not
     grow with their number. A file that stands for the same model, labels and seed is left as it is, and one of other
-    generated showers replaced. Raises InputError.
+    generated showers replaced. Labels outside the range of the training are an error, unless it may `extrapolate`.
+    Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
@@ -139,7 +144,7 @@ def generate(
     }  # fmt: skip
     bar = progress_bar("generate", len(energy), "showers")
     with bar, shower_writer(output, files[0].geometry, attributes) as writer:
-        for showers in _ahead(generator.showers(energy, theta, seed)):
+        for showers in _ahead(generator.showers(energy, theta, seed, extrapolate=extrapolate)):
             writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
     return len(energy)

@@ -1,9 +1,17 @@
-"""The registry of promoted models: only what a verdict accepted, whole or not at all. No TensorFlow in here."""
+"""The registry of promoted models: only what a verdict accepted, one after the other, with the history kept.
+
+A promotion is a numbered document; the one with the highest number names the current model. A document is only ever
+created, so the history cannot be rewritten, and of two runs that would follow the same promotion one succeeds. The
+models stand beside it under names of their content. The registry is a folder or a gs:// address. No TensorFlow in here.
+"""
 
 from __future__ import annotations
 
-import shutil
+import re
 import tempfile
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +19,206 @@ import h5py
 
 from preprocessing import storage
 from preprocessing.errors import InputError
+from preprocessing.storage import Location
 from training import folder
-from validation.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
+from validation.verdict import REPORT_FILE, VERDICT_FILE, WORSE, read_verdict
 
-CURRENT = "current.json"
-_KIND = "calopipe.registry"
-_SCHEMA_VERSION = 1
+PROMOTED, ROLLED_BACK = "promoted", "rolled back"
+_KIND, _SCHEMA_VERSION = "calopipe.promotion", 1
+_PROMOTIONS, _MODELS = "promotions", "models"
+_NUMBERED = re.compile(r"\d{6}\.json")
 
 
-def promote(model: Path, generated: Path, judgement: Path, registry: Path) -> str:
-    """Copy the model in folder `model` to `registry` if `judgement`/verdict.json accepts it; say what was done.
+@dataclass(frozen=True)
+class Promotion:
+    """That a model became the current one.
 
-    The verdict must be of the showers in `generated`, and they of this model; InputError otherwise. A promoted model
-    stands with its verdict and report in a folder named by both; current.json names the newest.
+    `model` is its name in the registry and `fingerprint` that of its weights; `replaced` names the model that was
+    current before, None for the first. `why` is PROMOTED or ROLLED_BACK, `at` a time in UTC, `id` unique.
     """
-    card = folder.read_card(model)
-    verdict = read_verdict(judgement / VERDICT_FILE)
-    _check_chain(card, generated, verdict, judgement / VERDICT_FILE)
-    if verdict["verdict"] != "accepted":
-        return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
-    name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
-    place = registry / name
-    if not place.is_dir():
-        registry.mkdir(parents=True, exist_ok=True)
-        whole = Path(tempfile.mkdtemp(dir=registry, prefix=f".{name}."))
+
+    number: int
+    model: str
+    fingerprint: str
+    replaced: str | None
+    why: str
+    at: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is to be promoted: a model's folder, the showers it was judged by, the folder of the verdict.
+
+    `rival` is where the showers of the incumbent are that the verdict compares it with, if there was one.
+    """
+
+    model: Path
+    generated: Path
+    judgement: Path
+    rival: Path
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The promoted models at `place`, which need not exist yet."""
+
+    place: Location
+
+    def history(self) -> list[Promotion]:
+        """All promotions, the oldest first."""
+        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
+        return storage.at_once(self._read, names)
+
+    def current(self) -> Promotion | None:
+        """The promotion of the model that is in use; None before the first."""
+        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
+        return self._read(names[-1]) if names else None
+
+    def incumbent(self, challenger: str | None = None) -> Promotion | None:
+        """Whom a model of the fingerprint `challenger` has to beat: the current one.
+
+        Where it is the current one itself, the one that it replaced when it was promoted; so a run that is repeated
+        finds the same opponent as before.
+        """
+        history = self.history()
+        if not history or history[-1].fingerprint != challenger:
+            return history[-1] if history else None
+        first = next(index for index, each in enumerate(history) if each.fingerprint == challenger)
+        return history[first - 1] if first else None
+
+    def withdrawn(self) -> dict[str, Promotion]:
+        """The rollbacks that took models out of use, by the names of these models."""
+        found: dict[str, Promotion] = {}
+        for each in self.history():
+            found.pop(each.model, None)
+            if each.why == ROLLED_BACK and each.replaced is not None:
+                found[each.replaced] = each
+        return found
+
+    def fetch(self, promotion: Promotion, to: Path) -> folder.Card:
+        """The card of a promoted model, copied to the folder `to` unless it stands there."""
+        standing = folder.model_in(to)
+        if standing is not None and standing.fingerprint() == promotion.fingerprint:
+            return standing
+        source = self.place / _MODELS / promotion.model
+        names = [name for name in storage.listing(source) if "/" not in name]
+        if folder.CARD not in names:
+            raise InputError(f"{source}: the promoted model is not there, or not whole; roll back to another")
+        with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+            local = source if isinstance(source, Path) else Path(scratch)
+            if local is not source:
+                storage.fetched(source, names, local)
+            return folder.take_over(local, to)
+
+    def promote(self, candidate: Candidate) -> str:
+        """Make the candidate the current model if its verdict accepts it and finds it no worse; say what was done.
+
+        The verdict must be of the candidate's showers, these of its model, and the comparison with the current model
+        of this registry; InputError where files contradict each other. A model that was rolled back is not promoted
+        again. Of several that are promoted at once, one succeeds.
+        """
+        card = folder.read_card(candidate.model)
+        verdict = read_verdict(candidate.judgement / VERDICT_FILE)
+        _check_chain(card, candidate, verdict)
+        current = self.current()
+        if current is not None and current.fingerprint == card.fingerprint():
+            return f"promotion stands: {current.model} is the current model, number {current.number} of the registry"
+        if verdict["verdict"] != "accepted":
+            return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
+        name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
+        if rollback := self._rollback_of(card.fingerprint()):
+            return (
+                f"not promoted: this model was rolled back on {rollback.at}; to bring it back, run "
+                f"python -m training rollback --registry {self.place} --to {rollback.replaced}"
+            )
+        if (refusal := self._refusal(current, candidate, verdict)) is not None:
+            return f"not promoted: {refusal}"
+        self._store(candidate, name, card)
+        if not self._follow(current, name, card.fingerprint(), PROMOTED):
+            return "not promoted: another run promoted a model at the same time; run again, against that one"
+        return f"promoted to {self.place / _MODELS / name}"
+
+    def rollback(self, to: str | None = None) -> Promotion:
+        """Make the model named `to`, or the one before the current one, current again. InputError without such."""
+        history = self.history()
+        if not history:
+            raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
+        current, away = history[-1], self.withdrawn()
+        past = [each for each in history if each.model != current.model]
+        # of those in use before, the newest that was not itself rolled back
+        chosen = [each for each in past if (each.model == to if to else each.model not in away)]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
+            raise InputError(
+                f"{self.place}: " + (f"no earlier model {to!r}" if to else "no earlier model is left")
+                + f" to roll back to; known besides the current {current.model}: {known}"
+            )  # fmt: skip
+        target = chosen[-1]
+        if not self._follow(current, target.model, target.fingerprint, ROLLED_BACK):
+            raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
+        return self.history()[-1]
+
+    def _read(self, name: str) -> Promotion:
+        path = self.place / _PROMOTIONS / name
+        document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
         try:
-            for source in [model / folder.CARD, model / folder.HISTORY, *(model / file for file in card.weights)]:
-                shutil.copy2(source, whole)
-            for file in (VERDICT_FILE, REPORT_FILE):
-                shutil.copy2(judgement / file, whole)
-            whole.chmod(0o755)
-            whole.rename(place)
-        finally:
-            shutil.rmtree(whole, ignore_errors=True)
-    storage.write_json(registry / CURRENT, {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "model": name})
-    return f"promoted to {place}"
+            return Promotion(**{key: value for key, value in document.items() if key not in {"kind", "schema_version"}})
+        except TypeError as error:
+            raise InputError(f"{path}: not a whole {_KIND} ({error}); restore it, or use another registry") from None
+
+    def _rollback_of(self, fingerprint: str) -> Promotion | None:
+        """The rollback that took the model of this fingerprint out of use."""
+        names = {each.model for each in self.history() if each.fingerprint == fingerprint}
+        return next((rollback for model, rollback in self.withdrawn().items() if model in names), None)
+
+    def _refusal(self, current: Promotion | None, candidate: Candidate, verdict: dict[str, Any]) -> str | None:
+        """Why the verdict does not let the candidate take the place of the `current` model."""
+        if current is None:
+            return None
+        judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
+        at_hand = [storage.sha256_of_file(candidate.rival)] if candidate.rival.is_file() else []
+        if not judged or judged != at_hand or _model_of(candidate.rival) != current.fingerprint:
+            return f"the verdict does not compare it with {current.model}, the current model by now; run again"
+        if verdict["incumbent"]["outcome"] == WORSE:
+            return f"it is worse than {current.model}, the current model"
+        return None
+
+    def _store(self, candidate: Candidate, name: str, card: folder.Card) -> None:
+        """Copy the model with its verdict under `name`, the card last."""
+        files = [candidate.model / name for name in (*card.weights, folder.HISTORY)]
+        files += [candidate.judgement / VERDICT_FILE, candidate.judgement / REPORT_FILE, candidate.model / folder.CARD]
+        for file in files:
+            storage.put(file, self.place / _MODELS / name / file.name)
+
+    def _follow(self, current: Promotion | None, model: str, fingerprint: str, why: str) -> bool:
+        """Write the promotion that comes after `current`; whether no other run was faster."""
+        promotion = Promotion(
+            number=current.number + 1 if current else 1,
+            model=model,
+            fingerprint=fingerprint,
+            replaced=current.model if current else None,
+            why=why,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            id=uuid.uuid4().hex,
+        )
+        path = self.place / _PROMOTIONS / f"{promotion.number:06d}.json"
+        return storage.create_json(path, {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion))
 
 
-def _check_chain(card: folder.Card, generated: Path, verdict: dict[str, Any], verdict_path: Path) -> None:
+def _check_chain(card: folder.Card, candidate: Candidate, verdict: dict[str, Any]) -> None:
     """The verdict is on these showers against the test split, and these showers are of this model."""
+    path = candidate.judgement / VERDICT_FILE
     judged = [file["sha256"] for file in verdict["inputs"]["candidate"]]
-    if judged != [storage.sha256_of_file(generated)]:
-        raise InputError(f"{verdict_path}: not the verdict on {generated}; validate again")
+    if judged != [storage.sha256_of_file(candidate.generated)]:
+        raise InputError(f"{path}: not the verdict on {candidate.generated}; validate again")
     if verdict["inputs"]["split"] != "test":
-        raise InputError(f"{verdict_path}: of the {verdict['inputs']['split']} split; only the test split judges")
-    with h5py.File(generated, "r") as file:
-        if file.attrs.get("model") != card.fingerprint():
-            raise InputError(f"{generated}: not made by the model that is to be promoted; generate again")
+        raise InputError(f"{path}: of the {verdict['inputs']['split']} split; only the test split judges")
+    if _model_of(candidate.generated) != card.fingerprint():
+        raise InputError(f"{candidate.generated}: not made by the model that is to be promoted; generate again")
+
+
+def _model_of(showers: Path) -> Any:
+    """The fingerprint of the model that made the showers in a file."""
+    with h5py.File(showers, "r") as file:
+        return file.attrs.get("model")

@@ -12,8 +12,7 @@ from scipy import stats
 
 from validation.criteria import LEVEL, Measurement
 from validation.statistics import Array, Estimate
-
-BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"
+from validation.verdict import ALIKE, BETTER, WORSE
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from validation.markup import SAME, coloured, floor, table
-from validation.verdict import number, span
+from validation.markup import coloured, floor, table
+from validation.verdict import ALIKE, number, span
 
 _MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
 
@@ -67,7 +67,7 @@ def incumbent(found: Mapping[str, Any] | None) -> str:
     if not found:
         return ""
     criteria = sorted(
-        found["criteria"], key=lambda each: (each["outcome"] != SAME, abs(each["difference"] or 0.0)), reverse=True
+        found["criteria"], key=lambda each: (each["outcome"] != ALIKE, abs(each["difference"] or 0.0)), reverse=True
     )
     rows = [
         {

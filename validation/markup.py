@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from validation.verdict import number
-
-SAME = "no significant difference"  # the one answer that has no colour
+from validation.verdict import ALIKE, number
 
 
 def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
@@ -20,7 +18,7 @@ def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
 
 def coloured(answer: str) -> str:
     """An answer, or a verdict, in its colour."""
-    kind = "" if answer == SAME else f' class="{escape(answer)}"'
+    kind = "" if answer == ALIKE else f' class="{escape(answer)}"'
     return f"<span{kind}>{escape(answer)}</span>"
 
 

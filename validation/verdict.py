@@ -10,6 +10,7 @@ from preprocessing import storage
 from preprocessing.errors import InputError
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 2
+BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 

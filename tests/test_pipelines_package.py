@@ -1,0 +1,337 @@
+"""The compiled pipeline: what it says to Kubeflow Pipelines, for each kind of cluster, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.protobuf import json_format
+from kfp import components
+from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
+
+from components.image import IMAGE
+from pipelines import package, submit
+from pipelines.calorimeter import define
+from pipelines.cluster import Platform
+from preprocessing.errors import InputError
+
+STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
+GOLDEN = Path(__file__).parent / "golden/calorimeter.yaml"
+DIGEST = "sha256:" + "0a" * 32
+
+
+class _Package:
+    """A compiled pipeline, read back; what concerns pods through the message that the API server parses it into."""
+
+    def __init__(self, text: str) -> None:
+        self.pipeline, platform = yaml.load_all(text, yaml.CSafeLoader)
+        executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        self.pods = {step: executors[f"exec-{step}"] for step in STEPS}
+        self.messages = {
+            step: json_format.ParseDict(pod, KubernetesExecutorConfig()) for step, pod in self.pods.items()
+        }
+        self.tasks = self.pipeline["root"]["dag"]["tasks"]
+        self.parameters = self.pipeline["root"]["inputDefinitions"]["parameters"]
+        self.containers = {
+            step: self.pipeline["deploymentSpec"]["executors"][f"exec-{step}"]["container"] for step in STEPS
+        }
+
+    def limits(self, step: str) -> dict[str, str]:
+        """What `step` may use, by Kubernetes's names."""
+        resources = self.containers[step]["resources"]
+        found = {"cpu": resources["resourceCpuLimit"], "memory": resources["resourceMemoryLimit"]}
+        if accelerator := resources.get("accelerator"):
+            found[accelerator["resourceType"]] = accelerator["resourceCount"]
+        return found
+
+
+def _compiled(folder: Path, *options: str) -> _Package:
+    submit.main(["compile", "--output", str(folder / "p.yaml"), *options])
+    return _Package((folder / "p.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> _Package:
+    """The package without accelerators, with a volume."""
+    return _compiled(tmp_path_factory.mktemp("plain"), "--claim", "calopipe-data:/data")
+
+
+def test_kfp_reads_what_was_written(tmp_path: Path) -> None:
+    _compiled(tmp_path, "--tpu", "tpu-v6e-slice:1x1")
+    loaded = components.load_component_from_file(str(tmp_path / "p.yaml"))
+    written = define(Platform(tpu="tpu-v6e-slice:1x1"))
+    assert set(loaded.pipeline_spec.root.dag.tasks) == set(STEPS)
+    assert loaded.component_spec.inputs.keys() == written.component_spec.inputs.keys()
+    assert loaded.platform_spec == written.platform_spec
+
+
+def test_the_pipeline_is_a_straight_line(plain: _Package) -> None:
+    assert sorted(plain.tasks) == sorted(STEPS)
+    for before, after in pairwise(STEPS):
+        assert before in plain.tasks[after]["dependentTasks"]
+    assert not any("triggerPolicy" in task for task in plain.tasks.values())  # no conditionals
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_step_is_cached(plain: _Package, step: str) -> None:
+    """Least of all discover, which alone sees that an old folder holds new data, and promote."""
+    assert not plain.tasks[step]["cachingOptions"].get("enableCache")
+
+
+def test_every_step_runs_in_the_one_image_and_installs_nothing(plain: _Package) -> None:
+    assert len(plain.pipeline["deploymentSpec"]["executors"]) == len(STEPS)
+    for container in plain.containers.values():
+        assert container["image"] == IMAGE
+        assert "pip install" not in str(container)
+
+
+def test_parameters_are_described_and_have_defaults(plain: _Package) -> None:
+    assert all(parameter["description"] for parameter in plain.parameters.values())
+    without = {name for name, parameter in plain.parameters.items() if "defaultValue" not in parameter}
+    assert without == {"input", "output"}
+
+
+def test_steps_have_readable_names(plain: _Package) -> None:
+    names = [plain.tasks[step]["taskInfo"]["name"] for step in STEPS]
+    assert names == ["Discover files", "Preprocess", "Train", "Generate showers", "Validate", "Promote"]
+
+
+def test_without_accelerators(plain: _Package) -> None:
+    assert plain.parameters["strategy"]["defaultValue"] == "one-device"
+    for step, pod in plain.messages.items():
+        assert plain.limits(step).keys() == {"cpu", "memory"}
+        assert not pod.tolerations
+        assert not pod.node_selector.labels
+
+
+def test_no_step_runs_as_root(plain: _Package) -> None:
+    for pod in plain.messages.values():
+        assert pod.security_context.run_as_non_root
+        assert pod.security_context.run_as_user == 1000
+
+
+def test_every_attempt_at_a_step_has_its_whole_time(tmp_path: Path) -> None:
+    """Argo counts the duration that all attempts may take from the start of the first, and ends the others with it."""
+    for options in (["--hours", "train=500"], ["--nodes", "2"]):
+        compiled = _compiled(tmp_path, *options)
+        for step in STEPS:
+            retry = compiled.tasks[step]["retryPolicy"]
+            limit = compiled.messages[step].active_deadline_seconds
+            attempts = retry["maxRetryCount"] + 1
+            assert attempts > 1
+            backoffs = sum(int(retry["backoffDuration"][:-1]) * retry["backoffFactor"] ** n for n in range(attempts))
+            assert limit > 0
+            assert int(retry["backoffMaxDuration"][:-1]) >= attempts * limit + backoffs
+
+
+def test_threads_are_those_of_the_limit(tmp_path: Path) -> None:
+    compiled = _compiled(tmp_path, "--resources", "train=2500m,6Gi", "--resources", "generate=0.5,2Gi")
+    found = {step: {v["name"]: v["value"] for v in compiled.containers[step]["env"]} for step in STEPS}
+    for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        assert [found[step][variable] for step in ("train", "generate", "validate")] == ["3", "1", "2"]
+
+
+def test_requests_are_the_limits_and_can_be_replaced(tmp_path: Path) -> None:
+    compiled = _compiled(tmp_path, "--resources", "train=8,32Gi", "--resources", "validate=1.5,900Mi")
+    assert compiled.limits("train") == {"cpu": "8", "memory": "32Gi"}
+    assert compiled.limits("validate") == {"cpu": "1.5", "memory": "900Mi"}
+    for container in compiled.containers.values():
+        resources = container["resources"]
+        assert resources["resourceCpuRequest"] == resources["resourceCpuLimit"]
+        assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"]
+
+
+def test_image_claim_hours_and_shared_memory(tmp_path: Path) -> None:
+    image = f"registry.example:5000/team/calopipe@{DIGEST}"
+    options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=0.5", "--shm", "3Gi"]
+    compiled = _compiled(tmp_path, *options)
+    assert {container["image"] for container in compiled.containers.values()} == {image}
+    for pod in compiled.messages.values():
+        (mount,) = pod.pvc_mount
+        assert (mount.constant, mount.mount_path) == ("shared", "/data/a")
+        assert mount.pvc_name_parameter.runtime_value.constant.string_value == "shared"
+    assert compiled.messages["validate"].active_deadline_seconds == 1800
+    (memory,) = compiled.messages["train"].empty_dir_mounts
+    assert (memory.mount_path, memory.medium, memory.size_limit) == ("/dev/shm", "Memory", "3Gi")  # noqa: S108
+    assert not compiled.messages["generate"].empty_dir_mounts
+
+
+# Labels, taints and resources as GKE documents them for pods that use GPUs and single-host TPU slices.
+GPU = "nvidia.com/gpu"
+TPU = "google.com/tpu"
+L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+V5E = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+    "cloud.google.com/gke-tpu-topology": "2x4",
+}
+V5P = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice", "cloud.google.com/gke-tpu-topology": "2x2x1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy", "expected"),
+    [
+        (["--gpus", "1"], "one-device", {"train": ({GPU: "1"}, {}), "generate": ({GPU: "1"}, {})}),
+        (["--gpus", "4", "--gpu-type", "nvidia-l4"], "mirrored",
+         {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)}),
+        (["--tpu", "tpu-v5-lite-podslice:2x4"], "tpu", {"train": ({TPU: "8"}, V5E)}),
+        (["--tpu", "tpu-v5p-slice:2x2x1"], "tpu", {"train": ({TPU: "4"}, V5P)}),
+        (["--nodes", "3", "--gpus", "2"], "multi-worker", {"generate": ({GPU: "1"}, {})}),
+    ],
+)  # fmt: skip
+def test_accelerators(
+    tmp_path: Path, options: list[str], strategy: str, expected: dict[str, tuple[dict[str, str], dict[str, str]]]
+) -> None:
+    compiled = _compiled(tmp_path, *options)
+    assert compiled.parameters["strategy"]["defaultValue"] == strategy
+    for step in STEPS:
+        devices, selectors = expected.get(step, ({}, {}))
+        limits = compiled.limits(step)
+        assert {name: limits[name] for name in limits if name not in {"cpu", "memory"}} == devices
+        pod = compiled.messages[step]
+        assert dict(pod.node_selector.labels) == selectors
+        tolerated = [(toleration.key, toleration.operator, toleration.effect) for toleration in pod.tolerations]
+        assert tolerated == [(name, "Exists", "NoSchedule") for name in devices]
+
+
+def test_training_on_several_nodes(tmp_path: Path) -> None:
+    """The pod of the step only waits, and longer than the job may take; what the nodes need is handed to the job."""
+    options = ["--nodes", "2", "--gpus", "1", "--resources", "train=8,32Gi", "--hours", "train=10"]
+    compiled = _compiled(tmp_path, *options)
+    assert compiled.limits("train") == {"cpu": "500m", "memory": "1Gi"}
+    assert not compiled.messages["train"].empty_dir_mounts
+    platform = Platform(nodes=2, gpus=1, resources=("train=8,32Gi",), hours=("train=10",))
+    assert platform.node_resources() == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
+    assert platform.deadline_seconds == 36_000
+    assert compiled.messages["train"].active_deadline_seconds > platform.deadline_seconds
+
+
+@pytest.mark.parametrize(
+    "image", ["calopipe:0.1.0", "host.example/a/b:5000", "host.example:5000/a_b/c:v1_x", f"a:latest@{DIGEST}"]
+)
+def test_images_that_are_pinned(image: str) -> None:
+    assert Platform(image=image).image == image
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"image": "calopipe"}, "--image 'calopipe': what this names changes; give a tag"),
+        ({"image": "host.example:5000/calopipe"}, "what this names changes"),
+        ({"image": "calopipe:latest"}, "what this names changes"),
+        ({"image": "calopipe@sha256:12"}, "not the name of an image"),
+        ({"claim": "data:relative"}, "--claim 'data:relative': expected NAME:PATH"),
+        ({"claim": "data.of.team:/data"}, "expected NAME:PATH"),
+        ({"claim": "data:/data/../etc"}, "expected NAME:PATH"),
+        ({"resources": ("trian=8,32Gi",)}, r"--resources 'trian=8,32Gi': expected .* a step of discover, preprocess"),
+        ({"resources": ("train=8",)}, "expected STEP=CPU,MEMORY"),
+        ({"resources": ("train=0,32Gi",)}, "expected STEP=CPU,MEMORY"),
+        ({"resources": ("train=8,32GB",)}, "expected STEP=CPU,MEMORY"),
+        ({"hours": ("train=0",)}, "--hours 'train=0': expected STEP=HOURS"),
+        ({"hours": ("train=nan",)}, "expected STEP=HOURS"),
+        ({"hours": ("tune=3",)}, "expected STEP=HOURS"),
+        ({"gpus": -1}, "--gpus is -1, expected at least 0"),
+        ({"nodes": 0}, "--nodes is 0, expected at least 1"),
+        ({"gpu_type": "nvidia-l4"}, "without GPUs; give --gpus too"),
+        ({"gpus": 1, "gpu_type": "an l4"}, "--gpu-type 'an l4': expected the name of a GPU"),
+        ({"gpus": 1, "tpu": "tpu-v6e-slice:2x2"}, "training uses one kind; give one of them"),
+        ({"nodes": 2, "tpu": "tpu-v6e-slice:2x2"}, "only TPUs of one machine"),
+        ({"nodes": 2, "gpus": 1, "gpu_type": "nvidia-l4"}, "where nodes run is for the TrainingRuntime calopipe"),
+        ({"tpu": "v5e:2x4"}, r"--tpu 'v5e:2x4': expected TYPE:TOPOLOGY, .* tpu-v4-podslice"),
+        ({"tpu": "tpu-v5-lite-podslice:4x4"}, "not a topology of one machine; .* has 1x1, 2x2, 2x4"),
+        ({"tpu": "tpu-v4-podslice:2x2x2"}, "not a topology of one machine"),
+        ({"tpu": "tpu-v6e-slice"}, "not a topology of one machine"),
+        ({"shm": "1 Gi"}, "--shm '1 Gi': expected an amount of memory"),
+        ({"runtime": "Mine"}, "--runtime 'Mine': expected the name of a TrainingRuntime"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Platform(**given)
+
+
+HOSTILE = ["a'b", 'a"b', "a b", "a;b", "a\nb", "a: b", "a #b", "$(id)", "{{$.inputs}}", "--privileged", "a\n---\nb: 1"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    ("field", "form"),
+    [
+        ("image", "{}:1"), ("image", "a:{}"), ("claim", "{}:/data"), ("claim", "data:/{}"), ("tpu", "{}:2x2"),
+        ("resources", "train=8,{}"), ("hours", "train={}"), ("gpu_type", "{}"), ("shm", "{}"), ("runtime", "{}"),
+    ],
+)  # fmt: skip
+def test_no_option_of_the_cluster_can_say_more_than_it_should(field: str, form: str, text: str) -> None:
+    value: Any = form.replace("{}", text)
+    several = field in {"resources", "hours"}
+    with pytest.raises(InputError, match=rf"^--{field.replace('_', '-')} ") as refusal:
+        Platform(**{"gpus": int(field == "gpu_type"), field: (value,) if several else value})
+    assert "\n" not in str(refusal.value)
+
+
+def _readable(compiled: _Package) -> dict[str, Any]:
+    """What the package says, without the sources of the steps and the signatures that follow from them."""
+    return {
+        "parameters": {
+            name: {"type": parameter["parameterType"], "default": parameter.get("defaultValue")}
+            for name, parameter in compiled.parameters.items()
+        },
+        "steps": {
+            step: {
+                "title": compiled.tasks[step]["taskInfo"]["name"],
+                "cached": compiled.tasks[step]["cachingOptions"].get("enableCache", False),
+                "after": compiled.tasks[step].get("dependentTasks", []),
+                "inputs": {
+                    name: _source(value) for name, value in compiled.tasks[step]["inputs"]["parameters"].items()
+                },
+                "retries": compiled.tasks[step]["retryPolicy"],
+                "image": compiled.containers[step]["image"],
+                "environment": {entry["name"]: entry["value"] for entry in compiled.containers[step]["env"]},
+                "limits": compiled.limits(step),
+                "pod": compiled.pods[step],
+            }
+            for step in STEPS
+        },
+    }
+
+
+def _source(value: dict[str, Any]) -> str:
+    """Where an input comes from: a parameter of the pipeline, an output of a step, or a constant."""
+    if "componentInputParameter" in value:
+        return f"parameter {value['componentInputParameter']}"
+    if "taskOutputParameter" in value:
+        return "{producerTask}: {outputParameterKey}".format(**value["taskOutputParameter"])
+    return f"constant {value['runtimeValue']['constant']!r}"
+
+
+def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:
+    """A change of it is seen by whoever reads the change; RENEW_GOLDEN=1 in the environment writes it anew."""
+    if os.environ.get("RENEW_GOLDEN"):
+        GOLDEN.write_text(yaml.safe_dump(_readable(plain), sort_keys=False, width=118))
+    assert _readable(plain) == yaml.safe_load(GOLDEN.read_text()), "if this is meant: RENEW_GOLDEN=1 pytest -k golden"
+
+
+def test_a_name_that_is_not_yaml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a name that ends in \.yaml"):
+        package.write(tmp_path / "p.json", Platform())
+
+
+def test_bad_options_are_refused_before_anything_slow_is_loaded() -> None:
+    program = (
+        "import sys; from pipelines import submit\n"
+        "try: submit.main(['compile', '--tpu', 'v5e'])\n"
+        "except ValueError: assert not {'kfp', 'tensorflow', 'apache_beam'} & set(sys.modules)\n"
+        "else: sys.exit('not refused')"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+
+
+def test_no_module_beside_the_command_hides_one_of_pythons() -> None:
+    """`python pipelines/submit.py` looks for modules in pipelines/ first: a platform.py there would break uuid."""
+    ours = {path.stem for path in Path(submit.__file__).parent.glob("*.py")} - {"__init__"}
+    assert not ours & sys.stdlib_module_names

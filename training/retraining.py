@@ -1,0 +1,74 @@
+"""Training that keeps a model current: what is new is learnt from the model in use on, what is not is left alone.
+
+No TensorFlow in here: a run that finds nothing new need not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.storage import Location
+from training import folder
+from training.configs import FROM_INCUMBENT, FitConfig, require_origin
+from training.folder import Card
+from training.registry import Promotion, Registry
+from training.workers import Cluster
+
+# Trains on a dataset into a folder by a config, from the weights of a model in another folder, if one is given.
+Fit: TypeAlias = "Callable[[Location, Path, FitConfig, Path | None], Card]"
+
+
+def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
+    """Train in this process, in place of a model of other data or settings."""
+    from training.fit import fit  # noqa: PLC0415  TensorFlow
+
+    return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
+
+
+def retrain(
+    dataset: Location, model: Path, config: FitConfig, registry: Registry, *, origin: str, rival: Path, fit: Fit
+) -> tuple[Card, Promotion | None]:
+    """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
+
+    Where the model that stands there, the last attempt, is of the same data and settings, or the current one of the
+    registry is, nothing is trained. Otherwise `fit` is called, with the incumbent's weights to begin with if `origin`
+    is "incumbent" and its networks are the same, or with none. The incumbent's model is put into the folder `rival`.
+    InputError where it is of another detector.
+    """
+    require_origin(origin)
+    manifest = read_manifest(dataset)
+    card = folder.model_in(model)
+    if card is not None and card.answers(manifest, config, origin):
+        print(f"model stands: {model} is of these data and settings; nothing to do")
+    else:
+        card = _current_of(manifest, config, registry, origin=origin, rival=rival, model=model)
+    incumbent = registry.incumbent(card.fingerprint() if card else None)
+    theirs = registry.fetch(incumbent, rival) if incumbent else None
+    if theirs is not None and theirs.geometry.shape != manifest.geometry.shape:
+        raise InputError(
+            f"--registry {registry.place}: its model is for {theirs.geometry.shape} cells, the dataset holds "
+            f"{manifest.geometry.shape}; give this detector a registry of its own"
+        )
+    if card is None:
+        begin = None
+        if theirs is not None and origin == FROM_INCUMBENT:
+            begin = rival if theirs.config.model == config.model else None
+            weights = "its weights" if begin else "new weights"
+            print(f"the current model is a {theirs.config.model}: training a {config.model} begins with {weights}")
+        card = fit(dataset, model, config, begin)
+    return card, incumbent
+
+
+def _current_of(
+    manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, rival: Path, model: Path
+) -> Card | None:
+    """The registry's current model, copied to `model`, if it is of these data and settings."""
+    current = registry.current()
+    if current is None or not registry.fetch(current, rival).answers(manifest, config, origin):
+        return None
+    print(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
+    return folder.take_over(rival, model)
