@@ -191,10 +191,13 @@ def steps(client: Client, run: Any) -> list[Step]:
     """The steps of a run in their order.
 
     The server lists the nodes of the workflow: beside a step `train` its driver `train-driver`, which comes first, and
-    in it an `executor`.
+    in it an `executor`. Where the workflow has it so, a node goes by the step's title.
     """
     nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
-    return [_step(name, nodes.get(name), nodes.get(f"{name}-driver")) for name in _names(client, run)]
+    tasks = _tasks(client, run)
+    order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
+    titles = {name: task.get("taskInfo", {}).get("name", name) for name, task in tasks.items()}
+    return [_step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver")) for name in order]
 
 
 def _step(name: str, node: Any, driver: Any) -> Step:
@@ -206,16 +209,14 @@ def _step(name: str, node: Any, driver: Any) -> Step:
     return Step(name, node.state or "PENDING", node.start_time, node.end_time, error)
 
 
-def _names(client: Client, run: Any) -> list[str]:
+def _tasks(client: Client, run: Any) -> dict[str, Any]:
+    """The steps as the pipeline that was compiled has them."""
     specification = run.pipeline_spec
     if specification is None:  # of a version that was uploaded
         version = run.pipeline_version_reference
         specification = client.get_pipeline_version(version.pipeline_id, version.pipeline_version_id).pipeline_spec
     specification = specification.get("pipeline_spec", specification)  # beside it that of the platform, if there is one
-    tasks = specification["root"]["dag"]["tasks"]
-    return list(
-        TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
-    )
+    return dict(specification["root"]["dag"]["tasks"])
 
 
 def _duration(start: datetime, end: datetime) -> str:

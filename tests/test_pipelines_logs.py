@@ -14,8 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import kubernetes.client as kube
 import pytest
 import yaml
-from kubeflow_server import Kubeflow, serve
-from test_pipelines_submit import STEPS
+from kubeflow_server import STEPS, Kubeflow, serve
 
 from pipelines import pods, runs, submit
 from preprocessing.errors import InputError

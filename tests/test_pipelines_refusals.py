@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubeflow_server import Fault, Kubeflow, serve
+from kubeflow_server import Fault, Kubeflow, serve, write_small
 from servers import free_port
 
 from pipelines import client, runs, submit
@@ -31,7 +31,8 @@ def kubeflow() -> Iterator[Kubeflow]:
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
-    """The waits between tries, which are not waited for."""
+    """The waits between tries, which are not waited for. What is submitted is small, for it does not matter here."""
+    monkeypatch.setattr("pipelines.package.write", write_small)
     for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "IAP_OAUTH2_CLIENT_ID"):
         monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
