@@ -200,7 +200,7 @@ def said_by(error: ApiException) -> str:
         document = json.loads(error.body)
         text = document.get("message") or document.get("error") or document.get("error_message") or ""
     except (TypeError, ValueError, AttributeError):
-        return ""
+        text = "" if "<" in str(error.body) else error.body or ""  # of a gateway: a page, or plain text
     text = " ".join(str(text).split())
     return f": {text[:300]}" if text else ""
 

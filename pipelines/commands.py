@@ -91,6 +91,8 @@ def _add_waiting(task: argparse.ArgumentParser) -> None:
 
 def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """What `options` ask for; `parameters` are the pipeline's own, of what starts runs."""
+    if getattr(options, "timeout", None) is not None and not options.wait:
+        raise InputError("--timeout without --wait: nothing is waited for; give --wait too")
     if options.task == "submit":
         submit(options, parameters)
     elif options.task == "schedule":

@@ -79,6 +79,8 @@ def experiment_named(client: Client, name: str) -> str:
         if error.status != 409:
             raise
         experiment = create()  # another made it meanwhile; kfp looks before it makes one
+    except ValueError:  # kfp's for several
+        raise InputError(f"--experiment {name}: several have this name; give another") from None
     return str(experiment.experiment_id)
 
 

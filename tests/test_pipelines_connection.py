@@ -125,6 +125,14 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
     assert credential.hide("abc, def, ghi") == "***, ***, ghi"
 
 
+def test_the_google_identity_for_iap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KF_PIPELINES_IAP_OAUTH2_CLIENT_ID", "client")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
+    with pytest.raises(InputError, match=r"CLIENT_ID: no Google identity here .*; give --token-command"):
+        given("--endpoint", HERE).credential.read()
+    assert given("--endpoint", HERE, "--token-command", "echo mine").credential.read() == "mine"
+
+
 def test_a_ca_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
         given("--endpoint", HERE, "--ca-file", "nowhere.pem")

@@ -68,6 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: 
         ),
         (Fault(503), "the server failed (503 Service Unavailable); see kubectl logs deployment/ml-pipeline"),
         (Fault(400, '{"message": "bad filter"}'), "the server refused this (400): bad filter"),
+        (Fault(400, "namespace too long\n"), "the server refused this (400): namespace too long"),
         (Fault(200, PAGE), "a web page answers in place of the API, a login most likely, with no credential"),
         (Fault(302, "", (("Location", "/dex/auth"),)), "a web page answers in place of the API"),
         (Fault(), "the connection was cut; try again"),
@@ -95,6 +96,8 @@ def test_what_is_not_there(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str
     assert "--experiment mine: there is no such experiment; there are: none" in refused(
         capsys, kubeflow, "status", "--experiment", "mine"
     )
+    kubeflow.experiments |= {key: {"experiment_id": key, "display_name": "twice"} for key in "ab"}
+    assert "--experiment twice: several have this name" in refused(capsys, kubeflow, *SUBMIT, "--experiment", "twice")
     assert "schedule nightly: there is none" in refused(capsys, kubeflow, "schedule", "pause", "nightly")
     elsewhere = f"{kubeflow.address}/elsewhere"
     assert "elsewhere: no API v2beta1" in refused(capsys, kubeflow, "status", "--endpoint", elsewhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -266,3 +267,33 @@ def test_options_need_no_kfp_and_the_pipeline_no_tensorflow() -> None:
         assert not {"tensorflow", "keras", "apache_beam"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+
+
+def _process(kubeflow: Kubeflow, *arguments: str) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    program = """if True:
+        import runpy, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+        runpy.run_module("pipelines.submit", run_name="__main__")
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments, "--endpoint", kubeflow.address],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_exit_codes_of_the_process(kubeflow: Kubeflow) -> None:
+    kubeflow.failing = "discover"
+    failing, going = kubeflow.begun(STEPS), kubeflow.begun(STEPS)
+    kubeflow.ticks[failing] = 1
+    with (
+        _process(kubeflow, "status", failing, "--wait") as failed,
+        _process(kubeflow, "status", going, "--wait") as run,
+    ):
+        assert run.stdout is not None
+        assert run.stdout.readline() == "discover    running\n"
+        run.send_signal(signal.SIGINT)
+        assert run.communicate()[1].strip() == f"stopped following; the run goes on: submit.py status {going} --wait"
+        assert run.returncode == 130
+        assert failed.communicate()[1].startswith("error: step discover failed: ")
+        assert failed.returncode == 1
