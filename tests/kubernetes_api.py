@@ -1,4 +1,4 @@
-"""A real kube-apiserver with a real etcd, on loopback, with RBAC and the definitions of Kubeflow Trainer; no controllers.
+"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers.
 
 Built from its Go module, once for this environment (minutes); started in seconds.
 """
@@ -68,9 +68,7 @@ class KubernetesApi:
         root = f"/apis/{group}" if "/" in group else f"/api/{group}"
         resources = self.call("GET", root)["resources"]
         plural, scoped = next(
-            (each["name"], each["namespaced"])
-            for each in resources
-            if each["kind"] == kind and "/" not in each["name"]
+            (each["name"], each["namespaced"]) for each in resources if each["kind"] == kind and "/" not in each["name"]
         )
         place = f"/namespaces/{namespace}" if scoped else ""
         return self.call(
