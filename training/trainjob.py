@@ -175,13 +175,13 @@ def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
             raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
-        workers = _workers(jobs.pods(name))
-        state = ", ".join(f"worker {index} {_state(pod)}" for index, pod in sorted(workers.items()))
+        team = workers(jobs.pods(name))
+        state = ", ".join(f"worker {index} {_state(pod)}" for index, pod in sorted(team.items()))
         if state not in {"", said}:
             _say(state)
             said = state
-        if 0 in workers:
-            log.show_new(workers[0])
+        if 0 in team:
+            log.show_new(team[0])
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
         clock.pause()
@@ -226,12 +226,13 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
     """Why `job` has failed, as the worker whose end tells most has it; the end of that worker's log is shown."""
     name = job["metadata"]["name"]
     ends = {
-        index: (pod, end) for index, pod in _workers(jobs.pods(name)).items() if (end := _end(pod)) and end.exit_code
+        index: (pod, end) for index, pod in workers(jobs.pods(name)).items() if (end := _end(pod)) and end.exit_code
     }
     if not ends:
         message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Failed")
         return RuntimeError(f"TrainJob {name} has failed, and no worker is left to say why: {message}")
-    index, (pod, end) = min(ends.items(), key=lambda item: _precedence(item[1][1].exit_code, item[0]))
+    index = most_telling({index: end.exit_code for index, (_, end) in ends.items()})
+    pod, end = ends[index]
     if index != 0:  # the first one's has been shown
         for line in jobs.log(pod.metadata.name, _CONTAINER, tail_lines=_LINES_SHOWN) or ():
             _say(f"worker {index}: {line}")
@@ -242,12 +243,21 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
     return RuntimeError(f"worker {index} of TrainJob {name} has failed ({why}): {last_word or 'see the log above'}")
 
 
-def _precedence(code: int, index: int) -> tuple[bool, bool, bool, int]:
-    """Bad input tells most, then any other error, then a death (a signal's is 128 and its number), then its report."""
-    return code != BAD_INPUT_EXIT_CODE, code in {PREEMPTED, LOST_WORKER} or code > 128, code == LOST_WORKER, index
+def most_telling(codes: Mapping[int, int]) -> int:
+    """The worker whose exit code says most of why all ended.
+
+    Bad input tells most, then any other error, then a death (a signal's code is 128 and its number), then the report
+    of another's.
+    """
+
+    def precedence(index: int) -> tuple[bool, bool, bool, int]:
+        code = codes[index]
+        return code != BAD_INPUT_EXIT_CODE, code in {PREEMPTED, LOST_WORKER} or code > 128, code == LOST_WORKER, index
+
+    return min(codes, key=precedence)
 
 
-def _workers(pods: Sequence[V1Pod]) -> dict[int, V1Pod]:
+def workers(pods: Sequence[V1Pod]) -> dict[int, V1Pod]:
     """Each worker's pod by its index; the newest, where an earlier attempt is still being cleared away."""
     by_age = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
     return {int(index): pod for pod in by_age if (index := (pod.metadata.annotations or {}).get(_INDEX)) is not None}
