@@ -5,10 +5,10 @@ BIN := .venv/bin
 # What Beam and TensorFlow find of other projects' settings must not decide what is tested here.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help install demo test check lock clean
+.PHONY: help install demo test test-slow check lock clean
 
 help:  ## say what the targets do
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 install: .venv/installed  ## make the environment in .venv
 
@@ -25,6 +25,9 @@ demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-slow: install  ## run the tests that take minutes each, or need an API server or a container engine
+	$(BIN)/python -m pytest -m slow
 
 check: install  ## lint, format and type-check
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ def train(
     strategy: str,
     warm_start: str,
     seed: int,
+    job: dict,  # type: ignore[type-arg]
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Trained", [("fingerprint", str), ("incumbent", str)]
@@ -38,6 +39,7 @@ def train(
         strategy: Name of the distribution strategy.
         warm_start: incumbent, to begin with its weights, or none.
         seed: Of weights, order and noise.
+        job: How to train on several nodes, by a TrainJob; empty to train in this step.
 
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
@@ -51,7 +53,7 @@ def train(
         from preprocessing.storage import location
         from training.configs import named_config, with_settings
         from training.registry import Registry
-        from training.retraining import fit_here, retrain
+        from training.retraining import fit_here, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
@@ -62,7 +64,7 @@ def train(
             Registry(location(registry)),
             origin=warm_start,
             rival=Path(output) / "incumbent",
-            fit=fit_here,
+            fit=fit_on_nodes(config, **job) if job else fit_here,
         )
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():

@@ -112,6 +112,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             strategy=strategy,
             warm_start=warm_start,
             seed=seed,
+            job=platform.job() if platform else {},
         )
         showers = generate(
             output=output,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from components.image import IMAGE
 from pipelines.accelerators import Accelerator, nvidia, tpu
 from pipelines.needs import LAUNCHER, MEMORY, STEPS, Needs, parse_hours, parse_resources
 from preprocessing.errors import InputError
@@ -100,6 +101,18 @@ class Platform:
     def deadline_seconds(self) -> int:
         """How long a training of several nodes may take, restarts included."""
         return self.needs("train").seconds
+
+    def job(self) -> dict[str, Any]:
+        """How training is started on several nodes, for the train step; empty where that trains by itself."""
+        if self.nodes == 1:
+            return {}
+        return {
+            "nodes": self.nodes,
+            "image": self.image or IMAGE,
+            "resources": self.node_resources(),
+            "runtime": self.runtime,
+            "deadline_s": self.deadline_seconds,
+        }
 
     def node_resources(self) -> dict[str, str]:
         """What each node of a training of several nodes asks for, by Kubernetes's names."""

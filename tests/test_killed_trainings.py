@@ -30,6 +30,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "ds"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # a dozen processes that load TensorFlow
 def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""

@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,7 +20,7 @@ from preprocessing.errors import InputError
 from preprocessing.layouts import open_showers
 from preprocessing.splits import SplitRule
 from training import __main__ as command
-from training.generation import Generator
+from training.generation import Generator, generate
 from training.randomness import ShowerDraws
 
 
@@ -133,6 +134,15 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
     with pytest.raises(InputError, match=r"shower 2 is asked for with energy 500 GeV, the model is valid from 10"):
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
+    # an incumbent has to answer all the same; the showers inside its range are as ever
+    settings: dict[str, Any] = {"split": "all", "rule": SplitRule(), "extrapolate": True}
+    assert generate(trained / "model", [path], tmp_path / "g.h5", **settings) == 5
+    usual = write_file(tmp_path / "usual.h5", showers)
+    _generate(trained, tmp_path / "u.h5", like=usual)
+    with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:
+        assert far["energy"][2] == 500
+        inside = [0, 1, 3, 4]
+        np.testing.assert_allclose(far["ECAL"][inside], near["ECAL"][inside], rtol=1e-4, atol=1e-6)
 
 
 def test_a_label_that_is_no_number_is_refused(trained: Path) -> None:

@@ -94,9 +94,23 @@ def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.Monk
     ("hosts", "index", "said"),
     [([], 0, "without the workers' addresses"), ([_A], None, "give its index"), ([_A], 1, "worker 1 of 1")],
 )
-def test_hosts_and_index_go_together(hosts: list[str], index: int | None, said: str) -> None:
+def test_hosts_and_index_go_together(
+    hosts: list[str], index: int | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JOB_COMPLETION_INDEX", raising=False)
     with pytest.raises(InputError, match=said):
         Cluster.here(hosts, index)
+
+
+def test_in_an_indexed_pod_the_index_is_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    assert Cluster.here([_A, _B], None) == Cluster((_A, _B), 1)
+    assert Cluster.here([_A, _B], 0) == Cluster((_A, _B), 0)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert Cluster.here([], None) is None
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "first")
+    with pytest.raises(InputError, match="JOB_COMPLETION_INDEX is 'first'"):
+        Cluster.here([_A, _B], None)
 
 
 def test_no_hosts_are_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

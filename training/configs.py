@@ -160,6 +160,12 @@ CONFIGS = {
 }
 
 
+# What a run of the pipeline may change of a config, beside what it has parameters of its own for.
+SETTINGS = (
+    "batch", "learning_rate", "precision", "schedule", "warm_up_epochs", "linear_scaling", "average", "patience",
+)  # fmt: skip
+
+
 def require_origin(origin: str) -> None:
     """Raise InputError unless `origin` is one of FROM_INCUMBENT and ANEW."""
     if origin not in (FROM_INCUMBENT, ANEW):
@@ -167,17 +173,30 @@ def require_origin(origin: str) -> None:
 
 
 def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
-    """`config` with values of its own fields in place, such as {"average": 0.999}; InputError for any other."""
-    known = {field.name: type(getattr(config, field.name)) for field in fields(config)}
+    """`config` with values of SETTINGS in place of its own, such as {"average": 0.999}; InputError for any other."""
+    checked: dict[str, Any] = {}
     for name, value in settings.items():
-        if name not in known:
-            raise InputError(f"training setting {name!r} is unknown; known: {', '.join(known)}")
-        fits = isinstance(value, (int, float) if known[name] is float else known[name]) and not isinstance(value, bool)
-        if known[name] is int and isinstance(value, float) and value.is_integer():  # JSON has one kind of number
-            settings = {**settings, name: int(value)}
-        elif not fits:
-            raise InputError(f"training setting {name} is {value!r}, expected a {known[name].__name__}")
-    return replace(config, **settings)
+        if name not in SETTINGS:
+            raise InputError(f"training setting {name!r} is unknown; known: {', '.join(SETTINGS)}")
+        kind = type(getattr(config, name))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is str and isinstance(value, str):
+            checked[name] = value
+        elif kind is not str and number and kind(value) == value:  # JSON has one kind of number
+            checked[name] = kind(value)
+        else:
+            expected = {str: "a name", int: "a whole number", float: "a number"}[kind]
+            raise InputError(f"training setting {name} is {value!r}, expected {expected}")
+    return replace(config, **checked)
+
+
+def as_options(config: FitConfig, name: str) -> list[str]:
+    """The options of `python -m training fit` that make `config` of the config called `name`."""
+    options = ["--config", name]
+    for field in fields(FitConfig):
+        if (value := getattr(config, field.name)) != getattr(CONFIGS[name], field.name):
+            options += [_option(field.name), str(value)]
+    return options
 
 
 def named_config(name: str, **overrides: Any) -> FitConfig:

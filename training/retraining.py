@@ -5,7 +5,7 @@ No TensorFlow in here: a run that finds nothing new need not wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from preprocessing.dataset import Manifest, read_manifest
 from preprocessing.errors import InputError
 from preprocessing.storage import Location
 from training import folder
-from training.configs import FROM_INCUMBENT, FitConfig, require_origin
+from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
 from training.folder import Card
 from training.registry import Promotion, Registry
 from training.workers import Cluster
@@ -27,6 +27,36 @@ def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path
     from training.fit import fit  # noqa: PLC0415  TensorFlow
 
     return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
+
+
+def fit_on_nodes(
+    name: str, *, nodes: float, image: str, resources: Mapping[str, str], runtime: str, deadline_s: float
+) -> Fit:
+    """As `fit_here`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
+
+    `name` is that of the config before settings; the rest is `training.trainjob.launch`'s.
+    """
+
+    def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
+        from training.trainjob import launch  # noqa: PLC0415  the client of the Kubernetes API
+
+        earlier = folder.read_card(warm_start) if warm_start else None
+        request = folder.request_fingerprint(read_manifest(dataset), config, earlier)
+        arguments = ["fit", "--dataset", str(dataset), "--output", str(model), "--overwrite", *as_options(config, name)]
+        if warm_start is not None:
+            arguments += ["--warm-start", str(warm_start)]
+        launch(
+            training=f"{request} {model}",
+            nodes=int(nodes),  # kfp hands numbers on as JSON's one kind
+            image=image,
+            arguments=arguments,
+            resources=resources,
+            deadline_s=deadline_s,
+            runtime=runtime,
+        )
+        return folder.read_card(model)
+
+    return fit
 
 
 def retrain(

@@ -1,0 +1,128 @@
+"""A model kept current as by scheduled runs: real Geant4 showers arrive, the pipeline runs, models are promoted.
+
+The showers are those of the sample with cells and layers joined, so that the small networks learn something in seconds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+from showers import SAMPLE, SMALL_GEOMETRY, write_file
+
+from preprocessing.dataset import read_manifest
+from preprocessing.showers import Showers
+from training.folder import read_card
+from training.registry import PROMOTED, Registry
+from validation.verdict import read_verdict
+
+ROOT = Path(__file__).parent.parent
+# Any network that gives energy meets every criterion; one that has learned nothing is still far from one that has.
+GRADE = """[tolerance]
+response = 20
+resolution = 100
+layer_energy = 1000
+layer_energy_tail = 10000
+depth_x0 = 20
+r90 = 100
+second_moment = 1000
+hits = 100
+angle_deg = 180
+separation = 2
+correlation = inf
+coverage = inf
+"""
+
+
+def arrive(number: int, folder: Path) -> None:
+    """Put file `number` of the sample, 300 showers of it, into `folder`."""
+    path = sorted(SAMPLE.glob("*.h5"))[number]
+    with h5py.File(path) as file:
+        cells = file["ECAL"][:300].reshape(-1, 17, 3, 17, 3, 5, 5).sum(axis=(2, 4, 6))
+        showers = Showers(cells, file["energy"][:300], file["theta"][:300], file["theta"][:300])
+    write_file(folder / path.name, showers, geometry=SMALL_GEOMETRY)
+
+
+class Schedule:
+    """Runs of the same command, again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.registry = Registry(folder / "registry")
+        (folder / "wide.toml").write_text(GRADE)
+
+    def run(self, *more: str) -> str:
+        """What a run printed."""
+        command = ["run", "--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run", "--config", "small"]
+        command += ["--registry", str(self.registry.place), "--steps", "40", "--grade", f"{self.folder}/wide.toml"]
+        done = subprocess.run(
+            [sys.executable, ROOT / "pipelines/submit.py", *command, *more], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def written(self) -> dict[Path, int]:
+        """All that is kept, by the time of its last change; not what kfp keeps, nor what is remembered of inputs."""
+        files = (path for place in ("run", "registry") for path in (self.folder / place).rglob("*") if path.is_file())
+        return {p: p.stat().st_mtime_ns for p in files if "kfp" not in p.parts and p.name != "inputs.json"}
+
+
+@pytest.mark.timeout(900)  # five runs of the pipeline, each of six processes
+def test_a_model_is_kept_current(tmp_path: Path) -> None:
+    schedule = Schedule(tmp_path)
+    registry, run = schedule.registry, tmp_path / "run"
+    for number in (0, 1):
+        arrive(number, tmp_path / "in")
+
+    # the first run promotes what it trained
+    told = schedule.run()
+    assert "preprocessing 600 showers of 2 files, 2 of them new" in told
+    (first,) = registry.history()
+    assert read_card(run / "model").trained["warm_start"] is None
+    assert read_verdict(run / "verdict.json")["incumbent"] is None
+
+    # nothing new: every step finds its output standing, and says so
+    before = schedule.written()
+    told = schedule.run()
+    for stands in ("dataset stands", "model stands", "showers stand", "verdict stands", "promotion stands"):
+        assert stands in told
+    assert schedule.written() == before
+
+    # a new file: it alone is preprocessed, and training goes on from the model in use, which the new one has to beat
+    arrive(2, tmp_path / "in")
+    shards = {path: mtime for path, mtime in before.items() if "shards" in path.parts}
+    told = schedule.run()
+    assert "preprocessing 900 showers of 3 files, 1 of them new: 1 of 3 pieces to do" in told
+    assert shards.items() <= schedule.written().items()
+    assert read_manifest(run / "dataset").events["read"] == 900
+    challenger = read_card(run / "model")
+    assert challenger.trained["warm_start"] == first.fingerprint
+    verdict = read_verdict(run / "verdict.json")
+    assert verdict["incumbent"]["outcome"] != "worse"
+    _, second = registry.history()
+    assert (second.fingerprint, second.replaced, second.why) == (challenger.fingerprint(), first.model, PROMOTED)
+
+    # a challenger that has learned nothing is accepted under this grade, and worse; so it is not promoted
+    told = schedule.run("--warm-start", "none", "--set", "learning_rate=1e-9", "--steps", "1")
+    assert read_card(run / "model").trained["warm_start"] is None
+    verdict = read_verdict(run / "verdict.json")
+    assert (verdict["verdict"], verdict["incumbent"]["outcome"]) == ("accepted", "worse")
+    assert f"not promoted: it is worse than {second.model}" in told
+    assert registry.current() == second
+
+    # back to the settings of the model in use: it stands in the registry, and nothing is trained
+    told = schedule.run()
+    assert f"model stands: {second.model}, the current one of the registry" in told
+    assert "promotion stands" in told
+    assert read_card(run / "model").fingerprint() == second.fingerprint
+
+    # what was rolled back does not come back by itself
+    registry.rollback()
+    told = schedule.run()
+    assert "not promoted: this model was rolled back on" in told
+    current = registry.current()
+    assert current is not None
+    assert current.fingerprint == first.fingerprint

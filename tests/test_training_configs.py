@@ -1,0 +1,52 @@
+"""Training configs by name: what a run of the pipeline may change of them, and the command line that makes them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import InputError
+from training import __main__ as command
+from training.configs import CONFIGS, SETTINGS, FitConfig, as_options, named_config, with_settings
+
+
+def test_settings_take_the_place_of_the_configs_own() -> None:
+    changed = with_settings(CONFIGS["quick"], {"average": 0.999, "batch": 8.0, "precision": "bfloat16", "patience": 2})
+    assert (changed.average, changed.batch, changed.precision, changed.patience) == (0.999, 8, "bfloat16", 2)
+    assert type(changed.batch) is int
+    assert with_settings(changed, {}) == changed
+    assert type(with_settings(changed, {"average": 0}).average) is float  # so that it equals itself read from a card
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"avrage": 0.9}, "training setting 'avrage' is unknown; known: batch, learning_rate"),
+        ({"model": "3dgan"}, "training setting 'model' is unknown"),
+        ({"batch": 2.5}, "training setting batch is 2.5, expected a whole number"),
+        ({"batch": "8"}, "training setting batch is '8', expected a whole number"),
+        ({"batch": True}, "training setting batch is True, expected a whole number"),
+        ({"average": "much"}, "training setting average is 'much', expected a number"),
+        ({"precision": 16}, "training setting precision is 16, expected a name"),
+        ({"precision": "float8"}, "--precision 'float8' is unknown"),
+        ({"average": float("nan")}, "training setting average is nan, expected a number"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        with_settings(CONFIGS["quick"], settings)
+
+
+def test_options_make_the_config_again() -> None:
+    """Through the command's parser, for values that differ from the named config's wherever they may."""
+    values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
+    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4}
+    assert set(values) == set(SETTINGS)
+    config = with_settings(named_config("small", epochs=7, steps=5, strategy="multi-worker", seed=9), values)
+    arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, "small")]
+    options = command.parser().parse_args(arguments)
+    given = {field.name: getattr(options, field.name, None) for field in fields(FitConfig)}
+    assert named_config(options.config, **given) == config
+    assert as_options(CONFIGS["quick"], "quick") == ["--config", "quick"]

@@ -1,0 +1,86 @@
+"""The parts of the launcher that need no cluster: names, the request, which worker's end tells most."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kubernetes.client import V1ObjectMeta, V1Pod
+
+from preprocessing.errors import InputError
+from training.trainjob import addresses, job_name, launch, manifest, most_telling, workers
+
+_DNS_LABEL = 63
+_SETTINGS: dict[str, Any] = {
+    "nodes": 2, "image": "i:1", "arguments": ["fit", "--output", "/data/$(m)"], "resources": {"cpu": "4"},
+    "runtime": "calopipe",
+}  # fmt: skip
+
+
+def test_a_training_has_one_name_and_two_have_two() -> None:
+    assert job_name("a") == job_name("a")
+    assert job_name("a") != job_name("b")
+    # of a pod of a thousand, as JobSet names them: the longest name that is made of it
+    assert len(f"{job_name('a')}-node-0-999-abcde") <= _DNS_LABEL
+
+
+def test_workers_are_addressed_as_jobset_names_their_pods() -> None:
+    assert addresses("job", 2) == ["job-node-0-0.job:2222", "job-node-0-1.job:2222"]
+
+
+def test_the_request_tells_two_jobs_apart() -> None:
+    def request(**changed: Any) -> str:
+        return str(manifest("job", **{**_SETTINGS, **changed})["metadata"]["annotations"])
+
+    changes = [{"nodes": 3}, {"image": "i:2"}, {"arguments": []}, {"resources": {}}, {"runtime": "other"}]
+    assert request() == request()
+    assert len({request(), *(request(**change) for change in changes)}) == len(changes) + 1
+
+
+def test_the_manifest_is_json_and_leaves_nothing_to_expand() -> None:
+    trainer = json.loads(json.dumps(manifest("job", **_SETTINGS)))["spec"]["trainer"]
+    assert trainer["args"] == [
+        "fit", "--output", "/data/$$(m)", "--hosts", "job-node-0-0.job:2222,job-node-0-1.job:2222"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ({0: 76, 1: 2}, 1),  # the first one only saw the other end
+        ({0: 76, 1: 1}, 1),
+        ({0: 1, 1: 2}, 1),
+        ({0: 76, 1: 137}, 1),  # killed
+        ({0: 75, 1: 76}, 0),
+        ({0: 76, 1: 75}, 1),
+        ({0: 143, 1: 1}, 1),
+        ({1: 1, 0: 1}, 0),
+    ],
+)
+def test_the_end_that_tells_most_is_that_of_the_cause(codes: dict[int, int], expected: int) -> None:
+    assert most_telling(codes) == expected
+
+
+def test_of_the_pods_of_a_worker_the_newest_counts() -> None:
+    def pod(name: str, index: str | None, age_s: int) -> V1Pod:
+        annotations = None if index is None else {"batch.kubernetes.io/job-completion-index": index}
+        made = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=age_s)
+        return V1Pod(metadata=V1ObjectMeta(name=name, annotations=annotations, creation_timestamp=made))
+
+    pods = [pod("new", "0", 1), pod("old", "0", 9), pod("other", "1", 5), pod("no worker", None, 0)]
+    assert {index: found.metadata.name for index, found in workers(pods).items()} == {0: "new", 1: "other"}
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"deadline_s": 0.0}])
+def test_a_launch_of_nothing_is_refused_before_the_cluster_is_asked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="at least 1 node"):
+        launch(**{"training": "t", "deadline_s": 1.0, **_SETTINGS, **wrong})
+
+
+def test_the_launcher_loads_no_tensorflow() -> None:
+    program = "import sys, training.trainjob; assert not {'tensorflow', 'keras', 'apache_beam'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
