@@ -25,7 +25,11 @@ READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 _T = TypeVar("_T")
 
 
-class UnreachableError(InputError):
+class RefusalError(InputError):
+    """The server, or the way to it, did not do what was asked."""
+
+
+class UnreachableError(RefusalError):
     """The server could not be reached, or not now; the same request may succeed later."""
 
 
@@ -144,10 +148,10 @@ def told(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = UnreachableError if error.status >= 500 or error.status == 429 else InputError
+        kind = UnreachableError if error.status >= 500 or error.status == 429 else RefusalError
         raise kind(connection.credential.hide(f"{where}: {_refusal(error, connection)}")) from None
     except _NotTheApiError:
-        raise InputError(f"{where}: {_login(connection)}") from None
+        raise RefusalError(f"{where}: {_login(connection)}") from None
     except HTTPError as error:
         raise UnreachableError(f"{where}: {_failure(error)}") from None
 

@@ -16,7 +16,7 @@ from typing import Any
 from kfp_server_api import ApiException
 
 from pipelines import pods
-from pipelines.client import Client, UnreachableError, once, quietly, told
+from pipelines.client import Client, RefusalError, UnreachableError, once, quietly, told
 from pipelines.connection import Connection
 from preprocessing.errors import InputError
 
@@ -96,7 +96,7 @@ def follow(client: Client, connection: Connection, run: str, timeout: float | No
     except KeyboardInterrupt:
         print(f"\nstopped following; the run goes on: {again}", file=sys.stderr)
         raise SystemExit(130) from None
-    except UnreachableError as error:
+    except RefusalError as error:
         raise InputError(f"{error}; the run goes on: {again}") from None
     if last is None:
         print(f"run {run} has not ended within {timeout:g} s; it goes on: {again}", file=sys.stderr)

@@ -228,8 +228,9 @@ def test_following_a_server_that_stays_away_ends_and_says_how_to_go_on(
 ) -> None:
     run = kubeflow.begun(STEPS)
     monkeypatch.setattr(runs, "PATIENCE_SECONDS", -1)
-    kubeflow.faults["run_service_get_run"] = [Fault(500)]
-    assert f"the run goes on: submit.py status {run} --wait" in refused(capsys, kubeflow, "status", run, "--wait")
+    for fault in (Fault(500), Fault(401), Fault(302)):  # also where what opened it has run out
+        kubeflow.faults["run_service_get_run"] = [fault]
+        assert f"the run goes on: submit.py status {run} --wait" in refused(capsys, kubeflow, "status", run, "--wait")
 
 
 def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
