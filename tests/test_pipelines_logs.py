@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,8 @@ import kubernetes.client as kube
 import pytest
 import yaml
 from kubeflow_server import STEPS, Kubeflow, serve
+from kubernetes_api import kubernetes_api
+from played_trainer import Node, register, wait_until
 
 from pipelines import pods, runs, submit
 from preprocessing.errors import InputError
@@ -236,3 +240,73 @@ def test_kubernetes_that_refuses_or_is_not_there(
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])
+
+
+_FAILING = """
+import os
+from pathlib import Path
+print("epoch 1 of 60")
+Path(os.environ["TERMINATION_LOG"]).write_text("no such dataset")
+raise SystemExit(2)
+"""
+
+
+@pytest.mark.slow
+def test_a_real_api_server_tells_it_to_whoever_may_list_pods_and_read_logs_and_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node, base = Node({"image": tmp_path}, tmp_path), "/api/v1/namespaces/team"
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": "image",
+        "command": [sys.executable],
+        "args": ["-c", _FAILING],
+    }
+    container["env"] = [{"name": "TF_CPP_MIN_LOG_LEVEL", "value": "2"}]
+    metadata = {
+        "name": "calorimeter-x-1",
+        "labels": {"pipeline/runid": "r1"},
+        "annotations": {"workflows.argoproj.io/node-name": "calorimeter-x.root.train.executor"},
+    }
+    group = "/apis/rbac.authorization.k8s.io/v1/namespaces/team"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    rules += [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "team"}
+    with kubernetes_api(tmp_path) as api, node.serve(tmp_path) as port:
+        register(api, port)
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+        for account in ("default", "reader"):
+            api.call("POST", f"{base}/serviceaccounts", {"metadata": {"name": account}})
+        api.call("POST", f"{group}/roles", {"metadata": {"name": "reader"}, "rules": rules})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+        api.call("POST", f"{group}/rolebindings", {"metadata": {"name": "r"}, "roleRef": role, "subjects": [subject]})
+        (machine,) = api.call("GET", "/api/v1/nodes")["items"]
+        made = {
+            "metadata": metadata,
+            "spec": {"nodeName": machine["metadata"]["name"], "restartPolicy": "Never", "containers": [container]},
+        }
+        pod = api.call("POST", f"{base}/pods", made)
+        terminated = node.end(pod, _ended(node, pod))
+        state = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": "Failed", "containerStatuses": [state | {"state": {"terminated": terminated}}]}
+        api.call("PATCH", f"{base}/pods/calorimeter-x-1/status", {"status": status}, "strategic-merge-patch+json")
+
+        def use(account: str) -> None:
+            config = api.kubeconfig(tmp_path / account, "team", api.token("team", account))
+            monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
+
+        use("default")
+        with pytest.raises(InputError, match=r"refused the logs \(403\)"):
+            pods.print_logs("r1", None, "team")
+        use("reader")
+        wait_until(lambda: pods.reason("r1", "train", "team") != "", "the right to list pods")
+        assert pods.reason("r1", "train", "team") == "no such dataset"
+        assert pods.reason("r2", "train", "team") == ""
+        pods.print_logs("r1", "train", "team")
+        assert capsys.readouterr().out == "--- train (calorimeter-x-1)\nepoch 1 of 60\n"
+
+
+def _ended(node: Node, pod: dict[str, Any]) -> subprocess.Popen[str]:
+    process = node.start(pod, {})
+    process.wait()
+    return process
