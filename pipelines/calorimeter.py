@@ -25,7 +25,11 @@ NAME = "calorimeter"
 def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent:
     """The pipeline; with what its steps need on a cluster, if it is to run on one."""
 
-    @dsl.pipeline(name=NAME, description="Calorimeter showers to a validated generative model.")
+    @dsl.pipeline(
+        name=NAME,
+        description="Calorimeter showers to a validated generative model.",
+        pipeline_root=(platform.pipeline_root if platform else "") or None,
+    )
     def calorimeter(  # noqa: PLR0917  the form that kfp reads the parameters from
         input: list[str],  # noqa: A002  the name that a person sees in the UI
         output: str,

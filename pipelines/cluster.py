@@ -26,6 +26,7 @@ _IMAGE = re.compile(
 )
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_ROOT = re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII)
 _PATH = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 
@@ -40,6 +41,8 @@ class Platform:
 
     With several `nodes` the step starts a Kubeflow TrainJob of the TrainingRuntime `runtime`. Resources and GPUs are
     then for each node; what the nodes mount and where they run is the runtime's to say.
+
+    `pipeline_root` is where Kubeflow keeps what steps show in the UI, empty for where it is set up to.
     """
 
     image: str = ""
@@ -52,6 +55,7 @@ class Platform:
     shm: str = "1Gi"
     nodes: int = 1
     runtime: str = "calopipe"
+    pipeline_root: str = ""
 
     def __post_init__(self) -> None:
         _check_image(self.image)
@@ -65,6 +69,8 @@ class Platform:
             raise InputError(f"--shm {self.shm!r}: expected an amount of memory, for example 1Gi")
         if not _NAME.fullmatch(self.runtime):
             raise InputError(f"--runtime {self.runtime!r}: expected the name of a TrainingRuntime, such as calopipe")
+        if self.pipeline_root and not _ROOT.fullmatch(self.pipeline_root):
+            raise InputError(f"--pipeline-root {self.pipeline_root!r}: expected an address such as gs://BUCKET/runs")
         for step in STEPS:
             self.needs(step)
         self._check_accelerators()

@@ -18,6 +18,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--image", default="", metavar="NAME", help="container image of the steps, NAME:TAG or, "
                        "better, NAME@sha256:DIGEST (default: components/image.py)")  # fmt: skip
     group.add_argument("--claim", default="", metavar="NAME:PATH", help="volume claim that every step mounts at PATH")
+    group.add_argument("--pipeline-root", default="", metavar="ADDRESS", help="where reports and metrics are kept, "
+                       "for example gs://BUCKET/runs (default: as the cluster is set up)")  # fmt: skip
     group.add_argument("--resources", action="append", default=[], metavar="STEP=CPU,MEMORY",
                        help="what a step asks for and may use, for example train=8,32Gi")  # fmt: skip
     group.add_argument("--hours", action="append", default=[], metavar="STEP=HOURS",
@@ -46,6 +48,7 @@ def platform_of(options: argparse.Namespace) -> Platform:
         shm=options.shm,
         nodes=options.nodes,
         runtime=options.runtime,
+        pipeline_root=options.pipeline_root,
     )
 
 

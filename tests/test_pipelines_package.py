@@ -209,6 +209,15 @@ def test_training_on_several_nodes(tmp_path: Path) -> None:
     assert platform.node_resources() == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
     assert platform.deadline_seconds == 36_000
     assert compiled.messages["train"].active_deadline_seconds > platform.deadline_seconds
+    job = compiled.tasks["train"]["inputs"]["parameters"]["job"]["runtimeValue"]["constant"]
+    assert job == platform.job()
+    assert (job["nodes"], job["image"], job["resources"]["nvidia.com/gpu"]) == (2, IMAGE, "1")
+
+
+def test_the_pipeline_root_is_where_kubeflow_keeps_what_the_ui_shows(tmp_path: Path) -> None:
+    assert (
+        _compiled(tmp_path, "--pipeline-root", "gs://bucket/runs").pipeline["defaultPipelineRoot"] == "gs://bucket/runs"
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,6 +256,7 @@ def test_images_that_are_pinned(image: str) -> None:
         ({"tpu": "tpu-v4-podslice:2x2x2"}, "not a topology of one machine"),
         ({"tpu": "tpu-v6e-slice"}, "not a topology of one machine"),
         ({"shm": "1 Gi"}, "--shm '1 Gi': expected an amount of memory"),
+        ({"pipeline_root": "/data/kfp"}, "--pipeline-root '/data/kfp': expected an address such as gs://"),
         ({"runtime": "Mine"}, "--runtime 'Mine': expected the name of a TrainingRuntime"),
     ],
 )
@@ -264,6 +274,7 @@ HOSTILE = ["a'b", 'a"b', "a b", "a;b", "a\nb", "a: b", "a #b", "$(id)", "{{$.inp
     [
         ("image", "{}:1"), ("image", "a:{}"), ("claim", "{}:/data"), ("claim", "data:/{}"), ("tpu", "{}:2x2"),
         ("resources", "train=8,{}"), ("hours", "train={}"), ("gpu_type", "{}"), ("shm", "{}"), ("runtime", "{}"),
+        ("pipeline_root", "gs://b/{}"),
     ],
 )  # fmt: skip
 def test_no_option_of_the_cluster_can_say_more_than_it_should(field: str, form: str, text: str) -> None:
