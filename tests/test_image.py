@@ -22,7 +22,7 @@ from pipelines.calorimeter import define
 from training.folder import read_card
 
 ROOT = Path(__file__).parent.parent
-CONFINED = ["--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--network", "none"]
+CONFINED = ["--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--network", "none"]  # noqa: S108
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -81,17 +81,22 @@ def test_it_holds_the_code_of_this_tree() -> None:
 
 @pytest.mark.parametrize("user", ["1000:1000", "12345:0"])
 def test_any_user_can_work_in_it_on_a_read_only_file_system(user: str) -> None:
-    """Warnings are errors, such as matplotlib's where it cannot write; the second user is one that OpenShift makes up."""
-    program = "import getpass, pathlib, tempfile; getpass.getuser(); pathlib.Path.home().joinpath('x').touch();"
-    in_image("python3", "-W", "error", "-c", f"{program} import matplotlib.pyplot, h5py, kfp, apache_beam", user=user)
+    """Who has a name, a home, and a place for matplotlib's cache; OpenShift makes up users like the second."""
+    program = "import getpass, pathlib; getpass.getuser(); pathlib.Path.home().joinpath('x').touch()"
+    in_image("python3", "-c", program, user=user)
+    told = in_image("python3", "-c", "import matplotlib.pyplot, h5py, kfp, apache_beam", user=user)
+    assert "not a writable" not in told  # what matplotlib says where it has no such place
     told = in_image("python3", "-c", "import tensorflow, keras; print(tensorflow.__version__)", user=user)
     assert told.strip()[0].isdigit(), told  # and no warning before it
     assert "examples:" in in_image("python3", "-m", "training", "--help", user=user)
 
 
 def test_nobody_can_change_what_is_in_it() -> None:
-    found = in_image("find", "/", "-xdev", "-writable", "-not", "-path", "/proc/*", user="12345:0")
-    assert not [line for line in found.splitlines() if line.startswith(("/opt", "/usr", "/etc"))]
+    """Not even where the root file system can be written to: by the permissions of what is there."""
+    command = ["find", "/opt", "/usr", "/etc", "-writable", "-not", "-type", "l"]
+    found = docker("run", "--rm", "--cap-drop", "ALL", "--user", "12345:0", IMAGE, *command)
+    assert found.stdout == ""
+    assert "/opt/venv" in docker("run", "--rm", "--user", "0:0", IMAGE, *command).stdout.splitlines()
 
 
 def owned(folder: Path) -> str:
@@ -100,6 +105,15 @@ def owned(folder: Path) -> str:
     folder.mkdir(parents=True)
     os.chown(folder, uid, gid)
     return f"{uid}:{gid}"
+
+
+def told(verdict: dict[str, Any]) -> tuple[dict[str, str], dict[str, float]]:
+    """The answer and the value of each criterion of a verdict, where it has one."""
+    criteria = verdict["criteria"]
+    return (
+        {each["name"]: each["verdict"] for each in criteria},
+        {each["name"]: each["value"] for each in criteria if each["value"] is not None},
+    )
 
 
 def test_the_pipeline_in_containers_ends_as_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,9 +144,9 @@ def test_the_pipeline_in_containers_ends_as_without(tmp_path: Path, capsys: pyte
     assert (there / "generated.h5").read_bytes() == (here / "generated.h5").read_bytes()
     verdicts = [json.loads((run / "verdict.json").read_text()) for run in (there, here)]
     assert verdicts[0]["verdict"] == verdicts[1]["verdict"]
-    for one, other in zip(verdicts[0]["criteria"], verdicts[1]["criteria"], strict=True):
-        assert (one["name"], one["verdict"]) == (other["name"], other["verdict"])
-        assert one["value"] == pytest.approx(other["value"], rel=1e-9)  # BLAS may sum in another order
+    answers, values = zip(*map(told, verdicts), strict=True)
+    assert answers[0] == answers[1]
+    assert values[0] == pytest.approx(values[1], rel=1e-9)  # BLAS may sum in another order
     assert len(list(there.glob("kfp/*/*/executor_output.json"))) == 6
     assert {path.stat().st_uid for path in there.rglob("*")} == {int(user.partition(":")[0])}
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
