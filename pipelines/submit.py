@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
     run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
+    run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
     _add_parameters(run)
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
@@ -136,7 +137,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the pipeline through kfp's local runner, each step a process of this environment."""
+    """Run the pipeline through kfp's local runner, each step a process of this environment or a container."""
     parameters = _parameters(options)
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
     check(parameters, here=True)
@@ -145,20 +146,29 @@ def run(options: argparse.Namespace) -> None:
 
     from kfp import local  # noqa: PLC0415  a second that bad input need not wait
 
+    from pipelines import containers  # noqa: PLC0415
     from pipelines.calorimeter import define  # noqa: PLC0415
 
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress, also into a pipe
     os.environ["PYTHONUNBUFFERED"] = "1"
     with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
-        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / "kfp"))
+        runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
+        if options.container:
+            parameters = containers.absolute(parameters)
+            runner = containers.runner(parameters, user=f"{os.getuid()}:{os.getgid()}", reason=Path(reason.name))
+            (output / "kfp").mkdir(exist_ok=True)  # which Docker would make, for root
+        local.init(runner, pipeline_root=str(output / "kfp"))
+        failure = None
         try:
             with _python3_in_names():
                 define()(**parameters)
         except RuntimeError as error:  # what kfp raises when a step fails
-            if line := reason.read():
-                raise InputError(line) from None
-            raise SystemExit(f"error: {error}; the step's own messages are above") from None
+            failure = error
+        if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
+            raise InputError(line)
+        if failure:
+            raise SystemExit(f"error: {failure}; the step's own messages are above")
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}")
