@@ -11,7 +11,7 @@ ACCELERATOR ?= cpu
 # More for `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
 BUILD ?=
 
-.PHONY: help install demo test test-slow test-image check lock image base-image clean
+.PHONY: help install demo test test-slow test-image check lock audit image base-image clean
 
 help:  ## say what the targets do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,12 @@ lock: install  ## compile requirements/ anew from pyproject.toml; needs uv
 	for extra in cpu gpu tpu dev; do \
 		$(COMPILE) pyproject.toml --extra $$extra --constraint requirements/build.txt --constraint requirements/common.txt \
 			$(call named,requirements/build.txt requirements/common.txt) --output-file requirements/$$extra.txt || exit; \
+	done
+
+audit:  ## look the locked packages up among the known vulnerabilities; needs pip-audit
+	for names in "common cpu" gpu tpu dev; do \
+		pip-audit --strict --disable-pip --require-hashes \
+			$$(printf -- '--requirement requirements/%s.txt ' build $$names) || exit; \
 	done
 
 image:  ## build the container image; ACCELERATOR=cpu, gpu or tpu

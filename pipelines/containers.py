@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preprocessing.errors import InputError
-from preprocessing.storage import expand, on_disk
+from preprocessing.storage import expand, location
 
 if TYPE_CHECKING:
     from kfp import local
@@ -65,7 +65,10 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
 
 
 def _absolute(name: str, path: str) -> str:
-    return str(on_disk(path, f"--{name}").absolute())
+    place = location(path)
+    if not isinstance(place, Path):
+        raise InputError(f"--{name} {path}: containers here have no network; give a path, or leave --container out")
+    return str(place.absolute())
 
 
 def _grade_file(parameters: Mapping[str, Any]) -> bool:
