@@ -56,9 +56,9 @@ lock: install  ## compile requirements/ anew from pyproject.toml; needs uv
 	done
 
 audit:  ## look the locked packages up among the known vulnerabilities; needs pip-audit
-	for names in "common cpu" gpu tpu dev; do \
+	for names in "build common cpu" gpu tpu dev; do \
 		pip-audit --strict --disable-pip --require-hashes \
-			$$(printf -- '--requirement requirements/%s.txt ' build $$names) || exit; \
+			$$(printf -- '--requirement requirements/%s.txt ' $$names) || exit; \
 	done
 
 image:  ## build the container image; ACCELERATOR=cpu, gpu or tpu
