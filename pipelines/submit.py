@@ -7,12 +7,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from components.parameters import require_plain
 from pipelines import commands, package
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
@@ -50,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
     run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
+    run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
     _add_parameters(run)
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
@@ -120,7 +123,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the pipeline through kfp's local runner, each step a process of this environment."""
+    """Run the pipeline through kfp's local runner, each step a process of this environment or a container."""
     parameters = _parameters(options)
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
     check(parameters, here=True)
@@ -129,19 +132,30 @@ def run(options: argparse.Namespace) -> None:
 
     from kfp import local  # noqa: PLC0415  a second that bad input need not wait
 
+    from pipelines import containers  # noqa: PLC0415
     from pipelines.calorimeter import define  # noqa: PLC0415
 
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress, also into a pipe
     os.environ["PYTHONUNBUFFERED"] = "1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runner hands no step's own variables on
     with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
-        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / "kfp"))
+        runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
+        if options.container:
+            parameters = containers.absolute(parameters)
+            runner = containers.runner(parameters, user=f"{os.getuid()}:{os.getgid()}", reason=Path(reason.name))
+            (output / "kfp").mkdir(exist_ok=True)  # which Docker would make, for root
+        local.init(runner, pipeline_root=str(output / "kfp"))
+        failure = None
         try:
-            define()(**parameters)
+            with _python3_in_names():
+                define()(**parameters)
         except RuntimeError as error:  # what kfp raises when a step fails
-            if line := reason.read():
-                raise InputError(line) from None
-            raise SystemExit(f"error: {error}; the step's own messages are above") from None
+            failure = error
+        if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
+            raise InputError(line)
+        if failure:
+            raise SystemExit(f"error: {failure}; the step's own messages are above")
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}")
@@ -151,6 +165,20 @@ def run(options: argparse.Namespace) -> None:
         print(f"model in use: {current.model}, since {current.at}")
 
 
+@contextmanager
+def _python3_in_names() -> Iterator[None]:
+    """While kfp runs steps here: "python3" runs this interpreter, and is what kfp takes this interpreter's path for.
+
+    It puts that path in place of each "python3" in the arguments of a step, in the names of files too.
+    """
+    executable, path = sys.executable, os.environ.get("PATH", os.defpath)
+    sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
+    try:
+        yield
+    finally:
+        sys.executable, os.environ["PATH"] = executable, path
+
+
 def check(parameters: dict[str, Any], *, here: bool) -> None:
     """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
     from preprocessing.inputs import discover  # noqa: PLC0415
@@ -158,6 +186,7 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
 
+    require_plain(parameters)
     rule = SplitRule.parse(parameters.get("split_files", []))
     Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
@@ -175,6 +204,7 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
         return
     load_grade(parameters.get("grade", "precision"))
     files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
+    require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check_shape(files[0].geometry)
     assigned = [rule.assign(file.path.name, file.sha256, range(file.events)) for file in files]
     events = dict(zip(SPLITS, np.bincount(np.concatenate(assigned), minlength=len(SPLITS)), strict=True))
