@@ -32,7 +32,7 @@ from servers import free_port
 _NODE = "here"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
-PATIENCE_S = 90.0
+PATIENCE_S = 200.0  # for what takes seconds on a machine that does nothing else
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
@@ -169,7 +169,7 @@ class PlayedTrainer:
         self.namespace = namespace
         self._jobs = _TRAINJOBS.format(namespace)
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
-        self.running: dict[str, list[tuple[Json, subprocess.Popen[str]]]] = {}
+        self._teams: dict[str, list[tuple[Json, subprocess.Popen[str]]]] = {}
 
     def jobs(self) -> list[Json]:
         """The TrainJobs there are, whoever made them."""
@@ -178,16 +178,24 @@ class PlayedTrainer:
     def wait_for_job(self) -> Json:
         return wait_until(lambda: next((job for job in self.jobs() if not _going(job)), None), "a TrainJob")
 
-    def start(self, job: Json, attempt: int = 0) -> list[subprocess.Popen[str]]:
-        """Make the pods of `job`, and start them."""
-        name, nodes = job["metadata"]["name"], job["spec"]["trainer"]["numNodes"]
-        network = {f"{name}-node-0-{index}.{name}:2222": f"127.0.0.1:{free_port()}" for index in range(nodes)}
+    def schedule(self, job: Json, attempt: int = 0) -> list[Json]:
+        """Make the pods of `job`, whose containers are about to be started."""
         template = self._template(job)
-        pods = [self._api.call("POST", self._pods, _pod(job, template, i, attempt)) for i in range(nodes)]
-        self.running[name] = [(pod, self._node.start(pod, network)) for pod in pods]
-        for pod, _ in self.running[name]:
+        nodes = range(job["spec"]["trainer"]["numNodes"])
+        pods = [self._api.call("POST", self._pods, _pod(job, template, index, attempt)) for index in nodes]
+        for pod in pods:
+            self._report(pod, "Pending", {"waiting": {"reason": "ContainerCreating"}})
+        return pods
+
+    def start(self, job: Json, pods: list[Json] | None = None) -> list[subprocess.Popen[str]]:
+        """Start the containers of `pods`, by default of new ones."""
+        name = job["metadata"]["name"]
+        pods = self.schedule(job) if pods is None else pods
+        network = {f"{name}-node-0-{index}.{name}:2222": f"127.0.0.1:{free_port()}" for index in range(len(pods))}
+        self._teams[name] = [(pod, self._node.start(pod, network)) for pod in pods]
+        for pod in pods:
             self._report(pod, "Running", {"running": {}})
-        return [process for _, process in self.running[name]]
+        return [process for _, process in self._teams[name]]
 
     def _runtime(self, job: Json) -> Json:
         path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{self.namespace}/trainingruntimes/"
@@ -218,7 +226,7 @@ class PlayedTrainer:
     def conclude(self, job: Json) -> str:
         """Wait until a worker has failed or all have ended, and do what the runtime says; what that was."""
         name = job["metadata"]["name"]
-        team = self.running[name]
+        team = self._teams[name]
 
         def over() -> bool:
             codes = [process.poll() for _, process in team]
@@ -266,7 +274,7 @@ class PlayedTrainer:
         wait_until(partial(self.is_going, job), f"the deletion of TrainJob {name}")
         found = self._api.call("GET", f"{self._jobs}/{name}")
         assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
-        for pod, process in self.running.pop(name, []):
+        for pod, process in self._teams.pop(name, []):
             self._end(process)
             self._remove(pod)
         self._api.call("PATCH", f"{self._jobs}/{name}", {"metadata": {"finalizers": None}}, "merge-patch+json")
@@ -289,11 +297,16 @@ class PlayedTrainer:
             self._api.call("DELETE", path, gracePeriodSeconds="0")
 
     def stop(self) -> None:
-        """End what still runs."""
-        for team in self.running.values():
+        """End what still runs, and clear away what is left."""
+        for team in self._teams.values():
             for _, process in team:
                 process.kill()
                 process.wait()
+        for job in self.jobs():
+            path = f"{self._jobs}/{job['metadata']['name']}"
+            self._api.call("PATCH", path, {"metadata": {"finalizers": None}}, "merge-patch+json")
+            if self._api.find(path):
+                self._api.call("DELETE", path)
 
 
 def _going(job: Json) -> bool:
@@ -303,7 +316,7 @@ def _going(job: Json) -> bool:
 def _pod(job: Json, template: Json, index: int, attempt: int) -> Json:
     """A pod of `job` as JobSet and Job make it of the template."""
     name = job["metadata"]["name"]
-    labels = {
+    labels = template["metadata"]["labels"] | {
         "jobset.sigs.k8s.io/jobset-name": name,
         "jobset.sigs.k8s.io/replicatedjob-name": "node",
         "jobset.sigs.k8s.io/job-index": "0",

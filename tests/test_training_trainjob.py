@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
-from played_trainer import Node, PlayedTrainer, register, wait_until
+from played_trainer import PATIENCE_S, Node, PlayedTrainer, register, wait_until
 from servers import Proxy, free_port
 from showers import make_file
 from trainings import same_training
@@ -29,7 +29,7 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training.workers import PREEMPTED
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
 
 _ROOT = Path(__file__).parent.parent
 _DEPLOY = sorted((_ROOT / "deploy").glob("*.yaml"))
@@ -68,7 +68,7 @@ class Launcher:
 
     def end(self, code: int) -> str:
         """All that it said, once it has ended with this exit code."""
-        assert self.process.wait(90) == code, self.said()
+        assert self.process.wait(PATIENCE_S) == code, self.said()
         return self.said()
 
     def wait_for(self, text: str) -> None:
@@ -237,11 +237,22 @@ def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     second.kill()
     assert place.trainer.conclude(job) == "Restart"
     again.touch()
-    place.trainer.start(job, attempt=1)
+    place.trainer.start(job, place.trainer.schedule(job, attempt=1))
     assert place.trainer.conclude(job) == "Complete"
     place.trainer.collect(job)
     assert launcher.end(0).count("worker 0 of 2 is up\n") == 2
     assert "second attempt" in launcher.said()
+
+
+def test_what_the_workers_wait_for_is_said(place: Place) -> None:
+    launcher = place.launch()
+    job = place.trainer.wait_for_job()
+    pods = place.trainer.schedule(job)
+    launcher.wait_for("worker 0 waits: ContainerCreating, worker 1 waits: ContainerCreating")
+    place.trainer.start(job, pods)
+    assert place.trainer.conclude(job) == "Complete"
+    place.trainer.collect(job)
+    launcher.end(0)
 
 
 def test_arguments_come_to_the_workers_as_they_are(place: Place) -> None:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kubernetes.client import V1ObjectMeta, V1Pod
+from kubernetes.client import V1ObjectMeta, V1Pod, V1PodCondition, V1PodStatus
 
 from preprocessing.errors import InputError
-from training.trainjob import addresses, job_name, launch, manifest, most_telling, workers
+from training.trainjob import addresses, job_name, launch, manifest, most_telling, pod_state, workers
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {
@@ -73,6 +73,13 @@ def test_of_the_pods_of_a_worker_the_newest_counts() -> None:
 
     pods = [pod("new", "0", 1), pod("old", "0", 9), pod("other", "1", 5), pod("no worker", None, 0)]
     assert {index: found.metadata.name for index, found in workers(pods).items()} == {0: "new", 1: "other"}
+
+
+def test_a_pod_that_finds_no_node_says_why() -> None:
+    lacking = V1PodCondition(type="PodScheduled", status="False", message="0/3 nodes: Insufficient nvidia.com/gpu")
+    pod = V1Pod(status=V1PodStatus(phase="Pending", conditions=[lacking]))
+    assert pod_state(pod) == "waits for a node: 0/3 nodes: Insufficient nvidia.com/gpu"
+    assert pod_state(V1Pod(status=V1PodStatus(phase="Pending"))) == "pending"
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 0}, {"deadline_s": 0.0}])

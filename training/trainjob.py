@@ -176,7 +176,7 @@ def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
             raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
         team = workers(jobs.pods(name))
-        state = ", ".join(f"worker {index} {_state(pod)}" for index, pod in sorted(team.items()))
+        state = ", ".join(f"worker {index} {pod_state(pod)}" for index, pod in sorted(team.items()))
         if state not in {"", said}:
             _say(state)
             said = state
@@ -271,7 +271,7 @@ def _end(pod: V1Pod) -> V1ContainerStateTerminated | None:
     return None
 
 
-def _state(pod: V1Pod) -> str:
+def pod_state(pod: V1Pod) -> str:
     """What `pod` is at, and what it waits for."""
     for container in pod.status.container_statuses or ():
         if container.state.waiting is not None:
