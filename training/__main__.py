@@ -169,7 +169,10 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
         help="of the workers, without progress between (default %(default)s)",
     )  # fmt: skip
     group.add_argument("--hosts", default="", metavar="HOST:PORT,...", help="all workers, the same list on each")
-    group.add_argument("--worker", type=int, metavar="I", help="which of the hosts this is, from 0")
+    group.add_argument(
+        "--worker", type=int, metavar="I",
+        help="which of the hosts this is, from 0 (default: JOB_COMPLETION_INDEX, set in indexed pods)",
+    )  # fmt: skip
     group.add_argument(
         "--tpu", default="local", metavar="NAME", help="the TPU, to TensorFlow's resolver (default local)"
     )

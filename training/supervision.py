@@ -51,7 +51,7 @@ def supervise(
     each of them sets up as many threads as there are cores. To be called from the main thread, which signals need.
     """
     restarted, reached = 0, progress()
-    with _stop_signals() as told:
+    with stop_signals() as told:
         while True:
             with _Team(command, workers, environment) as team:
                 team.wait(told)
@@ -104,7 +104,7 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """The list of the SIGTERM and SIGINT that have come since."""
     came: list[int] = []
 

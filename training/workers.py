@@ -26,6 +26,7 @@ PREEMPTED = 75  # was told to stop (SIGTERM), and saved
 LOST_WORKER = 76  # another worker is gone
 
 _VARIABLE = "TF_CONFIG"
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in each pod of an Indexed Job
 
 # How any HTTP/2 client begins (RFC 9113, section 3.4): its preface and an empty SETTINGS frame. A gRPC server answers
 # with its own settings; a process that is frozen does not, though the kernel still accepts connections for it.
@@ -69,12 +70,11 @@ class Cluster:
     def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
         """The cluster this process is in: of `hosts` if any, else of the environment's TF_CONFIG; None without either.
 
-        Raises InputError where they contradict themselves.
+        An index that is not given is that of the pod this process runs in, if that has one. Raises InputError where
+        they contradict themselves.
         """
         if hosts:
-            if index is None:
-                raise InputError(f"which of the {len(hosts)} workers is this? give its index, from 0")
-            return cls(tuple(hosts), index)
+            return cls(tuple(hosts), _index_of_pod(len(hosts)) if index is None else index)
         if index is not None:
             raise InputError(f"worker index {index} without the workers' addresses; give host:port of each")
         text = os.environ.get(_VARIABLE, "")
@@ -109,6 +109,15 @@ class Cluster:
         """The variable by which TensorFlow learns of the cluster; a chief is its worker 0."""
         task = {"type": "worker", "index": self.index}
         return {_VARIABLE: json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})}
+
+
+def _index_of_pod(workers: int) -> int:
+    text = os.environ.get(_INDEX_VARIABLE, "")
+    if not text:
+        raise InputError(f"which of the {workers} workers is this? give its index, from 0")
+    if not text.isdecimal():
+        raise InputError(f"{_INDEX_VARIABLE} is {_shortened(text)}, expected the index of a worker, from 0")
+    return int(text)
 
 
 def _shortened(text: str) -> str:

@@ -1,0 +1,205 @@
+"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers.
+
+Built from its Go module, once for this environment (minutes); started in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from servers import BUILD_SECONDS, free_port
+
+TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
+_SOURCE = Path(__file__).parent / "kube-apiserver"
+_START_S = 60.0
+_FIELD_MANAGER = "calopipe-tests"
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The API server said no; the message is its reason."""
+
+
+@dataclass(frozen=True)
+class KubernetesApi:
+    """The API as the cluster's administrator sees it; not by the client that is tested."""
+
+    url: str
+    authority: Path
+    admin_token: str
+
+    def call(self, method: str, path: str, body: Json | None = None, kind: str = "json", **query: str) -> Json:
+        """The answer to a request whose body is of the content type application/`kind`."""
+        headers = {"Authorization": f"Bearer {self.admin_token}", "Content-Type": f"application/{kind}"}
+        answer = requests.request(
+            method, self.url + path, params=query, data=None if body is None else json.dumps(body), headers=headers,
+            verify=str(self.authority), timeout=30,
+        )  # fmt: skip
+        if not answer.ok:
+            raise RefusedError(answer.text)
+        return answer.json()
+
+    def find(self, path: str, **query: str) -> Json | None:
+        """What is at `path`, or None."""
+        try:
+            return self.call("GET", path, **query)
+        except RefusedError as error:
+            if '"code":404' in str(error):
+                return None
+            raise
+
+    def apply(self, manifest: Json, namespace: str, **query: str) -> Json:
+        """Apply `manifest` on the server's side; a field that its kind does not have is refused."""
+        kind, group = manifest["kind"], manifest["apiVersion"]
+        root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+        resources = self.call("GET", root)["resources"]
+        plural, scoped = next(
+            (each["name"], each["namespaced"]) for each in resources if each["kind"] == kind and "/" not in each["name"]
+        )
+        place = f"/namespaces/{namespace}" if scoped else ""
+        return self.call(
+            "PATCH", f"{root}{place}/{plural}/{manifest['metadata']['name']}", manifest, "apply-patch+yaml",
+            fieldManager=_FIELD_MANAGER, fieldValidation="Strict", **query,
+        )  # fmt: skip
+
+    def token(self, namespace: str, account: str) -> str:
+        """A token of a service account, as its pods are given."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        return str(self.call("POST", path, request)["status"]["token"])
+
+    def kubeconfig(self, path: Path, namespace: str, token: str) -> Path:
+        """A file for the holder of `token`, in whose context `namespace` is."""
+        entry = {"name": "test"}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{**entry, "cluster": {"server": self.url, "certificate-authority": str(self.authority)}}],
+            "users": [{**entry, "user": {"token": token}}],
+            "contexts": [{**entry, "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
+        }
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+
+def program() -> Path:
+    """The built kube-apiserver; the test is skipped where it cannot be had."""
+    for needed in ("etcd", "openssl", "go"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is missing, which a Kubernetes API server for tests needs")
+    built = Path(sys.prefix) / "tools" / "kube-apiserver"
+    if not built.exists():
+        done = subprocess.run(
+            ["go", "build", "-ldflags=-s -w", "-o", built, "k8s.io/kubernetes/cmd/kube-apiserver"],
+            cwd=_SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            pytest.skip(f"Go could not build kube-apiserver: {done.stderr.strip().splitlines()[-1]}")
+    return built
+
+
+def trainer_definitions() -> list[Json]:
+    """The custom resource definitions of Kubeflow Trainer, from its Go module."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", TRAINER], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"Go could not download {TRAINER}: {done.stdout.strip() or done.stderr.strip()}")
+    folder = Path(json.loads(done.stdout)["Dir"]) / "manifests" / "base" / "crds"
+    names = ("trainjobs", "trainingruntimes")
+    return [yaml.load((folder / f"trainer.kubeflow.org_{name}.yaml").read_text(), yaml.CSafeLoader) for name in names]
+
+
+def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
+    """The certificate of a server on loopback, and its key, made for the occasion."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+@contextmanager
+def _running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+
+
+@contextmanager
+def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
+    """The API of an empty cluster, whose state is under `folder`."""
+    apiserver = program()
+    clients, peers, secure = free_port(), free_port(), free_port()
+    etcd_url, peer_url = f"http://127.0.0.1:{clients}", f"http://127.0.0.1:{peers}"
+    certificate, key = self_signed(folder, "apiserver")
+    token = secrets.token_hex(16)
+    tokens = folder / "tokens.csv"
+    tokens.write_text(f'{token},admin,admin,"system:masters"\n')
+    etcd: list[str | Path] = [
+        "etcd", "--data-dir", folder / "etcd", "--log-level", "error",
+        "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
+        "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+        "--initial-cluster", f"default={peer_url}",
+    ]  # fmt: skip
+    server: list[str | Path] = [
+        apiserver, f"--etcd-servers={etcd_url}", "--bind-address=127.0.0.1", f"--secure-port={secure}",
+        f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}",
+        "--authorization-mode=RBAC", f"--token-auth-file={tokens}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+        "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
+        "--kubelet-preferred-address-types=InternalIP",
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(_running(etcd, folder / "etcd.log"))
+        process = stack.enter_context(_running(server, folder / "apiserver.log"))
+        api = KubernetesApi(f"https://127.0.0.1:{secure}", certificate, token)
+        _wait_until_ready(api, process, folder / "apiserver.log")
+        yield api
+
+
+def _wait_until_ready(api: KubernetesApi, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(requests.RequestException):
+            headers = {"Authorization": f"Bearer {api.admin_token}"}
+            if requests.get(f"{api.url}/readyz", headers=headers, verify=str(api.authority), timeout=5).ok:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"kube-apiserver did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def install(api: KubernetesApi, definition: Json) -> None:
+    """Create a custom resource, and wait until it is served."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.call("POST", path, definition)
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until:
+        conditions = api.call("GET", f"{path}/{definition['metadata']['name']}").get("status", {}).get("conditions")
+        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions or ()):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{definition['metadata']['name']} is not served")

@@ -1,0 +1,468 @@
+"""Training on several hosts, against a real API server under the role of deploy/rbac.yaml; controllers are played."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
+from played_trainer import Node, PlayedTrainer, register, wait_until
+from servers import Proxy, free_port
+from showers import make_file
+from trainings import same_training
+
+from components.image import IMAGE
+from preprocessing.dataset import Settings
+from preprocessing.errors import BAD_INPUT_EXIT_CODE
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from training.workers import PREEMPTED
+
+pytestmark = pytest.mark.slow
+
+_ROOT = Path(__file__).parent.parent
+_DEPLOY = sorted((_ROOT / "deploy").glob("*.yaml"))
+_ACCOUNT = "pipeline-runner"
+
+_LAUNCHER = """
+import json, sys
+from preprocessing.errors import one_line_errors
+from training.trainjob import launch
+with one_line_errors():
+    launch(**json.loads(sys.argv[1]))
+"""
+
+# The image of a program that does what it is told, in place of training.
+_STAND_IN = "stand-in:1"
+_STAND_IN_PROGRAM = """
+import os, sys, time
+from pathlib import Path
+index, peers = os.environ["JOB_COMPLETION_INDEX"], sys.argv[sys.argv.index("--hosts") + 1].split(",")
+print(f"worker {index} of {len(peers)} is up", flush=True)
+exec(sys.argv[1])
+"""
+
+
+def _manifests(path: Path) -> list[Json]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+@dataclass(frozen=True)
+class Launcher:
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def end(self, code: int) -> str:
+        """All that it said, once it has ended with this exit code."""
+        assert self.process.wait(90) == code, self.said()
+        return self.said()
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.said(), repr(text))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Place:
+    """A namespace with what deploy/ puts there, and launchers in it that have no other rights."""
+
+    api: KubernetesApi
+    trainer: PlayedTrainer
+    folder: Path
+    kubeconfig: Path
+    launchers: list[Launcher] = field(default_factory=list)
+
+    def launch(self, program: str = "", **settings: Any) -> Launcher:
+        """A launcher of a training, by default of one whose two workers run `program`."""
+        settings = {
+            "training": "this", "nodes": 2, "image": _STAND_IN, "arguments": [program], "resources": {"cpu": "1"},
+            "deadline_s": 120, "every_s": 0.2, **settings,
+        }  # fmt: skip
+        log = self.file(f"launcher-{len(self.launchers)}.log")
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _LAUNCHER, json.dumps(settings)], stdout=out, stderr=out, cwd=_ROOT,
+                env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)},
+            )  # fmt: skip
+        self.launchers.append(Launcher(process, log))
+        return self.launchers[-1]
+
+    def file(self, name: str) -> Path:
+        """What workers and test tell each other by."""
+        return self.folder / name
+
+
+def _one_line(launcher: Launcher) -> str:
+    """The reason of a launcher that ended as for bad input: its last line, which a worker's log may have had too."""
+    said = launcher.end(BAD_INPUT_EXIT_CODE)
+    assert "Traceback" not in said
+    error = said.splitlines()[-1]
+    assert {line for line in said.splitlines() if line.startswith("error: ")} == {error}
+    return error
+
+
+@dataclass(frozen=True)
+class Shared:
+    api: KubernetesApi
+    node: Node
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    folder = tmp_path_factory.mktemp("cluster")
+    stand_in = folder / "stand-in"
+    (stand_in / "training").mkdir(parents=True)
+    (stand_in / "training" / "__main__.py").write_text(_STAND_IN_PROGRAM)
+    node = Node({IMAGE: _ROOT, _STAND_IN: stand_in}, folder)
+    with kubernetes_api(folder) as api, node.serve(folder) as port:
+        for definition in trainer_definitions():
+            install(api, definition)
+        register(api, port)
+        yield Shared(api, node)
+
+
+@pytest.fixture
+def place(cluster: Shared, tmp_path: Path) -> Iterator[Place]:
+    namespace = f"test-{secrets.token_hex(4)}"
+    core = {"apiVersion": "v1"}
+    cluster.api.call("POST", "/api/v1/namespaces", {**core, "metadata": {"name": namespace}})
+    for account in ("default", _ACCOUNT):
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        cluster.api.call("POST", path, {**core, "metadata": {"name": account}})
+    for manifest in (manifest for path in _DEPLOY for manifest in _manifests(path)):
+        cluster.api.apply(manifest, namespace)
+    token = cluster.api.token(namespace, _ACCOUNT)
+    kubeconfig = cluster.api.kubeconfig(tmp_path / "kubeconfig", namespace, token)
+    place = Place(cluster.api, PlayedTrainer(cluster.api, namespace, cluster.node), tmp_path, kubeconfig)
+    _wait_for_right(place, "create", "trainer.kubeflow.org", "trainjobs", granted=True)
+    try:
+        yield place
+    finally:
+        for launcher in place.launchers:
+            launcher.kill()
+        place.trainer.stop()
+
+
+def _wait_for_right(place: Place, verb: str, group: str, resource: str, *, granted: bool) -> None:
+    """The server learns of a role a moment after it is written."""
+    resource, _, part = resource.partition("/")
+    about = {
+        "namespace": place.trainer.namespace, "verb": verb, "group": group, "resource": resource, "subresource": part
+    }  # fmt: skip
+    user = f"system:serviceaccount:{place.trainer.namespace}:{_ACCOUNT}"
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    review |= {"spec": {"user": user, "resourceAttributes": about}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    wait_until(lambda: place.api.call("POST", path, review)["status"]["allowed"] == granted, f"the right to {verb}")
+
+
+# --- the manifests
+
+
+@pytest.mark.parametrize("path", _DEPLOY, ids=lambda path: path.name)
+def test_the_api_server_takes_each_manifest(place: Place, path: Path) -> None:
+    for manifest in _manifests(path):
+        assert place.api.apply(manifest, place.trainer.namespace, dryRun="All")["metadata"]["uid"]
+
+
+def test_the_api_server_refuses_a_field_that_a_kind_does_not_have(place: Place) -> None:
+    [runtime] = _manifests(_ROOT / "deploy" / "training-runtime.yaml")
+    runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestart"] = 1
+    with pytest.raises(RefusedError, match="maxRestart"):
+        place.api.apply(runtime, place.trainer.namespace, dryRun="All")
+
+
+# --- to a good end
+
+
+def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
+    make_file(place.file("mc.h5"), events=60)
+    dataset, output = place.file("dataset"), place.file("model")
+    preprocess(discover([str(place.file("mc.h5"))]), dataset, Settings())
+    more = ("--config", "small", "--steps", "2")
+    launcher = place.launch(
+        image=IMAGE, arguments=["fit", "--dataset", str(dataset), "--output", str(output), *more], every_s=1.0
+    )
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    assert place.trainer.conclude(job) == "Complete"
+    place.trainer.collect(job)
+    assert f"model: {output}" in launcher.end(0)  # the first worker's last line
+    assert place.trainer.jobs() == []
+    processes = [sys.executable, "-m", "training", "fit", "--dataset", dataset, "--output", place.file("alone"), *more]
+    subprocess.run([*processes, "--workers", "2"], check=True, cwd=_ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    same_training(output, place.file("alone"))
+
+
+def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
+    done = place.file("done")
+    program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)\nprint('finished')"
+    first = place.launch(program)
+    job = place.trainer.wait_for_job()
+    first.kill()
+    place.trainer.start(job)
+    second = place.launch(program)
+    second.wait_for("is there already; following it")
+    done.touch()
+    assert place.trainer.conclude(job) == "Complete"
+    assert [each["metadata"]["uid"] for each in place.trainer.jobs()] == [job["metadata"]["uid"]]
+    place.trainer.collect(job)
+    assert "finished" in second.end(0)
+    assert place.trainer.jobs() == []
+
+
+def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
+    again = place.file("again")
+    launcher = place.launch(f"if not Path({str(again)!r}).exists(): time.sleep(60)\nprint('second attempt')")
+    job = place.trainer.wait_for_job()
+    _, second = place.trainer.start(job)
+    launcher.wait_for("worker 0 of 2 is up")
+    second.kill()
+    assert place.trainer.conclude(job) == "Restart"
+    again.touch()
+    place.trainer.start(job, attempt=1)
+    assert place.trainer.conclude(job) == "Complete"
+    place.trainer.collect(job)
+    assert launcher.end(0).count("worker 0 of 2 is up\n") == 2
+    assert "second attempt" in launcher.said()
+
+
+def test_arguments_come_to_the_workers_as_they_are(place: Place) -> None:
+    odd = "$(JOB_COMPLETION_INDEX) $$HOME $(no) 'quote\" ; \n $"
+    launcher = place.launch(arguments=["print(repr(sys.argv[2]))", odd])
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    assert place.trainer.conclude(job) == "Complete"
+    place.trainer.collect(job)
+    assert repr(odd) in launcher.end(0).splitlines()
+
+
+def test_two_trainings_do_not_collide(place: Place) -> None:
+    launchers = {}
+    for training in ("one", "two"):
+        launchers[training] = place.launch(f"print('this is {training}')", training=training)
+    jobs = wait_until(lambda: len(place.trainer.jobs()) == 2 and place.trainer.jobs(), "two jobs")
+    for job in jobs:
+        place.trainer.start(job)
+    for job in jobs:
+        assert place.trainer.conclude(job) == "Complete"
+        place.trainer.collect(job)
+    said = {training: launcher.end(0) for training, launcher in launchers.items()}
+    assert ["this is one" in said[each] for each in ("one", "two")] == [True, False]
+    assert ["this is two" in said[each] for each in ("one", "two")] == [False, True]
+
+
+def test_a_connection_that_is_cut_ends_nothing(place: Place) -> None:
+    with _proxied(place) as proxy:
+        launcher = place.launch()
+        job = place.trainer.wait_for_job()
+        proxy.cut_after(1)
+        wait_until(lambda: proxy.cuts, "a cut")
+        place.trainer.start(job)
+        assert place.trainer.conclude(job) == "Complete"
+        place.trainer.collect(job)
+        assert "does not answer, trying on" in launcher.end(0)
+
+
+@contextmanager
+def _proxied(place: Place) -> Iterator[Proxy]:
+    """Between launcher and API server; the server's certificate is for any port of the address."""
+    port = int(place.api.url.rpartition(":")[2])
+    proxy = Proxy(port)
+    place.kubeconfig.write_text(place.kubeconfig.read_text().replace(str(port), str(proxy.port)))
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+# --- to a bad end
+
+
+def test_a_job_that_fails_is_deleted_and_its_last_lines_are_shown(place: Place) -> None:
+    launcher = place.launch("if index == '1': raise ArithmeticError('the sum is off')\ntime.sleep(60)")
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    assert place.trainer.conclude(job) == "Failed"
+    place.trainer.collect(job)
+    said = launcher.end(1)
+    assert "worker 1: worker 1 of 2 is up\n" in said
+    assert "worker 1: ArithmeticError: the sum is off\n" in said
+    assert said.splitlines()[-1].endswith("has failed (exit code 1): ArithmeticError: the sum is off")
+    assert place.trainer.jobs() == []
+
+
+def test_bad_input_of_a_worker_ends_in_its_one_line(place: Place) -> None:
+    arguments = ["fit", "--dataset", "nowhere", "--output", str(place.file("m")), "--config", "a'b"]
+    launcher = place.launch(image=IMAGE, arguments=arguments)
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    assert place.trainer.conclude(job) == "Failed"
+    place.trainer.collect(job)
+    assert "a'b" in _one_line(launcher)
+    assert place.trainer.jobs() == []
+
+
+def test_a_job_that_failed_meanwhile_is_made_anew(place: Place) -> None:
+    first = place.launch("if index == '0': raise ValueError\ntime.sleep(60)")
+    old = place.trainer.wait_for_job()
+    first.kill()
+    place.trainer.start(old)
+    assert place.trainer.conclude(old) == "Failed"
+    second = place.launch("print('better')")
+    place.trainer.collect(old)
+    new = place.trainer.wait_for_job()
+    assert new["metadata"]["name"] == old["metadata"]["name"]
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    place.trainer.start(new)
+    assert place.trainer.conclude(new) == "Complete"
+    place.trainer.collect(new)
+    assert "better" in second.end(0)
+
+
+def test_another_request_for_a_training_that_runs_is_refused(place: Place) -> None:
+    place.launch()
+    job = place.trainer.wait_for_job()
+    assert "another image, arguments, resources or number of nodes" in _one_line(place.launch(nodes=3))
+    assert not place.trainer.is_going(job)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, PREEMPTED), (signal.SIGINT, 130)])
+def test_a_launcher_that_is_told_to_stop_deletes_its_job(place: Place, number: signal.Signals, code: int) -> None:
+    launcher = place.launch("time.sleep(60)")
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    launcher.process.send_signal(number)
+    place.trainer.collect(job)
+    assert "is deleted" in launcher.end(code)
+    assert place.trainer.jobs() == []
+
+
+def test_a_job_is_deleted_at_its_deadline(place: Place) -> None:
+    launcher = place.launch("time.sleep(60)", deadline_s=2)
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    place.trainer.collect(job)
+    assert "did not end within 2 s" in _one_line(launcher)
+
+
+def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
+    launcher = place.launch("time.sleep(60)")
+    job = place.trainer.wait_for_job()
+    place.api.call(
+        "DELETE", f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
+        + job["metadata"]["name"]
+    )  # fmt: skip
+    assert "was deleted by somebody else" in _one_line(launcher)
+
+
+# --- what the cluster lacks
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        (rule["apiGroups"][0], resource, verb)
+        for rule in _manifests(_ROOT / "deploy" / "rbac.yaml")[0]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ],
+)
+def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb: str) -> None:
+    role, _ = _manifests(_ROOT / "deploy" / "rbac.yaml")
+    for rule in role["rules"]:
+        if rule["apiGroups"] == [group] and resource in rule["resources"]:
+            rule["verbs"].remove(verb)
+    role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+    place.api.apply(role, place.trainer.namespace)
+    _wait_for_right(place, verb, group, resource, granted=False)
+    launcher = place.launch()
+    if verb != "create":
+        job = place.trainer.wait_for_job()
+        place.trainer.start(job)
+        if verb == "delete":
+            assert place.trainer.conclude(job) == "Complete"
+    said = launcher.end(0 if verb == "delete" else BAD_INPUT_EXIT_CODE)
+    assert f'cannot {verb} resource "{resource}" in API group "{group}"' in said
+    assert "grant it as in deploy/rbac.yaml" in said
+    assert "Traceback" not in said
+
+
+def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
+    [definition] = [each for each in trainer_definitions() if each["spec"]["names"]["plural"] == "trainjobs"]
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
+    place.api.call("DELETE", path)
+    wait_until(lambda: place.api.find(path) is None, "the end of the definition")
+    try:
+        assert "Kubeflow Trainer is not installed" in _one_line(place.launch())
+    finally:
+        install(place.api, definition)
+
+
+def test_a_runtime_that_the_trainer_does_not_find_is_told_of(place: Place) -> None:
+    """The Trainer's webhook refuses such a job; a policy of the API server's own plays it."""
+    name, runtime = "no-such-runtime", "missing"
+    policy = {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": ["trainer.kubeflow.org"], "apiVersions": ["*"], "operations": ["CREATE"],
+                 "resources": ["trainjobs"]}
+            ]
+        },
+        "validations": [
+            {"expression": f"object.spec.runtimeRef.name != '{runtime}'", "reason": "Forbidden",
+             "message": "spec.runtimeRef: Invalid value: specified trainingRuntime must be created"}
+        ],
+    }  # fmt: skip
+    group = "admissionregistration.k8s.io/v1"
+    kinds = {
+        "ValidatingAdmissionPolicy": policy,
+        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    for kind, spec in kinds.items():
+        place.api.apply({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}, "")
+    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "probe"}}
+    job |= {"spec": {"runtimeRef": {"name": runtime}}}
+
+    def is_enforced() -> bool:
+        try:
+            place.api.apply(job, place.trainer.namespace, dryRun="All")
+        except RefusedError:
+            return True
+        return False
+
+    wait_until(is_enforced, "the policy")
+    assert "specified trainingRuntime must be created" in _one_line(place.launch(runtime=runtime))
+
+
+def test_an_api_server_that_is_not_there_is_told_of(place: Place) -> None:
+    port = place.api.url.rpartition(":")[2]
+    place.kubeconfig.write_text(place.kubeconfig.read_text().replace(port, str(free_port())))
+    assert "does not answer" in _one_line(place.launch(patience_s=0.5))
+
+
+def test_credentials_that_are_not_taken_are_told_of(place: Place) -> None:
+    place.api.kubeconfig(place.kubeconfig, place.trainer.namespace, "wrong")
+    assert "does not accept these credentials" in _one_line(place.launch())
+
+
+def test_no_cluster_at_all_is_told_of(place: Place) -> None:
+    place.kubeconfig.unlink()
+    assert "no Kubernetes cluster" in _one_line(place.launch())

@@ -1,0 +1,285 @@
+"""Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
+
+Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod a worker; restarts after the loss of one are the
+JobSet's, by the runtime (`deploy/training-runtime.yaml`). No TensorFlow in here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kubernetes.client import V1ContainerStateTerminated, V1Pod
+
+from preprocessing.errors import BAD_INPUT_EXIT_CODE, InputError
+from training.supervision import stop_signals
+from training.trainapi import GROUP, VERSION, Json, TrainJobs
+from training.workers import LOST_WORKER, PREEMPTED
+
+PORT = 2222  # of each worker's TensorFlow server
+_JOB, _CONTAINER = "node", "node"  # by these names the Trainer finds what a TrainJob changes in its runtime
+_REQUEST = "calopipe/request"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+_LINES_SHOWN = 40
+_LOG_OVERLAP_S = 5  # read again at each look, and told apart by their time stamps
+_CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
+
+
+def job_name(training: str) -> str:
+    """The TrainJob of a training: a function of it, so that a step that is started again finds its job."""
+    return f"calopipe-{hashlib.sha256(training.encode()).hexdigest()[:16]}"
+
+
+def addresses(name: str, nodes: int) -> list[str]:
+    """host:port of each worker, as a JobSet names its pods in the headless service that has its own name."""
+    return [f"{name}-{_JOB}-0-{index}.{name}:{PORT}" for index in range(nodes)]
+
+
+def manifest(
+    name: str, *, nodes: int, image: str, arguments: Sequence[str], resources: Mapping[str, str], runtime: str
+) -> dict[str, Any]:
+    """The TrainJob in which `nodes` workers run `python -m training` with `arguments`.
+
+    Each worker finds its index in JOB_COMPLETION_INDEX, which Kubernetes sets.
+    """
+    trainer = {
+        "numNodes": nodes,
+        "image": image,
+        "command": ["python", "-m", "training"],
+        # Kubernetes puts variables in for $(NAME); of $$ it makes $.
+        "args": [text.replace("$", "$$") for text in (*arguments, "--hosts", ",".join(addresses(name, nodes)))],
+        "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
+    }
+    spec = {"runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": runtime}, "trainer": trainer}
+    request = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "annotations": {_REQUEST: request}},
+        "spec": spec,
+    }
+
+
+def launch(
+    *,
+    training: str,
+    nodes: int,
+    image: str,
+    arguments: Sequence[str],
+    resources: Mapping[str, str],
+    deadline_s: float,
+    runtime: str = "calopipe",
+    every_s: float = 5.0,
+    patience_s: float = 300.0,
+) -> None:
+    """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
+
+    `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
+    started again goes on with the job it finds. `resources` are requested and limited for each worker; `runtime` is
+    the TrainingRuntime in the namespace. The first worker's log is repeated here; the cluster is looked at each
+    `every_s` seconds, and may be away for `patience_s`.
+
+    However this ends, the job is deleted: when it has completed or failed, after `deadline_s` seconds, on SIGTERM and
+    SIGINT, which end this process. InputError tells of what a user can mend, such as a worker's bad input;
+    RuntimeError of any other failure of a worker. To be called from the main thread, which signals need.
+    """
+    if nodes < 1 or deadline_s <= 0:
+        raise InputError(f"{nodes} nodes and a time-out of {deadline_s:g} s: expected at least 1 node and some time")
+    wanted = manifest(
+        job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
+    )
+    with stop_signals() as told:
+        clock = _Clock(told, time.monotonic() + deadline_s, every_s)
+        jobs = TrainJobs(clock.pause, patience_s)
+        try:
+            job = _attach(jobs, wanted, clock)
+            try:
+                ended = _follow(jobs, job, clock)
+                failure = _failure(jobs, ended) if _is(ended, "Failed") else None
+            finally:
+                _clear_away(jobs, job)
+        except _ToldError:
+            raise SystemExit(130 if told[0] == signal.SIGINT else PREEMPTED) from None
+        except _LateError:
+            raise InputError(
+                f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
+                "run again to go on, with more time or more nodes"
+            ) from None
+    if failure is not None:
+        raise failure
+
+
+class _ToldError(Exception):
+    """This process was told to stop."""
+
+
+class _LateError(Exception):
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True)
+class _Clock:
+    told: Sequence[int]
+    deadline: float
+    every_s: float
+
+    def pause(self) -> None:
+        """Wait for the next look; the only place where a signal or the deadline ends the waiting."""
+        until = time.monotonic() + self.every_s
+        while not self.told and time.monotonic() < min(until, self.deadline):
+            time.sleep(min(0.2, self.every_s))
+        if self.told:
+            raise _ToldError
+        if time.monotonic() >= self.deadline:
+            raise _LateError
+
+
+def _attach(jobs: TrainJobs, wanted: Json, clock: _Clock) -> Json:
+    """The job that is wanted: a new one, or the one that an earlier launcher has left.
+
+    One that failed, or ended another request, is cleared away first.
+    """
+    name = wanted["metadata"]["name"]
+    while (job := jobs.create(wanted)) is None:
+        found = jobs.get(name)
+        if found is not None and not _is_going(found):
+            same = found["metadata"].get("annotations", {}).get(_REQUEST) == wanted["metadata"]["annotations"][_REQUEST]
+            if _is(found, "Failed") or (_is(found, "Complete") and not same):
+                jobs.delete(found)
+            elif same:
+                _say(f"TrainJob {name} is there already; following it")
+                return found
+            else:
+                raise InputError(
+                    f"TrainJob {name} in namespace {jobs.namespace} runs this training with another image, arguments, "
+                    f"resources or number of nodes; wait for its end, or: kubectl delete trainjob {name}"
+                )
+        clock.pause()
+    _say(f"TrainJob {name} is created in namespace {jobs.namespace}")
+    return job
+
+
+def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
+    """Repeat the first worker's log, and say how the pods fare, until the job has ended; the job as it is then."""
+    name = job["metadata"]["name"]
+    log, said = _Log(jobs), ""
+    while True:
+        now = jobs.get(name)
+        if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
+            raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
+        workers = _workers(jobs.pods(name))
+        state = ", ".join(f"worker {index} {_state(pod)}" for index, pod in sorted(workers.items()))
+        if state not in {"", said}:
+            _say(state)
+            said = state
+        if 0 in workers:
+            log.show_new(workers[0])
+        if _is(now, "Complete") or _is(now, "Failed"):
+            return now
+        clock.pause()
+
+
+def _clear_away(jobs: TrainJobs, job: Json) -> None:
+    """Delete `job`; if that cannot be done, say so, and leave the last word to what has ended the launch."""
+    name = job["metadata"]["name"]
+    try:
+        jobs.delete(job, pause=partial(time.sleep, 1.0), patience_s=_CLEARING_S)
+    except InputError as error:
+        _say(f"{error}; when it can be reached: kubectl delete trainjob {name}")
+    else:
+        _say(f"TrainJob {name} is deleted")
+
+
+class _Log:
+    """The log of one pod after another, each line shown once."""
+
+    def __init__(self, jobs: TrainJobs) -> None:
+        self._jobs = jobs
+        self._pod, self._last, self._read_at = "", "", 0.0
+
+    def show_new(self, pod: V1Pod) -> None:
+        """Print the lines that `pod` has written since it was shown last."""
+        if pod.metadata.uid != self._pod:
+            self._pod, self._last = pod.metadata.uid, ""
+        asked_at = time.monotonic()
+        since = {"since_seconds": int(asked_at - self._read_at) + _LOG_OVERLAP_S} if self._last else {}
+        lines = self._jobs.log(pod.metadata.name, _CONTAINER, timestamps=True, **since)
+        if lines is None:
+            return
+        self._read_at = asked_at
+        for line in lines:
+            stamp, _, text = line.partition(" ")
+            if stamp > self._last:
+                self._last = stamp
+                print(text, flush=True)
+
+
+def _failure(jobs: TrainJobs, job: Json) -> Exception:
+    """Why `job` has failed, as the worker whose end tells most has it; the end of that worker's log is shown."""
+    name = job["metadata"]["name"]
+    ends = {
+        index: (pod, end) for index, pod in _workers(jobs.pods(name)).items() if (end := _end(pod)) and end.exit_code
+    }
+    if not ends:
+        message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Failed")
+        return RuntimeError(f"TrainJob {name} has failed, and no worker is left to say why: {message}")
+    index, (pod, end) = min(ends.items(), key=lambda item: _precedence(item[1][1].exit_code, item[0]))
+    if index != 0:  # the first one's has been shown
+        for line in jobs.log(pod.metadata.name, _CONTAINER, tail_lines=_LINES_SHOWN) or ():
+            _say(f"worker {index}: {line}")
+    last_word = next((line for line in reversed((end.message or "").splitlines()) if line.strip()), "")
+    if end.exit_code == BAD_INPUT_EXIT_CODE:
+        return InputError(last_word.removeprefix("error: ") or f"worker {index} of TrainJob {name}: bad input")
+    why = f"exit code {end.exit_code}" + (f", {end.reason}" if end.reason not in {None, "Error"} else "")
+    return RuntimeError(f"worker {index} of TrainJob {name} has failed ({why}): {last_word or 'see the log above'}")
+
+
+def _precedence(code: int, index: int) -> tuple[bool, bool, bool, int]:
+    """Bad input tells most, then any other error, then a death (a signal's is 128 and its number), then its report."""
+    return code != BAD_INPUT_EXIT_CODE, code in {PREEMPTED, LOST_WORKER} or code > 128, code == LOST_WORKER, index
+
+
+def _workers(pods: Sequence[V1Pod]) -> dict[int, V1Pod]:
+    """Each worker's pod by its index; the newest, where an earlier attempt is still being cleared away."""
+    by_age = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
+    return {int(index): pod for pod in by_age if (index := (pod.metadata.annotations or {}).get(_INDEX)) is not None}
+
+
+def _end(pod: V1Pod) -> V1ContainerStateTerminated | None:
+    """How the worker in `pod` ended; None while it has not."""
+    for container in pod.status.container_statuses or ():
+        if container.name == _CONTAINER:
+            return container.state.terminated
+    return None
+
+
+def _state(pod: V1Pod) -> str:
+    """What `pod` is at, and what it waits for."""
+    for container in pod.status.container_statuses or ():
+        if container.state.waiting is not None:
+            return f"waits: {container.state.waiting.reason}"
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"waits for a node: {condition.message}"
+    return str(pod.status.phase).lower()
+
+
+def _is(job: Json, condition: str) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _is_going(job: Json) -> bool:
+    return "deletionTimestamp" in job["metadata"]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
