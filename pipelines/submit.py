@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines import package
+from pipelines import commands, package
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
@@ -33,9 +30,11 @@ examples:
   python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
       a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
   python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --input '/data/showers/*.h5' --output /data/runs/first
+      --input '/data/showers/*.h5' --output /data/runs/first --wait
+      one run on a cluster, followed; `status RUN` and `logs RUN` look at it later
   python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly
+      --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly --name weekly
+      Mondays at 3:00; `schedule list`, `schedule pause weekly`, `schedule delete weekly`
 """
 
 
@@ -46,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tasks = command.add_subparsers(dest="task")
+    tasks = command.add_subparsers(dest="task", required=True)
 
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
@@ -57,21 +56,7 @@ def parser() -> argparse.ArgumentParser:
     compile_.add_argument("--output", type=Path, default=Path("calorimeter.yaml"), metavar="FILE.yaml")
     package.add_options(compile_)
 
-    for name, text in (("submit", "start one run on a cluster"), ("schedule", "start runs on a cluster regularly")):
-        task = tasks.add_parser(name, help=text)
-        task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
-        task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
-        task.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
-        task.add_argument("--token-file", type=Path, metavar="FILE", help="holds a bearer token for the endpoint")
-        task.add_argument("--namespace", metavar="NAME", help="of the run, where the cluster has several users")
-        task.add_argument("--experiment", default="calopipe", metavar="NAME", help="(default %(default)s)")
-        task.add_argument("--name", default="calorimeter", metavar="NAME", help="of the run (default %(default)s)")
-        package.add_options(task)
-        _add_parameters(task)
-        if name == "schedule":
-            when = task.add_mutually_exclusive_group(required=True)
-            when.add_argument("--cron", metavar="EXPR", help="six fields, seconds first, in the server's time zone")
-            when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
+    commands.add_to(tasks, _add_parameters)
     return command
 
 
@@ -202,86 +187,21 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     storage.require_writable(Path(parameters["output"]))
 
 
-@contextmanager
-def _client(options: argparse.Namespace) -> Iterator[Any]:
-    """A client of the endpoint; what the server or the way to it refuses becomes an InputError."""
-    import kfp  # noqa: PLC0415
-    import kfp_server_api  # noqa: PLC0415
-    import urllib3  # noqa: PLC0415
-
-    endpoint = options.endpoint or os.environ.get("KF_PIPELINES_ENDPOINT")
-    if not endpoint:
-        raise InputError("no --endpoint and no KF_PIPELINES_ENDPOINT; give the address of Kubeflow Pipelines")
-    token = options.token_file.read_text().strip() if options.token_file else None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
-            logging.disable(logging.ERROR)  # the client logs a traceback for each of five tries
-            client = kfp.Client(host=endpoint, existing_token=token, namespace=options.namespace or "kubeflow")
-        yield client
-    except kfp_server_api.ApiException as error:
-        raise InputError(
-            f"{endpoint}: the server answered {error.status} {error.reason}; check --token-file, --namespace and "
-            "that this is the address of Kubeflow Pipelines"
-        ) from None
-    except TimeoutError as error:
-        raise InputError(f"{endpoint}: not the API of Kubeflow Pipelines ({error}); check the address") from None
-    except urllib3.exceptions.HTTPError as error:
-        raise InputError(f"{endpoint}: cannot be reached ({error}); check the address and the connection") from None
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def submit(options: argparse.Namespace) -> None:
-    """Start one run, and print its id."""
-    check(_parameters(options), here=False)
-    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
-        file = Path(scratch) / "calorimeter.yaml"
-        package.write(file, package.platform_of(options))
-        started = client.create_run_from_pipeline_package(
-            str(file),
-            arguments=_parameters(options),
-            run_name=options.name,
-            experiment_name=options.experiment,
-            namespace=options.namespace,
-        )
-    print(f"run: {started.run_id}")
-
-
-def schedule(options: argparse.Namespace) -> None:
-    """Start runs regularly, one at a time, without catching up on missed ones."""
-    if options.interval is not None and options.interval < 1:
-        raise InputError(f"--interval is {options.interval}, expected a number of seconds, at least 1")
-    check(_parameters(options), here=False)
-    if options.cron is not None and len(options.cron.split()) != 6:
-        raise InputError(f"--cron {options.cron!r}: expected six fields, seconds first, for example '0 0 3 * * 1'")
-    with tempfile.TemporaryDirectory() as scratch, _client(options) as client:
-        experiment = client.create_experiment(options.experiment, namespace=options.namespace)
-        file = Path(scratch) / "calorimeter.yaml"
-        package.write(file, package.platform_of(options))
-        recurring = client.create_recurring_run(
-            experiment_id=experiment.experiment_id,
-            job_name=options.name,
-            pipeline_package_path=str(file),
-            params=_parameters(options),
-            cron_expression=options.cron,
-            interval_second=options.interval,
-            max_concurrency=1,
-            no_catchup=True,
-        )
-    print(f"recurring run: {recurring.recurring_run_id}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["schedule"] and given[1:2] and given[1].startswith("--") and given[1] != "--help":
+        given.insert(1, "create")
     options = parser().parse_args(given or ["run"])
-    if options.task is None:
-        parser().error("give one of run, compile, submit, schedule")
     if options.task == "compile":
         package.write(options.output, package.platform_of(options))
         print(f"pipeline: {options.output}")
+    elif options.task == "run":
+        run(options)
     else:
-        {"run": run, "submit": submit, "schedule": schedule}[options.task](options)
+        parameters = _parameters(options) if "input" in options else {}
+        if parameters:
+            check(parameters, here=False)
+        commands.perform(options, parameters)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,222 @@
+"""Runs on a cluster: start one, follow it, show how it stands."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from kfp_server_api import ApiException
+
+from pipelines import pods
+from pipelines.client import Client, UnreachableError, once, quietly, told
+from pipelines.connection import Connection
+from preprocessing.errors import InputError
+
+POLL_SECONDS = 5.0
+PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
+ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}  # kfp's own wait leaves out the last, and waits on for ever
+_TIMED_OUT = 124  # as of timeout(1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What runs: a compiled pipeline, and its parameters."""
+
+    package: Path
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a run as it stands."""
+
+    name: str
+    state: str = "PENDING"
+    started: datetime | None = None
+    ended: datetime | None = None
+    error: str = ""
+
+    def __str__(self) -> str:
+        took = f"  {_duration(self.started, self.ended)}" if self.started and self.ended else ""
+        return f"{self.name:<12}{self.state.lower()}{took}{'  ' + self.error if self.error else ''}"
+
+
+def submit(client: Client, connection: Connection, job: Job, name: str) -> str:
+    """Start one run of `job`; its id. `name` gets a time and a few digits, by which the run is found again."""
+    unique = f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S} {secrets.token_hex(2)}"
+    experiment = experiment_named(client, connection.experiment)
+    run = once(
+        lambda: quietly(
+            client.run_pipeline,
+            experiment_id=experiment,
+            job_name=unique,
+            pipeline_package_path=str(job.package),
+            params=dict(job.parameters),
+            service_account=connection.service_account,
+        ),
+        lambda: _named(client, experiment, unique),
+    )
+    return str(run.run_id)
+
+
+def experiment_named(client: Client, name: str) -> str:
+    """The id of the experiment, which is made where there is none."""
+
+    def create() -> Any:
+        return quietly(client.create_experiment, name, namespace=client.get_user_namespace() or None)
+
+    try:
+        experiment = once(create, lambda: None)
+    except ApiException as error:
+        if error.status != 409:
+            raise
+        experiment = create()  # another made it meanwhile; kfp looks before it makes one
+    return str(experiment.experiment_id)
+
+
+def address(connection: Connection, run: str) -> str:
+    return f"{connection.ui}/#/runs/details/{run}"
+
+
+def follow(client: Client, connection: Connection, run: str, timeout: float | None) -> None:
+    """A line for each step as its state changes, until the run ends: SystemExit 1 unless it succeeded."""
+    again = f"submit.py status {run} --wait"
+    try:
+        last = _watch(client, connection, run, timeout)
+    except KeyboardInterrupt:
+        print(f"\nstopped following; the run goes on: {again}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except UnreachableError as error:
+        raise InputError(f"{error}; the run goes on: {again}") from None
+    if last is None:
+        print(f"run {run} has not ended within {timeout:g} s; it goes on: {again}", file=sys.stderr)
+        raise SystemExit(_TIMED_OUT)
+    print(f"run {run}: {last.state.lower()}")
+    if last.state not in {"SUCCEEDED", "SKIPPED"}:
+        raise SystemExit(f"error: {_outcome(client, last)}")
+
+
+def _watch(client: Client, connection: Connection, run: str, timeout: float | None) -> Any:
+    """The run once it has ended, its steps printed meanwhile; None after `timeout` seconds."""
+    start = answered = time.monotonic()
+    shown: dict[str, str] = {}
+    while True:
+        try:
+            with told(connection):
+                now = get(client, run)
+                current = steps(client, now)
+            answered = time.monotonic()
+        except UnreachableError as error:
+            if time.monotonic() - answered > PATIENCE_SECONDS:
+                raise
+            print(f"{error}; trying again", file=sys.stderr)
+        else:
+            for step in current:
+                if step.state != shown.get(step.name, "PENDING"):
+                    shown[step.name] = step.state
+                    print(step, flush=True)
+            if now.state in ENDS:
+                return now
+        if timeout is not None and time.monotonic() - start > timeout:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _outcome(client: Client, run: Any) -> str:
+    """Why a run did not succeed: the step, and what it said."""
+    if run.state == "CANCELED":
+        return f"run {run.run_id} was cancelled"
+    broken = next((step for step in steps(client, run) if step.state == "FAILED"), None)
+    if broken is None:
+        return f"run {run.run_id} failed{': ' + run.error.message if run.error and run.error.message else ''}"
+    why = broken.error or pods.reason(run.run_id, broken.name, client.get_user_namespace())
+    return f"step {broken.name} failed: {why or f'see submit.py logs {run.run_id} --step {broken.name}'}"
+
+
+def get(client: Client, run: str) -> Any:
+    """The run with this id."""
+    try:
+        return client.get_run(run)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        raise InputError(f"run {run}: there is none with this id; submit.py status lists the newest") from None
+
+
+def show(client: Client, connection: Connection, run: str) -> Iterator[str]:
+    """A run line by line: what it is, its steps, and why it failed if it did."""
+    found = get(client, run)
+    yield f"{found.display_name}: {(found.state or 'PENDING').lower()}  {address(connection, run)}"
+    yield from map(str, steps(client, found))
+    if found.state == "FAILED":
+        yield _outcome(client, found)
+
+
+def newest(client: Client, experiment: str | None, count: int = 10) -> Iterator[str]:
+    """The newest runs, a line each."""
+    which = {"experiment_id": _existing(client, experiment)} if experiment else {}
+    runs = client.list_runs(page_size=count, sort_by="created_at desc", **which).runs
+    for run in runs or []:
+        state = (run.state or "PENDING").lower()
+        yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state:<10}  {run.display_name}"
+    if not runs:
+        yield "no runs"
+
+
+def _existing(client: Client, experiment: str) -> str:
+    try:
+        found = client.get_experiment(experiment_name=experiment, namespace=client.get_user_namespace() or None)
+    except ValueError:  # kfp's for none, and for several
+        there = client.list_experiments(page_size=100).experiments or []
+        names = ", ".join(sorted(one.display_name for one in there)) or "none"
+        raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}") from None
+    return str(found.experiment_id)
+
+
+def _named(client: Client, experiment: str, name: str) -> Any:
+    wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
+    found = client.list_runs(experiment_id=experiment, filter=json.dumps(wanted)).runs
+    return found[0] if found else None
+
+
+def steps(client: Client, run: Any) -> list[Step]:
+    """The steps of a run in their order.
+
+    The server lists the nodes of the workflow: beside a step `train` its driver `train-driver`, which comes first, and
+    in it an `executor`.
+    """
+    nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
+    return [_step(name, nodes.get(name), nodes.get(f"{name}-driver")) for name in _names(client, run)]
+
+
+def _step(name: str, node: Any, driver: Any) -> Step:
+    if node is None and driver is not None and driver.state != "SUCCEEDED":
+        node = driver
+    if node is None:
+        return Step(name)
+    error = " ".join(node.error.message.split()) if node.error and node.error.message else ""
+    return Step(name, node.state or "PENDING", node.start_time, node.end_time, error)
+
+
+def _names(client: Client, run: Any) -> list[str]:
+    specification = run.pipeline_spec
+    if specification is None:  # of a version that was uploaded
+        version = run.pipeline_version_reference
+        specification = client.get_pipeline_version(version.pipeline_id, version.pipeline_version_id).pipeline_spec
+    specification = specification.get("pipeline_spec", specification)  # beside it that of the platform, if there is one
+    tasks = specification["root"]["dag"]["tasks"]
+    return list(
+        TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
+    )
+
+
+def _duration(start: datetime, end: datetime) -> str:
+    return str(timedelta(seconds=round((end - start).total_seconds())))

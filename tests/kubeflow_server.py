@@ -1,0 +1,451 @@
+"""A server on loopback that speaks the v2beta1 API of Kubeflow Pipelines, with state, and nothing but that API.
+
+The published contract is the package kfp-server-api, generated from the API's OpenAPI document: its classes name every
+route with its query parameters, and the models of bodies and answers. Whatever the client asks and whatever this server
+answers is checked against it, field by field, by code that shares nothing with the client's own; what departs from it
+is in `Kubeflow.departures`, which the fixture of the tests expects to be empty.
+"""
+
+from __future__ import annotations
+
+import email
+import inspect
+import json
+import re
+import ssl
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from graphlib import TopologicalSorter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import kfp_server_api
+import yaml
+
+# What the server's own handler of this one route adds to the contract (backend/src/apiserver/main.go of its source).
+BEYOND = {"healthz_service_get_healthz": {"tag_name", "commit_sha"}}
+NOW = "2026-01-02T03:04:05Z"
+LATER = "2026-01-02T03:05:05Z"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One route of the contract."""
+
+    name: str
+    method: str
+    path: str
+    query: frozenset[str]
+    body: str | None
+    answer: str
+
+
+def contract() -> list[Operation]:
+    """Every route that the package's API classes name, those with the fewest parameters first."""
+    found = []
+    for service in (value for name, value in vars(kfp_server_api).items() if name.endswith("ServiceApi")):
+        for name, function in inspect.getmembers(service, inspect.isfunction):
+            if not name.endswith("_with_http_info"):
+                continue
+            source = inspect.getsource(function)
+            path, method = re.search(r"call_api\(\s*'([^']+)', '([A-Z]+)'", source).groups()  # type: ignore[union-attr]
+            body = re.search(r"body_params = local_var_params\['(\w+)'\]", source)
+            model = re.search(rf":type {body[1]}: (\S+)", source)[1] if body else None  # type: ignore[index]
+            answer = re.search(r"response_type='([^']+)'", source)[1]  # type: ignore[index]
+            query = frozenset(re.findall(r"query_params.append\(\('([^']+)'", source))
+            found.append(Operation(name.removesuffix("_with_http_info"), method, path, query, model, answer))
+    return sorted(found, key=lambda operation: operation.path.count("{"))
+
+
+CONTRACT = contract()
+
+
+def departures(value: Any, kind: str, where: str) -> Iterator[str]:
+    """How `value` differs from the type `kind` of the contract."""
+    if value is None:
+        return
+    if inner := re.fullmatch(r"list\[(.*)\]|dict\(str, (.*)\)", kind):
+        values = enumerate(value) if inner[1] else value.items()
+        for key, each in values:
+            yield from departures(each, inner[1] or inner[2], f"{where}[{key}]")
+    elif kind in {"str", "int", "bool", "datetime", "object"}:
+        # a 64-bit integer is a string in JSON, and protobuf takes a number too
+        python: Any = {"str": (str, int), "int": int, "bool": bool, "datetime": str, "object": object}[kind]
+        if not isinstance(value, python) or (kind == "str" and isinstance(value, bool)):
+            yield f"{where}: {value!r} is no {kind}"
+        elif kind == "datetime":
+            datetime.fromisoformat(value)
+    else:
+        model = getattr(kfp_server_api, kind)
+        if not model.openapi_types:
+            if value not in model.allowable_values:
+                yield f"{where}: {value!r} is no {kind}"
+            return
+        fields = {key: model.openapi_types[name] for name, key in model.attribute_map.items()}
+        for key, each in value.items():
+            if key not in fields:
+                yield f"{where}.{key}: no field of {kind}"
+            else:
+                yield from departures(each, fields[key], f"{where}.{key}")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with a request: an answer in place of the true one, or none at all."""
+
+    status: int = 0
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    hang: bool = False
+    done: bool = False  # the request is done, and its answer lost
+
+
+class RefusalError(Exception):
+    """An error of the API, by its HTTP status and gRPC code."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+@dataclass
+class Asked:
+    """A request as it arrived."""
+
+    operation: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class Kubeflow:
+    """What the server holds, and how it is to behave."""
+
+    secret: str = ""
+    multi_user: bool = False
+    namespaces: frozenset[str] = frozenset({"team"})
+    version: str | None = "2.17.0"
+    failing: str = ""
+    """The step at which runs fail; "cancel" cancels them."""
+    says_why: bool = False
+    """Whether the server tells the error of a step, which that of version 2.17 does not."""
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    """By operation, one a request; of the operation "*", for ever."""
+    asked: list[Asked] = field(default_factory=list)
+    departures: list[str] = field(default_factory=list)
+    experiments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ticks: dict[str, int] = field(default_factory=dict)
+    released: threading.Event = field(default_factory=threading.Event)
+    address: str = ""
+
+    def sent(self, operation: str) -> list[Asked]:
+        return [asked for asked in self.asked if asked.operation == operation]
+
+    def begun(self, steps: list[str], name: str = "calorimeter") -> str:
+        """The id of a run that someone has started, of steps in a line."""
+        tasks = {step: {"dependentTasks": steps[:number][-1:]} for number, step in enumerate(steps)}
+        run = {"display_name": name, "state": "PENDING", "pipeline_spec": {"root": {"dag": {"tasks": tasks}}}}
+        identity = str(self._add(self.runs, "run_id", run)["run_id"])
+        self.ticks[identity] = 0
+        return identity
+
+    def scheduled(self, name: str) -> str:
+        """The id of a schedule that someone has made."""
+        each_hour = {"trigger": {"periodic_schedule": {"interval_second": "3600"}}, "status": "ENABLED"}
+        return str(
+            self._add(self.recurring, "recurring_run_id", each_hour | {"display_name": name})["recurring_run_id"]
+        )
+
+    # One method for each operation that a client may want; the name is that of the contract.
+
+    def healthz_service_get_healthz(self, asked: Asked) -> dict[str, Any]:
+        extra = {} if self.version is None else {"tag_name": self.version, "commit_sha": "unknown"}
+        return {"multi_user": self.multi_user, "pipeline_store": "database"} | extra
+
+    def experiment_service_list_experiments(self, asked: Asked) -> dict[str, Any]:
+        return self._page("experiments", self._in(asked, self.experiments), asked)
+
+    def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
+        self._allow(asked.body.get("namespace"))
+        return self._add(self.experiments, "experiment_id", asked.body, unique=True)
+
+    def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
+        self._known(self.experiments, asked.body["experiment_id"], "Experiment")
+        run = self._add(self.runs, "run_id", asked.body | {"state": "PENDING"})
+        self.ticks[run["run_id"]] = 0
+        return run
+
+    def run_service_get_run(self, asked: Asked) -> dict[str, Any]:
+        """Each look finds the run one step further."""
+        run = self._known(self.runs, asked.query["run_id"], "Run")
+        self.ticks[run["run_id"]] += 1
+        whole = run.get("pipeline_spec") or self._version_of(run)["pipeline_spec"]
+        run |= _progress(run["run_id"], _order(whole), self.ticks[run["run_id"]], self.failing, self.says_why)
+        return run
+
+    def run_service_list_runs(self, asked: Asked) -> dict[str, Any]:
+        return self._page("runs", self._in(asked, self.runs), asked)
+
+    def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        self._known(self.experiments, asked.body["experiment_id"], "Experiment")
+        status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
+        return self._add(self.recurring, "recurring_run_id", asked.body | {"status": status})
+
+    def recurring_run_service_get_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        return self._known(self.recurring, asked.query["recurring_run_id"], "Job")
+
+    def recurring_run_service_list_recurring_runs(self, asked: Asked) -> dict[str, Any]:
+        return self._page("recurringRuns", self._in(asked, self.recurring), asked)
+
+    def recurring_run_service_enable_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "ENABLED"
+        return {}
+
+    def recurring_run_service_disable_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "DISABLED"
+        return {}
+
+    def recurring_run_service_delete_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        self._known(self.recurring, asked.query["recurring_run_id"], "Job")
+        del self.recurring[asked.query["recurring_run_id"]]
+        return {}
+
+    def pipeline_service_list_pipelines(self, asked: Asked) -> dict[str, Any]:
+        return self._page("pipelines", self._in(asked, self.pipelines), asked)
+
+    def pipeline_service_list_pipeline_versions(self, asked: Asked) -> dict[str, Any]:
+        return self._page("pipeline_versions", self._of(asked.query["pipeline_id"]), asked)
+
+    def pipeline_service_get_pipeline_version(self, asked: Asked) -> dict[str, Any]:
+        return self._known(self.versions, asked.query["pipeline_version_id"], "PipelineVersion")
+
+    def upload_pipeline(self, asked: Asked) -> dict[str, Any]:
+        named = {"display_name": asked.query["name"], "name": asked.query["name"]}
+        pipeline = self._add(self.pipelines, "pipeline_id", dict(named), unique=True)
+        self._add_version(pipeline["pipeline_id"], named, asked)
+        return pipeline
+
+    def upload_pipeline_version(self, asked: Asked) -> dict[str, Any]:
+        pipeline = self._known(self.pipelines, asked.query["pipelineid"], "Pipeline")["pipeline_id"]
+        named = {"display_name": asked.query["name"], "name": asked.query["name"]}
+        if any(version["name"] == named["name"] for version in self._of(pipeline)):
+            raise RefusalError(409, 6, "Failed to create a pipeline version")
+        return self._add_version(pipeline, named, asked)
+
+    def _add_version(self, pipeline: str, named: dict[str, str], asked: Asked) -> dict[str, Any]:
+        return self._add(
+            self.versions, "pipeline_version_id", named | {"pipeline_id": pipeline, "pipeline_spec": asked.body}
+        )
+
+    def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
+        return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
+
+    def _of(self, pipeline: str) -> list[dict[str, Any]]:
+        return [version for version in self.versions.values() if version["pipeline_id"] == pipeline]
+
+    def _add(self, table: dict[str, Any], key: str, document: dict[str, Any], unique: bool = False) -> dict[str, Any]:
+        name = document["display_name"]
+        if unique and any(other["display_name"] == name for other in table.values()):
+            raise RefusalError(
+                409, 6, f"Already exist error: The name {name} already exists. Please specify a new name"
+            )
+        identity = str(uuid.uuid4())
+        table[identity] = document | {key: identity, "created_at": NOW}
+        return table[identity]
+
+    def _known(self, table: dict[str, Any], identity: str, what: str) -> dict[str, Any]:
+        if identity not in table:
+            raise RefusalError(404, 5, f"ResourceNotFoundError: {what} {identity} not found")
+        return table[identity]
+
+    def _allow(self, namespace: str | None) -> None:
+        if self.multi_user and namespace not in self.namespaces:
+            raise RefusalError(
+                403, 7, f"User 'me' is not authorized with reason: no access (request: namespace:{namespace})"
+            )
+
+    def _in(self, asked: Asked, table: dict[str, Any]) -> list[dict[str, Any]]:
+        if "experiment_id" in asked.query:
+            return [one for one in table.values() if one["experiment_id"] == asked.query["experiment_id"]]
+        self._allow(asked.query.get("namespace"))
+        return list(table.values())
+
+    def _page(self, key: str, rows: list[dict[str, Any]], asked: Asked) -> dict[str, Any]:
+        """The newest first if asked so; pages by the number of the first row."""
+        if wanted := asked.query.get("filter"):
+            predicate = _predicate(wanted, self.departures)
+            rows = [row for row in rows if row[predicate["key"]] == predicate["string_value"]]
+        if asked.query.get("sort_by", "").endswith(" desc"):
+            rows = rows[::-1]
+        start, size = int(asked.query.get("page_token") or 0), int(asked.query.get("page_size") or 10)
+        more = {"next_page_token": str(start + size)} if start + size < len(rows) else {}
+        return {key: rows[start : start + size], "total_size": len(rows)} | more
+
+
+def _predicate(text: str, found: list[str]) -> dict[str, Any]:
+    """The one predicate of a filter; its JSON may name fields and enumerations as protobuf does."""
+    (predicate,) = json.loads(text)["predicates"]
+    plain = {re.sub("[A-Z]", lambda hit: f"_{hit[0].lower()}", key): value for key, value in predicate.items()}
+    plain["operation"] = {1: "EQUALS"}.get(plain["operation"], plain["operation"])
+    found += departures({"predicates": [plain]}, "V2beta1Filter", "filter")
+    return plain
+
+
+def _order(whole: dict[str, Any]) -> list[str]:
+    """The steps of a pipeline, which may have the platform's part beside it."""
+    tasks = whole.get("pipeline_spec", whole)["root"]["dag"]["tasks"]
+    return [*TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()]
+
+
+def _progress(run: str, order: list[str], tick: int, failing: str, says_why: bool) -> dict[str, Any]:
+    """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step."""
+    nodes = [_node(run, "root-driver", "SUCCEEDED"), _node(run, "root", "RUNNING")]
+    state = "RUNNING"
+    for number, name in enumerate(order):
+        if tick <= 2 * number:
+            break
+        step = "RUNNING" if tick == 2 * number + 1 else "FAILED" if name == failing else "SUCCEEDED"
+        nodes += [_node(run, f"{name}-driver", "SUCCEEDED"), _node(run, name, step), _node(run, "executor", step)]
+        if step == "FAILED":
+            if says_why:
+                nodes[-2]["error"] = {"code": 13, "message": "the disk\nis full"}
+            state = "FAILED"
+            break
+    else:
+        state = "SUCCEEDED" if nodes[-2]["state"] == "SUCCEEDED" else state
+    if failing == "cancel" and tick > 2:
+        state = "CANCELED"
+    return {"state": state, "run_details": {"task_details": nodes}}
+
+
+def _node(run: str, name: str, state: str) -> dict[str, Any]:
+    ended = {"end_time": LATER} if state in {"SUCCEEDED", "FAILED"} else {}
+    node = {"run_id": run, "task_id": str(uuid.uuid4()), "display_name": name, "state": state}
+    return node | {"create_time": NOW, "start_time": NOW, "child_tasks": [{"pod_name": "calorimeter-x-1"}]} | ended
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def _take(self) -> None:
+        kubeflow = self.server.kubeflow
+        address = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        operation, query = _route(self.command, address.path)
+        query |= {key: values[0] for key, values in parse_qs(address.query, keep_blank_values=True).items()}
+        name = operation.name if operation else "unknown"
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        asked = Asked(name, query, headers, _body(self.headers, body))
+        kubeflow.asked.append(asked)
+        waiting = kubeflow.faults.get(name, [])
+        fault = waiting.pop(0) if waiting else next(iter(kubeflow.faults.get("*", [])), None)
+        if fault and not fault.done:
+            self._fail(fault)
+            return
+        status, answer = self._answer(operation, asked)
+        if fault:
+            self._fail(fault)
+        else:
+            self._send(status, json.dumps(answer), ())
+
+    do_GET = do_POST = do_DELETE = _take  # noqa: N815
+
+    def _answer(self, operation: Operation | None, asked: Asked) -> tuple[int, Any]:
+        kubeflow = self.server.kubeflow
+        try:
+            if operation is None:
+                raise RefusalError(404, 5, "Not Found")
+            secrets = {asked.headers.get("authorization"), asked.headers.get("cookie")}
+            if kubeflow.secret and not secrets & {kubeflow.secret, f"Bearer {kubeflow.secret}"}:
+                raise RefusalError(401, 16, f"Unauthenticated: {', '.join(map(str, secrets))} is not known")
+            kubeflow.departures += _departures_of(operation, asked)
+            answer = getattr(kubeflow, operation.name)(asked)
+        except RefusalError as error:
+            return error.status, {"error": str(error), "code": error.code, "message": str(error), "details": []}
+        beyond = BEYOND.get(operation.name, set())
+        told = {key: value for key, value in answer.items() if key not in beyond}
+        kubeflow.departures += departures(told, operation.answer, f"answer of {operation.name}")
+        return 200, answer
+
+    def _fail(self, fault: Fault) -> None:
+        if fault.hang:
+            self.server.kubeflow.released.wait()
+        elif fault.status:
+            self._send(fault.status, fault.body, fault.headers)
+        self.close_connection = True
+
+    def _send(self, status: int, text: str, headers: tuple[tuple[str, str], ...]) -> None:
+        payload = text.encode()
+        self.send_response(status)
+        for key, value in (("Content-Type", "application/json"), ("Content-Length", str(len(payload))), *headers):
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        pass
+
+
+def _route(method: str, path: str) -> tuple[Operation | None, dict[str, str]]:
+    """The operation of a path, and what stands in its places."""
+    for operation in CONTRACT:
+        pattern = re.sub(r"\\\{([\w.]+)\\\}", r"(?P<\1>[^/:]+)", re.escape(operation.path).replace("\\.", "_dot_"))
+        if operation.method == method and (hit := re.fullmatch(pattern, path)):
+            return operation, hit.groupdict()
+    return None, {}
+
+
+def _body(headers: Any, body: bytes) -> Any:
+    if headers.get_content_type() == "multipart/form-data":
+        whole = email.message_from_bytes(b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + body)
+        (part,) = whole.get_payload()
+        assert part.get_param("name", header="content-disposition") == "uploadfile"  # type: ignore[union-attr]
+        return next(iter(yaml.safe_load_all(part.get_payload(decode=True))))  # type: ignore[union-attr,arg-type]
+    return json.loads(body) if body else None
+
+
+def _departures_of(operation: Operation, asked: Asked) -> Iterator[str]:
+    places = set(re.findall(r"\{([\w.]+)\}", operation.path))
+    for key in asked.query.keys() - operation.query - places:
+        yield f"{operation.name}: no query parameter {key}"
+    if operation.body:
+        yield from departures(asked.body, operation.body, f"body of {operation.name}")
+    elif asked.body is not None and not operation.name.startswith("upload"):
+        yield f"{operation.name}: takes no body"
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, kubeflow: Kubeflow) -> None:
+        self.kubeflow = kubeflow
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+@contextmanager
+def serve(certificate: Path | None = None) -> Iterator[Kubeflow]:
+    """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
+    kubeflow = Kubeflow()
+    with _Server(kubeflow) as server:
+        if certificate:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate)
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        kubeflow.address = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield kubeflow
+        finally:
+            kubeflow.released.set()
+            server.shutdown()
+            thread.join()

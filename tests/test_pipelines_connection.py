@@ -1,0 +1,161 @@
+"""Where the server is and what opens it: options, environment, profile; and when a schedule starts its runs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines import submit
+from pipelines.connection import Connection, connection
+from pipelines.cron import Trigger
+from preprocessing.errors import InputError
+
+HERE = "http://localhost:8080"
+
+
+@pytest.fixture(autouse=True)
+def profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the profile file would be, in an environment that says nothing."""
+    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "IAP_OAUTH2_CLIENT_ID"):
+        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
+    monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "pod-token"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "calopipe").mkdir()
+    return tmp_path / "calopipe" / "profiles.toml"
+
+
+def given(*options: str) -> Connection:
+    return connection(submit.parser().parse_args(["status", *options]))
+
+
+def test_options_come_before_the_environment_before_the_profile(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    profiles.write_text(f'[default]\nendpoint = "{HERE}/"\nnamespace = "team"\n[other]\nendpoint = "https://other/p"\n')
+    assert (given().endpoint, given().ui, given().namespace, given().experiment) == (HERE, HERE, "team", "calopipe")
+    assert given("--namespace", "mine").namespace == "mine"
+    assert given("--profile", "other").endpoint == "https://other/p"
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://environment")
+    monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "http://ui")
+    assert (given().endpoint, given().ui, given().namespace) == ("http://environment", "http://ui", None)
+    assert given("--endpoint", "http://option").endpoint == "http://option"
+    assert given("--profile", "other").ui == "https://other/p"
+
+
+def test_a_secret_of_one_address_is_not_sent_to_another(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles.write_text(f'[default]\nendpoint = "{HERE}"\ntoken_command = "echo of-the-profile"\n')
+    assert given().credential.read() == "of-the-profile"
+    assert given("--endpoint", "http://option").credential.read() == ""
+    monkeypatch.setenv("KF_PIPELINES_TOKEN", "of-the-environment")
+    assert given().credential.read() == "of-the-profile"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("endpoint = 3", r"no profile \[default\]; it has endpoint"),
+        ("[default]\nendpoint = 3", r"\[default\] endpoint: expected a string"),
+        ("[default]\nnamespace = 'team'", "has no endpoint"),
+        (f"[default]\nendpoint = '{HERE}'\npassword = 'x'", r"password: expected endpoint, .*, token_file"),
+        (f"[default]\nendpoint = '{HERE}'\ntoken_file = 'a'\ncookie_file = 'b'", "give one of token"),
+        (f"[default]\nendpoint = '{HERE}'\ntoken = 'x'", "others may read it; chmod 600"),
+        ("[default", "not TOML"),
+        ("[other]\n", r"no profile \[default\]; it has other"),
+    ],
+)
+def test_profiles_that_cannot_be_used(profiles: Path, text: str, told: str) -> None:
+    profiles.write_text(text)
+    profiles.chmod(0o644)
+    with pytest.raises(InputError, match=told) as refused:
+        given()
+    assert str(profiles) in str(refused.value)
+
+
+def test_a_token_in_a_profile_that_its_owner_alone_may_read(profiles: Path) -> None:
+    profiles.touch(0o600)
+    profiles.write_text(f"[default]\nendpoint = '{HERE}'\ntoken = 'mine'")
+    assert given().credential.read() == "mine"
+    assert "mine" not in repr(given().credential)
+
+
+def test_no_address_at_all(profiles: Path) -> None:
+    with pytest.raises(InputError, match=f"no --endpoint, no KF_PIPELINES_ENDPOINT, and no {profiles}"):
+        given()
+
+
+def test_the_token_of_a_pod_is_used_where_no_other_is_given(tmp_path: Path) -> None:
+    assert given("--endpoint", HERE).credential.source == "no credential"
+    (tmp_path / "pod-token").write_text("of-the-pod")
+    assert given("--endpoint", HERE).credential.read() == "of-the-pod"
+    assert given("--endpoint", HERE, "--token-command", "echo mine").credential.read() == "mine"
+
+
+def test_a_token_command(tmp_path: Path) -> None:
+    assert given("--endpoint", HERE, "--token-command", "echo '$HOME;'").credential.read() == "$HOME;"  # no shell
+    for command, told in (
+        ("no-such-program", "no-such-program: cannot be run"),
+        ("'unbalanced", "cannot be run .ValueError."),
+        (shlex.join([sys.executable, "-c", "import sys; sys.exit('log in first')"]), "ended with 1: log in first"),
+        (shlex.join([sys.executable, "-c", "print('two words')"]), "not a token; run it by hand to see"),
+    ):
+        with pytest.raises(InputError, match=told):
+            given("--endpoint", HERE, "--token-command", command).credential.read()
+    counting = shlex.join([sys.executable, "-c", f"open({str(tmp_path / 'count')!r}, 'a').write('x'); print('t')"])
+    credential = given("--endpoint", HERE, "--token-command", counting).credential
+    assert [credential.read(), credential.read()] == ["t", "t"]
+    assert (tmp_path / "count").read_text() == "x"  # kept for a while
+
+
+@pytest.mark.parametrize("kind", ["token", "cookie"])
+@pytest.mark.parametrize("content", ["", "a b", "session=x\r\nHost: elsewhere", "sessión=x"])
+def test_what_is_no_token_or_cookie_never_gets_into_a_header(tmp_path: Path, kind: str, content: str) -> None:
+    (tmp_path / "secret").write_text(content)
+    with pytest.raises(InputError, match=f"secret: not a {kind}") as refused:
+        given("--endpoint", HERE, f"--{kind}-file", str(tmp_path / "secret")).credential.read()
+    assert not content or content not in str(refused.value)
+
+
+def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
+    (tmp_path / "cookie").write_text("authservice_session=abc; oauth2_proxy_kubeflow=def\n")
+    credential = given("--endpoint", HERE, "--cookie-file", str(tmp_path / "cookie")).credential
+    assert credential.read() == "authservice_session=abc; oauth2_proxy_kubeflow=def"
+    assert credential.hide("abc, def, ghi") == "***, ***, ghi"
+
+
+def test_a_ca_file_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
+        given("--endpoint", HERE, "--ca-file", "nowhere.pem")
+
+
+@pytest.mark.parametrize(
+    "cron", ["0 0 3 * * 1", "*/30 0-10,20 1-23/2 ? JAN-mar sun", "0 0 9 ? * 2-6", "59 59 23 31 12 6", "0 5/15 * * * *"]
+)
+def test_cron(cron: str) -> None:
+    assert Trigger(cron=cron).cron == cron
+
+
+@pytest.mark.parametrize(
+    ("cron", "told"),
+    [
+        ("0 3 * * 1", "5 fields, expected six fields, seconds first; '0 0 3"),
+        ("@daily", "1 fields, expected six"),
+        ("60 0 3 * * 1", "second '60': expected 0 to 59"),
+        ("0 60 3 * * 1", "minute '60'"),
+        ("0 0 24 * * 1", "hour '24': expected 0 to 23"),
+        ("0 0 3 0 * 1", "day of the month '0': expected 1 to 31"),
+        ("0 0 3 * 13 1", "month '13': expected 1 to 12, or JAN FEB"),
+        ("0 0 3 * * 7", "day of the week '7': expected 0 to 6, or SUN MON TUE"),
+        ("0 0 3 * * monday", "day of the week 'monday'"),
+        ("0 0 5-3 * * *", "hour '5-3': its range ends before it begins"),
+        ("0 */0 * * * *", "minute '\\*/0': a step of 0"),
+        ("0 0 3 L * *", "day of the month 'L'"),
+        ("0 0 -1 * * *", "hour '-1': expected \\*, N, N-M"),
+        ("0 0 1, * * *", "hour '1,': expected \\*, N, N-M"),
+    ],
+)
+def test_cron_that_the_server_cannot_read(cron: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Trigger(cron=cron)

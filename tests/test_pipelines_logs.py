@@ -1,0 +1,239 @@
+"""Logs of a run, and why a step failed: Kubernetes's own client against a server of its routes and models."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import kubernetes.client as kube
+import pytest
+import yaml
+from kubeflow_server import Kubeflow, serve
+from test_pipelines_submit import STEPS
+
+from pipelines import pods, runs, submit
+from preprocessing.errors import InputError
+
+
+@dataclass
+class Cluster:
+    """The pods of a namespace, and what they have said."""
+
+    pods: dict[str, kube.V1Pod] = field(default_factory=dict)
+    logs: dict[str, list[bytes]] = field(default_factory=dict)
+    """In chunks; between two, a log that is followed waits for `gone_on`."""
+    gone_on: threading.Event = field(default_factory=threading.Event)
+    refuse: int = 0
+    asked: list[str] = field(default_factory=list)
+    address: str = ""
+
+    def add(self, run: str, node: str, *logs: bytes, phase: str = "Running", **state: Any) -> kube.V1Pod:
+        """A pod of the workflow's node, in the form in which Argo makes it."""
+        name = f"calorimeter-x-{len(self.pods)}"
+        status = kube.V1ContainerStatus(
+            image="i", image_id="", name="main", ready=True, restart_count=0, state=kube.V1ContainerState(**state)
+        )
+        self.pods[name] = kube.V1Pod(
+            metadata=kube.V1ObjectMeta(
+                name=name,
+                namespace="kubeflow",
+                labels={"pipeline/runid": run},
+                annotations={"workflows.argoproj.io/node-name": f"calorimeter-x.{node}"},
+                creation_timestamp=f"2026-01-02T03:04:{len(self.pods):02}Z",
+            ),
+            status=kube.V1PodStatus(phase=phase, container_statuses=[status]),
+        )
+        self.logs[name] = list(logs)
+        return self.pods[name]
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        cluster, address = self.server.cluster, urlsplit(self.path)
+        cluster.asked.append(self.path)
+        query = {key: values[0] for key, values in parse_qs(address.query).items()}
+        place = address.path.removeprefix("/api/v1/namespaces/kubeflow/pods")
+        if cluster.refuse:
+            self._send(cluster.refuse, kube.V1Status(code=cluster.refuse, message="no"))
+        elif place == "":
+            key, _, value = query["labelSelector"].partition("=")
+            found = [pod for pod in cluster.pods.values() if pod.metadata.labels[key] == value]
+            self._send(200, kube.V1PodList(items=found))
+        elif place.endswith("/log") and (log := cluster.logs.get(place.split("/")[1])):
+            assert query["container"] == "main"
+            self._stream(log, query.get("follow") == "True")
+        else:  # as of a container that has not started
+            self._send(400, kube.V1Status(code=400, message="container main is waiting to start"))
+
+    def _send(self, status: int, document: Any) -> None:
+        payload = json.dumps(kube.ApiClient().sanitize_for_serialization(document)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+        self.close_connection = True
+
+    def _stream(self, chunks: list[bytes], follow: bool) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number, chunk in enumerate(chunks):
+            if follow and number:
+                self.server.cluster.gone_on.wait()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster()
+    with _Server(cluster) as server:
+        cluster.address = f"http://127.0.0.1:{server.server_port}"
+        named = {"name": "test", "cluster": {"server": cluster.address}}
+        config = {"current-context": "test", "clusters": [named], "users": [{"name": "test", "user": {}}]}
+        config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "test"}}]
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(pods, "POLL_SECONDS", 0.01)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield cluster
+        finally:
+            cluster.gone_on.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def kubeflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubeflow]:
+    with serve() as kubeflow:
+        monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
+        yield kubeflow
+    assert not kubeflow.departures
+
+
+def ended(message: str) -> dict[str, Any]:
+    return {"terminated": kube.V1ContainerStateTerminated(exit_code=2, message=message, reason="Error")}
+
+
+def test_logs_of_every_step_in_order_or_of_one(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root.discover-driver", b"a driver says nothing of interest\n")
+    cluster.add(run, "root.discover.executor", b"found 3 files\nand\xff more")
+    cluster.add(run, "root.train.executor(0)", b"first try\n")
+    cluster.add(run, "root.train.executor(1)", b"second try\n")
+    cluster.add("another", "root.train.executor", b"of another run\n")
+    submit.main(["logs", run])
+    assert capsys.readouterr().out.splitlines() == [
+        "--- discover (calorimeter-x-1)", "found 3 files", "and\N{REPLACEMENT CHARACTER} more",
+        "--- train (calorimeter-x-2)", "first try", "--- train (calorimeter-x-3)", "second try",
+    ]  # fmt: skip
+    submit.main(["logs", run, "--step", "discover"])
+    assert "try" not in capsys.readouterr().out
+    with pytest.raises(InputError, match="--step fit: the run has no such step, only discover, preprocess, train"):
+        submit.main(["logs", run, "--step", "fit"])
+    with pytest.raises(InputError, match=r"step promote of run .*: no pod of it has a log in namespace kubeflow"):
+        submit.main(["logs", run, "--step", "promote"])
+
+
+def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kubeflow.begun(STEPS)
+    waiting = kube.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
+    cluster.add(run, "root.discover.executor", b"one\ntw", b"o\n")
+    pod = cluster.add(run, "root.preprocess.executor", b"three\n", phase="Pending", waiting=waiting)
+    printed: list[str] = []
+
+    def keep(*words: object, **more: Any) -> None:
+        printed.append(" ".join(map(str, words)))
+        if printed[-1] == "one":  # before the log goes on
+            cluster.gone_on.set()
+        if printed[-1].endswith("is waiting: no such image"):
+            pod.status.phase, pod.status.container_statuses[0].state = "Running", kube.V1ContainerState()
+
+    monkeypatch.setattr("builtins.print", keep)
+    submit.main(["logs", run, "--follow"])
+    assert printed == [
+        "--- discover (calorimeter-x-0)", "one", "two",
+        "--- preprocess (calorimeter-x-1) is waiting: no such image", "--- preprocess (calorimeter-x-1)", "three",
+    ]  # fmt: skip
+    assert kubeflow.runs[run]["state"] == "SUCCEEDED"
+
+
+def test_why_a_step_failed_is_asked_of_its_last_pod(kubeflow: Kubeflow, cluster: Cluster) -> None:
+    """The steps leave their one line as the container's termination message, which the API does not hand on."""
+    kubeflow.failing = "train"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root.train.executor(0)", phase="Failed", **ended("an earlier try"))
+    cluster.add(run, "root.train.executor(1)", phase="Failed", **ended("/data/x.h5: event 11:\nECAL holds nan"))
+    with pytest.raises(SystemExit, match=r"step train failed: /data/x\.h5: event 11: ECAL holds nan"):
+        submit.main(["status", run, "--wait"])
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "why"),
+    [
+        ({"terminated": kube.V1ContainerStateTerminated(exit_code=137, reason="OOMKilled")}, {}, "OOMKilled"),
+        ({}, {"reason": "Evicted", "message": "The node was low on memory."}, "The node was low on memory."),
+        ({}, {"reason": "DeadlineExceeded"}, "DeadlineExceeded"),
+        ({"terminated": kube.V1ContainerStateTerminated(exit_code=0, reason="Completed")}, {}, ""),
+    ],
+)
+def test_reasons_that_the_step_could_not_give(
+    cluster: Cluster, state: dict[str, Any], status: dict[str, str], why: str
+) -> None:
+    pod = cluster.add("r", "root.train.executor", phase="Failed", **state)
+    for name, value in status.items():
+        setattr(pod.status, name, value)
+    assert pods.reason("r", "train", None) == why
+
+
+def test_a_pod_that_cannot_be_scheduled_says_so(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kubeflow.begun(STEPS)
+    pod = cluster.add(run, "root.train.executor", phase="Pending")
+    pod.status.container_statuses = None
+    pod.status.conditions = [
+        kube.V1PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes have a GPU")
+    ]
+    submit.main(["logs", run])
+    assert capsys.readouterr().out == "--- train (calorimeter-x-0) is waiting: 0/3 nodes have a GPU\n"
+
+
+def test_kubernetes_that_refuses_or_is_not_there(
+    kubeflow: Kubeflow, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kubeflow.begun(STEPS)
+    cluster.refuse = 403
+    with pytest.raises(InputError, match=r"refused the logs \(403\); the right to list pods"):
+        submit.main(["logs", run])
+    assert pods.reason(run, "train", None) == ""
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
+    with pytest.raises(InputError, match="kubectl is not set up here"):
+        submit.main(["logs", run])

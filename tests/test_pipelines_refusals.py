@@ -1,0 +1,253 @@
+"""What a server, or the way to it, may refuse: one line and exit code 2, no secret in it, and nothing done twice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubeflow_server import Fault, Kubeflow, serve
+from servers import free_port
+
+from pipelines import client, runs, submit
+from preprocessing.errors import one_line_errors
+
+SECRET = "ey-secret.token"  # noqa: S105
+STEPS = ["discover", "train"]
+SUBMIT = ["submit", "--input", "/data/*.h5", "--output", "/data/run"]
+PAGE = "<!doctype html><html><title>Log in</title></html>"
+
+
+@pytest.fixture
+def kubeflow() -> Iterator[Kubeflow]:
+    with serve() as kubeflow:
+        yield kubeflow
+    assert not kubeflow.departures
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
+    """The waits between tries, which are not waited for."""
+    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "IAP_OAUTH2_CLIENT_ID"):
+        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    waited: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", waited.append)
+    return waited
+
+
+def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: str) -> str:
+    """The one line with which a command is refused."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        submit.main([*arguments, *([] if "--endpoint" in arguments else ["--endpoint", kubeflow.address])])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    *_, line = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert "Traceback" not in said.err
+    assert SECRET not in said.err + said.out
+    return line
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        (Fault(403, '{"message": "no"}'), "access refused (403) with no credential; give --token-file"),
+        (Fault(404, '{"message": "no such route"}'), "no API v2beta1 of Kubeflow Pipelines here (404)"),
+        (Fault(429, "{}", (("Retry-After", "3"),)), "too many requests (429), also after waiting; try again in 3 s"),
+        (Fault(429, "{}"), "too many requests (429), also after waiting; try again in a while"),
+        (
+            Fault(500, '{"error": "database\\nis gone"}'),
+            "the server failed (500 Internal Server Error): database is gone",
+        ),
+        (Fault(503), "the server failed (503 Service Unavailable); see kubectl logs deployment/ml-pipeline"),
+        (Fault(400, '{"message": "bad filter"}'), "the server refused this (400): bad filter"),
+        (Fault(200, PAGE), "a web page answers in place of the API, a login most likely, with no credential"),
+        (Fault(302, "", (("Location", "/dex/auth"),)), "a web page answers in place of the API"),
+        (Fault(), "the connection was cut; try again"),
+        (Fault(hang=True), "no answer within 0.05 s; try again"),
+        (Fault(200, "{}"), "the server's version is unknown, and this client speaks 2.17"),
+        (Fault(200, '{"multi_user": false, "tag_name": "3.0.0"}'), "the server's version is 3.0.0, and this client"),
+    ],
+)
+def test_faults(
+    kubeflow: Kubeflow,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+    line: str,
+) -> None:
+    if fault.hang:
+        monkeypatch.setattr(client, "READ_SECONDS", 0.05)
+    kubeflow.faults["*"] = [fault]
+    assert f"error: {kubeflow.address}: {line}" in refused(capsys, kubeflow, "status")
+    assert len(kubeflow.asked) <= 5
+
+
+def test_what_is_not_there(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "run r9: there is none with this id" in refused(capsys, kubeflow, "status", "r9")
+    assert "--experiment mine: there is no such experiment; there are: none" in refused(
+        capsys, kubeflow, "status", "--experiment", "mine"
+    )
+    assert "schedule nightly: there is none" in refused(capsys, kubeflow, "schedule", "pause", "nightly")
+    elsewhere = f"{kubeflow.address}/elsewhere"
+    assert "elsewhere: no API v2beta1" in refused(capsys, kubeflow, "status", "--endpoint", elsewhere)
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert "cannot be reached ([Errno 111] Connection refused)" in refused(
+        capsys, kubeflow, "status", "--endpoint", nowhere
+    )
+    assert "expected an address such as" in refused(capsys, kubeflow, "status", "--endpoint", "localhost:8080")
+    assert "holds a user or password" in refused(capsys, kubeflow, "status", "--endpoint", f"http://me:{SECRET}@host")
+
+
+@pytest.mark.parametrize("kind", ["token", "cookie"])
+def test_a_wrong_secret_is_named_and_not_shown(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, kind: str
+) -> None:
+    """The server of this test repeats the secret in its refusal, as some gateways do."""
+    kubeflow.secret = "another"  # noqa: S105
+    (tmp_path / "secret").write_text(SECRET if kind == "token" else f"authservice_session={SECRET}")
+    caplog.set_level("DEBUG")
+    line = refused(capsys, kubeflow, "status", f"--{kind}-file", str(tmp_path / "secret"))
+    renew = "write a fresh one there" if kind == "token" else "log in again and copy the new one"
+    assert f"not authorised (401) with the {kind} in {tmp_path / 'secret'}; {renew}: Unauthenticated: " in line
+    assert "***" in line
+    assert SECRET not in caplog.text
+    (asked,) = kubeflow.asked
+    assert SECRET in asked.headers["authorization" if kind == "token" else "cookie"]
+
+
+def test_a_secret_travels_in_its_header_alone(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kubeflow.secret = SECRET
+    (tmp_path / "token").write_text(SECRET + "\n")
+    submit.main([*SUBMIT, "--endpoint", kubeflow.address, "--token-file", str(tmp_path / "token")])
+    assert SECRET not in capsys.readouterr().out
+    for asked in kubeflow.asked:
+        assert asked.headers.pop("authorization") == f"Bearer {SECRET}"
+        assert SECRET not in str(asked)
+
+
+def test_a_token_that_changes_is_read_again(
+    kubeflow: Kubeflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of pods are replaced every hour, and a run is followed for longer."""
+    run, token = kubeflow.begun(STEPS), tmp_path / "token"
+    kubeflow.secret = "first"  # noqa: S105
+    token.write_text("first")
+
+    def replace(seconds: float) -> None:
+        kubeflow.secret = f"after {len(kubeflow.asked)}".replace(" ", "-")
+        token.write_text(kubeflow.secret)
+
+    monkeypatch.setattr("pipelines.runs.time.sleep", replace)
+    submit.main(["status", run, "--wait", "--endpoint", kubeflow.address, "--token-file", str(token)])
+    assert kubeflow.runs[run]["state"] == "SUCCEEDED"
+
+
+def test_a_busy_server_is_waited_for(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], waits: list[float]
+) -> None:
+    """Also by what creates, for it has not been looked at; but not for hours."""
+    busy = Fault(429, "{}", (("Retry-After", "7"),))
+    kubeflow.faults = {
+        "experiment_service_list_experiments": [busy],
+        "run_service_create_run": [busy, Fault(429, "{}", (("Retry-After", "86400"),))],
+    }
+    submit.main([*SUBMIT, "--endpoint", kubeflow.address])
+    assert len(kubeflow.runs) == 1
+    assert waits == [7, 7, 30]
+    assert capsys.readouterr().err.count("the server asks to wait 7 s") == 2
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(), Fault(done=True), Fault(504, done=True), Fault(hang=True, done=True)], ids=str
+)
+def test_a_run_whose_creation_got_no_answer_is_looked_for_and_started_once(
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    if fault.hang:
+        monkeypatch.setattr(client, "READ_SECONDS", 2.0)  # enough for the requests that do not hang
+    kubeflow.faults["run_service_create_run"] = [fault]
+    submit.main([*SUBMIT, "--endpoint", kubeflow.address])
+    (run,) = kubeflow.runs
+    assert f"run: {run}" in capsys.readouterr().out
+    assert len(kubeflow.sent("run_service_create_run")) == (1 if fault.done else 2)
+
+
+@pytest.mark.parametrize("fault", [Fault(500), Fault(504), Fault(hang=True)], ids=str)
+def test_a_creation_that_may_be_going_on_is_not_repeated(
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    if fault.hang:
+        monkeypatch.setattr(client, "READ_SECONDS", 2.0)  # enough for the requests that do not hang
+    kubeflow.faults["run_service_create_run"] = [fault]
+    assert kubeflow.address in refused(capsys, kubeflow, *SUBMIT)
+    assert len(kubeflow.sent("run_service_create_run")) == 1
+
+
+def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow) -> None:
+    lost = Fault(done=True)
+    kubeflow.faults = {
+        "recurring_run_service_create_recurring_run": [lost],
+        "recurring_run_service_disable_recurring_run": [lost],
+        "recurring_run_service_delete_recurring_run": [lost],
+        "experiment_service_create_experiment": [lost],
+    }
+    there = ["--endpoint", kubeflow.address]
+    submit.main(["schedule", "--interval", "60", *SUBMIT[1:], *there])
+    assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
+    submit.main(["schedule", "pause", "calorimeter", *there])
+    assert [one["status"] for one in kubeflow.recurring.values()] == ["DISABLED"]
+    submit.main(["schedule", "delete", "calorimeter", *there])
+    assert not kubeflow.recurring
+    assert len(kubeflow.experiments) == 1
+
+
+def test_an_experiment_that_another_makes_at_the_same_time(kubeflow: Kubeflow) -> None:
+    """Refused as a duplicate (409), it is the one that was wanted."""
+    kubeflow.experiments["e"] = {"experiment_id": "e", "display_name": "calopipe"}
+    kubeflow.faults["experiment_service_list_experiments"] = [Fault(200, '{"experiments": []}')]
+    submit.main([*SUBMIT, "--endpoint", kubeflow.address])
+    (run,) = kubeflow.runs.values()
+    assert run["experiment_id"] == "e"
+
+
+def test_following_a_server_that_stays_away_ends_and_says_how_to_go_on(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kubeflow.begun(STEPS)
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", -1)
+    kubeflow.faults["run_service_get_run"] = [Fault(500)]
+    assert f"the run goes on: submit.py status {run} --wait" in refused(capsys, kubeflow, "status", run, "--wait")
+
+
+def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing, which makes the certificate")
+    pem = tmp_path / "cluster.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-keyout", tmp_path / "key.pem", "-out", pem, "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with (tmp_path / "key.pem").open() as key, pem.open("a") as both:
+        both.write(key.read())
+    with serve(pem) as kubeflow:
+        line = refused(capsys, kubeflow, "status")
+        assert "TLS failed (" in line
+        assert "give --ca-file" in line
+        submit.main(["status", "--endpoint", kubeflow.address, "--ca-file", str(pem)])
+    assert capsys.readouterr().out == "no runs\n"
+
+
+def test_the_server_speaks_no_route_beyond_the_contract(kubeflow: Kubeflow) -> None:
+    for path in ("/apis/v1beta1/runs", "/apis/v2beta1/runs/r/logs", "/apis/v2beta1/jobs"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(kubeflow.address + path)  # noqa: S310  an address on loopback

@@ -1,0 +1,251 @@
+"""kfp's own client against a server that speaks the v2beta1 API: runs, uploads and schedules, from the command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubeflow_server import CONTRACT, Fault, Kubeflow, departures, serve
+
+from pipelines import runs, submit
+from preprocessing.errors import InputError
+
+STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
+WHAT = ["--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def kubeflow() -> Iterator[Kubeflow]:
+    with serve() as kubeflow:
+        yield kubeflow
+    assert not kubeflow.departures
+
+
+@pytest.fixture
+def command(
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs submit.py against the server, and gives what it printed."""
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "no-config"))
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        submit.main(list(arguments))
+        return capsys.readouterr().out
+
+    return run
+
+
+def _id(printed: str) -> str:
+    found = re.search(r"^(?:recurring )?run: (\S+)$", printed, re.MULTILINE)
+    assert found, printed
+    return found[1]
+
+
+def test_submit(kubeflow: Kubeflow, command: Command) -> None:
+    printed = command("submit", *WHAT, "--claim", "shared:/data", "--service-account", "trainer", "--name", "mine")
+    run = kubeflow.runs[_id(printed)]
+    assert f"see: {kubeflow.address}/#/runs/details/{run['run_id']}" in printed
+    assert run["runtime_config"]["parameters"] == {"input": ["/data/*.h5"], "output": "/data/run", "epochs": 7}
+    assert run["service_account"] == "trainer"
+    assert re.fullmatch(r"mine \d{4}-\d\d-\d\d \d\d-\d\d-\d\d [0-9a-f]{4}", run["display_name"])
+    assert kubeflow.experiments[run["experiment_id"]]["display_name"] == "calopipe"
+    assert sorted(run["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]) == sorted(STEPS)
+    assert "shared" in str(run["pipeline_spec"]["platform_spec"])
+    command("submit", *WHAT)
+    assert len(kubeflow.experiments) == 1
+
+
+def test_waiting_prints_a_line_for_each_step_as_its_state_changes(kubeflow: Kubeflow, command: Command) -> None:
+    lines = command("submit", *WHAT, "--wait").splitlines()[2:]
+    assert lines[:-1] == [f"{step:<12}{state}" for step in STEPS for state in ("running", "succeeded  0:01:00")]
+    assert lines[-1].endswith(": succeeded")
+
+
+@pytest.mark.parametrize("says_why", [True, False])
+def test_a_run_that_fails_exits_1_and_names_the_step(kubeflow: Kubeflow, command: Command, says_why: bool) -> None:
+    kubeflow.failing, kubeflow.says_why = "train", says_why
+    run = kubeflow.begun(STEPS)
+    with pytest.raises(SystemExit) as ended:
+        command("status", run, "--wait")
+    why = "the disk is full" if says_why else f"see submit.py logs {run} --step train"
+    assert ended.value.code == f"error: step train failed: {why}"  # which Python prints, exiting with 1
+    assert why in command("status", run)
+
+
+def test_a_run_that_is_cancelled_ends_the_waiting(kubeflow: Kubeflow, command: Command) -> None:
+    """kfp's own wait does not know this end, and never returns."""
+    kubeflow.failing = "cancel"
+    with pytest.raises(SystemExit, match="was cancelled"):
+        command("status", kubeflow.begun(STEPS), "--wait")
+
+
+def test_what_ends_the_waiting_and_not_the_run(
+    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kubeflow.begun(STEPS)
+    with pytest.raises(SystemExit) as ended:
+        command("status", run, "--wait", "--timeout", "0")
+    assert ended.value.code == 124
+    assert f"it goes on: submit.py status {run} --wait" in capsys.readouterr().err
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.runs.time.sleep", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        command("status", run, "--wait")
+    assert ended.value.code == 130
+    assert f"the run goes on: submit.py status {run} --wait" in capsys.readouterr().err
+
+
+def test_waiting_outlives_a_server_that_restarts(
+    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kubeflow.begun(STEPS)
+    kubeflow.faults["run_service_get_run"] = [Fault(status=500), Fault(status=500)]
+    submit.main(["status", run, "--wait"])
+    said = capsys.readouterr()
+    assert said.out.endswith(": succeeded\n")
+    assert said.err.count("trying again") == 2
+
+
+def test_status(kubeflow: Kubeflow, command: Command) -> None:
+    assert command("status") == "no runs\n"
+    first, second = (kubeflow.begun(STEPS, name) for name in ("one", "two"))
+    assert [line.split()[0] for line in command("status").splitlines()] == [second, first]
+    command("status", first)
+    command("status", first)
+    lines = command("status", first).splitlines()
+    assert lines[0] == f"one: running  {kubeflow.address}/#/runs/details/{first}"
+    assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  running"]
+    assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
+
+
+def test_upload_and_a_new_version(kubeflow: Kubeflow, command: Command) -> None:
+    command("upload", "--claim", "shared:/data")
+    printed = command("upload", "--version", "second")
+    (pipeline,) = kubeflow.pipelines.values()
+    assert pipeline["display_name"] == "calorimeter"
+    first, second = kubeflow.versions.values()
+    assert (first["name"], second["name"]) == ("calorimeter", "second")
+    assert {version["pipeline_id"] for version in (first, second)} == {pipeline["pipeline_id"]}
+    assert sorted(second["pipeline_spec"]["root"]["dag"]["tasks"]) == sorted(STEPS)
+    assert f"version:  {second['pipeline_version_id']}" in printed
+    with pytest.raises(InputError, match=r"exists already \(409\): .*; give another name"):
+        command("upload", "--version", "second")
+
+
+def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflow: Kubeflow, command: Command) -> None:
+    run = kubeflow.begun(STEPS)
+    named = {"pipeline_id": "p", "pipeline_version_id": "v"}
+    kubeflow.versions["v"] = named | {"pipeline_spec": kubeflow.runs[run].pop("pipeline_spec")}
+    kubeflow.runs[run]["pipeline_version_reference"] = named
+    assert [line.split()[0] for line in command("status", run).splitlines()[1:]] == STEPS
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "trigger"),
+    [
+        ("--cron", "0 0 3 * * 1", {"cron_schedule": {"cron": "0 0 3 * * 1"}}),
+        ("--interval", "3600", {"periodic_schedule": {"interval_second": "3600"}}),
+    ],
+)
+def test_schedule(kubeflow: Kubeflow, command: Command, option: str, value: str, trigger: dict[str, Any]) -> None:
+    """As in earlier versions, `create` may be left out."""
+    made = kubeflow.recurring[_id(command("schedule", option, value, *WHAT, "--name", "weekly"))]
+    found = {kind: {key: str(each) for key, each in when.items()} for kind, when in made["trigger"].items()}
+    assert found == trigger
+    assert made["no_catchup"] is True
+    assert made["max_concurrency"] in (1, "1")
+    assert made["runtime_config"]["parameters"]["epochs"] == 7
+    with pytest.raises(InputError, match="--name weekly: there is such a schedule; schedule replace weekly"):
+        command("schedule", "create", option, value, *WHAT, "--name", "weekly")
+    assert len(kubeflow.recurring) == 1
+
+
+def test_the_life_of_a_schedule(kubeflow: Kubeflow, command: Command) -> None:
+    assert command("schedule", "list") == "no schedules\n"
+    old = _id(command("schedule", "create", "--cron", "0 0 3 * * 1", *WHAT, "--name", "weekly"))
+    assert command("schedule", "list").split() == [old, "on", "0", "0", "3", "*", "*", "1", "weekly"]
+    command("schedule", "pause", "weekly")
+    assert kubeflow.recurring[old]["status"] == "DISABLED"
+    assert " paused " in command("schedule", "list")
+    new = _id(command("schedule", "replace", "weekly", "--interval", "60", *WHAT))
+    assert [*kubeflow.recurring] == [new]
+    assert kubeflow.recurring[new]["display_name"] == "weekly"
+    assert kubeflow.recurring[new]["status"] == "DISABLED"  # as the old one was
+    assert "every 60 s" in command("schedule", "list")
+    command("schedule", "resume", new)
+    assert kubeflow.recurring[new]["status"] == "ENABLED"
+    command("schedule", "delete", "weekly")
+    assert not kubeflow.recurring
+    with pytest.raises(InputError, match="schedule weekly: there is none of this name or id"):
+        command("schedule", "delete", "weekly")
+
+
+def test_whatever_fails_while_a_schedule_is_replaced_one_is_left(
+    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = kubeflow.scheduled("calorimeter")
+    kubeflow.faults["recurring_run_service_create_recurring_run"] = [Fault(status=500)]
+    with pytest.raises(InputError, match="the server failed"):
+        command("schedule", "replace", old, "--interval", "90", *WHAT)
+    assert [*kubeflow.recurring] == [old]
+    kubeflow.faults["recurring_run_service_delete_recurring_run"] = [Fault(status=500)]
+    with pytest.raises(InputError, match="the server failed"):
+        command("schedule", "replace", old, "--interval", "90", *WHAT)
+    assert len(kubeflow.recurring) == 2
+    assert f"schedule delete {old}" in capsys.readouterr().out
+    with pytest.raises(InputError, match="2 have this name; give the id"):
+        command("schedule", "pause", "calorimeter")
+
+
+def test_more_schedules_than_a_page_holds(kubeflow: Kubeflow, command: Command) -> None:
+    first, *_ = (kubeflow.scheduled(str(number)) for number in range(121))
+    assert len(command("schedule", "list").splitlines()) == 121
+    command("schedule", "delete", "0")
+    assert first not in kubeflow.recurring
+
+
+def test_several_users(kubeflow: Kubeflow, command: Command) -> None:
+    kubeflow.multi_user = True
+    with pytest.raises(InputError, match="the server has several users; give --namespace"):
+        command("status")
+    with pytest.raises(
+        InputError, match=r"refused \(403\) to namespace other, which may not exist, with no credential"
+    ):
+        command("schedule", "list", "--namespace", "other")
+    command("submit", *WHAT, "--namespace", "team")
+    assert [one["namespace"] for one in kubeflow.experiments.values()] == ["team"]
+    assert command("schedule", "list", "--namespace", "team") == "no schedules\n"
+
+
+def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow: Kubeflow) -> None:
+    """The check checked: an unknown field, a wrong type, a wrong name of a state."""
+    assert len(CONTRACT) == 40  # of kfp-server-api 2.17.3: a new version may have more, and is worth a look
+    for body in ({"name": "x"}, {"display_name": 1.5}, {"state": "DONE"}, {"runtime_config": {"parameter": {}}}):
+        assert [*departures(body, "V2beta1Run", "run")], body
+    assert not [*departures({"display_name": "x", "state": "FAILED"}, "V2beta1Run", "run")]
+
+
+@pytest.mark.parametrize("module", ["pipelines.submit", "pipelines.calorimeter", "pipelines.pods", "components.train"])
+def test_importing_the_pipeline_loads_no_tensorflow(module: str) -> None:
+    program = f"import sys, {module}; assert not {{'tensorflow', 'keras', 'apache_beam'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+
+
+def test_the_command_itself_knows_its_options_without_loading_kfp(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pipelines import submit; submit.parser(); assert not {'kfp', 'kubernetes'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
