@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,51 +12,68 @@ from preprocessing.storage import expand, on_disk
 if TYPE_CHECKING:
     from kfp import local
 
+_FOLDERS = ("output", "dataset", "registry")
+
 
 def absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """`parameters` of the pipeline as they mean the same in a container, whose current folder and home are others."""
-    paths = {name: _absolute(parameters[name], name) for name in ("output", "dataset") if parameters.get(name)}
-    grade = parameters.get("grade", "")
-    if grade.endswith(".toml"):
-        paths["grade"] = _absolute(grade, "grade")
-    files = [_absolute(pattern, "input") for pattern in parameters["input"]]
-    return {**parameters, **paths, "input": files}
+    """The pipeline's `parameters` as they mean the same in a container, whose current folder and home are others.
 
-
-def _absolute(path: str, name: str) -> str:
-    return str(on_disk(path, f"--{name}").absolute())
-
-
-def runner(parameters: Mapping[str, Any], *, user: str | None = None) -> local.DockerRunner:
-    """kfp's runner of containers that see what `parameters`, absolute ones, name and no more.
-
-    They run as `user` (UID:GID; this user unless given) with no capabilities, no network and a read-only root file
-    system. The folders of the input files and of the grade are read-only.
+    Raises InputError for gs:// addresses, which containers without a network cannot reach.
     """
-    import docker  # noqa: PLC0415
-    from kfp import local  # noqa: PLC0415
+    paths = {name: _absolute(name, parameters[name]) for name in _FOLDERS if parameters.get(name)}
+    if _grade_file(parameters):
+        paths["grade"] = _absolute("grade", parameters["grade"])
+    return {**parameters, **paths, "input": [_absolute("input", pattern) for pattern in parameters["input"]]}
 
+
+def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.DockerRunner:
+    """kfp's runner of containers that see the folders that `parameters`, absolute ones, name, and no others.
+
+    They run as `user` (UID:GID) without capabilities or network, on a read-only root file system; what they only read
+    is read-only. A step that fails leaves the line that says why in the file `reason`. Makes the folders to write to,
+    since Docker would make them root's.
+    """
     try:
+        import docker  # noqa: PLC0415
+        from kfp import local  # noqa: PLC0415
+
         docker.from_env().ping()
+    except ImportError:
+        raise InputError("the Python package docker is not installed; containers are started through it") from None
     except docker.errors.DockerException as error:
         raise InputError(f"no Docker engine answers ({error}); start it, or set DOCKER_HOST") from None
-    readable = [Path(str(file)).parent for file in expand(parameters["input"])]
-    if parameters.get("grade", "").endswith(".toml"):
-        readable.append(Path(parameters["grade"]).parent)
-    writable = [Path(parameters[name]) for name in ("output", "dataset") if parameters.get(name)]
+    read = [Path(str(file)).parent for file in expand(parameters["input"])]
+    if _grade_file(parameters):
+        read.append(Path(parameters["grade"]).parent)
+    written = [Path(parameters[name]) for name in _FOLDERS if parameters.get(name)]
+    for folder in written:
+        folder.mkdir(parents=True, exist_ok=True)
     return local.DockerRunner(
-        user=user or f"{os.getuid()}:{os.getgid()}",
-        mounts=_mounts(readable, read_only=True) + _mounts(writable, read_only=False),
+        user=user,
+        mounts=[
+            *_mounts(read, read_only=True),
+            *_mounts(written, read_only=False),
+            # where Kubernetes lets a container say why it failed
+            docker.types.Mount("/dev/termination-log", str(reason), type="bind"),
+        ],
         read_only=True,
-        tmpfs={"/tmp": "mode=1777"},  # noqa: S108  the one place where the image's user may write
+        tmpfs={"/tmp": "mode=1777"},  # noqa: S108  what the image may write to
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         network_mode="none",
     )
 
 
-def _mounts(folders: Sequence[Path], *, read_only: bool) -> list[Any]:
-    """Each folder under its own name."""
+def _absolute(name: str, path: str) -> str:
+    return str(on_disk(path, f"--{name}").absolute())
+
+
+def _grade_file(parameters: Mapping[str, Any]) -> bool:
+    return Path(parameters.get("grade", "")).suffix == ".toml"
+
+
+def _mounts(folders: Iterable[Path], *, read_only: bool) -> list[Any]:
+    """Each folder once, under its own name."""
     from docker.types import Mount  # noqa: PLC0415
 
     return [Mount(str(folder), str(folder), type="bind", read_only=read_only) for folder in sorted(set(folders))]
