@@ -5,16 +5,24 @@ BIN := .venv/bin
 # What Beam and TensorFlow find of other projects' settings must not decide what is tested here.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help install demo test check lock clean
+# What the image is called (as in components/image.py) and holds: cpu, gpu or tpu.
+IMAGE ?= calopipe-python:0.1.0
+ACCELERATOR ?= cpu
+# More for `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
+BUILD ?=
+
+.PHONY: help install demo test test-image check lock image base-image clean
 
 help:  ## say what the targets do
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: .venv/installed  ## make the environment in .venv
 
-.venv/installed: requirements.txt pyproject.toml
+.venv/installed: requirements/build.txt requirements/common.txt requirements/cpu.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/build.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation \
+		--requirement requirements/common.txt --requirement requirements/cpu.txt --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@# TensorFlow loads in half the time; pip leaves this out where PYTHONDONTWRITEBYTECODE is set
 	$(BIN)/python -m compileall -q -j 0 .venv/lib || true
@@ -31,9 +39,27 @@ check: install  ## lint, format and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-lock: install  ## compile requirements.txt anew from pyproject.toml; needs uv
-	uv pip compile --quiet --python-version 3.11 --extra cpu --extra dev --generate-hashes --no-emit-index-url \
-		--no-header --output-file requirements.txt pyproject.toml
+# Each of a package's versions is written once: what all have in common, and what each adds to it.
+COMPILE := uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+named = $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' $(1))
+
+lock: install  ## compile requirements/ anew from pyproject.toml; needs uv
+	printf 'setuptools>=77\nwheel\n' | $(COMPILE) - --output-file requirements/build.txt
+	$(COMPILE) pyproject.toml --extra cpu --constraint requirements/build.txt --no-emit-package tensorflow-cpu \
+		$(call named,requirements/build.txt) --output-file requirements/common.txt
+	for extra in cpu gpu tpu dev; do \
+		$(COMPILE) pyproject.toml --extra $$extra --constraint requirements/build.txt --constraint requirements/common.txt \
+			$(call named,requirements/build.txt requirements/common.txt) --output-file requirements/$$extra.txt || exit; \
+	done
+
+image:  ## build the container image; ACCELERATOR=cpu, gpu or tpu
+	DOCKER_BUILDKIT=1 docker build --file deploy/Dockerfile --build-arg ACCELERATOR=$(ACCELERATOR) --tag $(IMAGE) $(BUILD) .
+
+base-image:  ## make the image's base by debootstrap, where no container registry can be reached; needs root
+	deploy/base-image.sh
+
+test-image: install image  ## build the image and run the pipeline in it
+	$(BIN)/python -m pytest -m slow tests/test_image.py
 
 clean:  ## remove the environment and what tools left; runs/ is kept
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -38,6 +38,7 @@ def discover(
     from preprocessing.errors import one_line_errors
 
     with one_line_errors():
+        from components.parameters import require_plain
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find
         from preprocessing.storage import expand, location, on_disk
@@ -48,4 +49,5 @@ def discover(
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
+        require_plain({"input": files})
         return (files, found.fingerprint(), folder, registry or f"{output}/registry")

@@ -7,12 +7,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from components.parameters import require_plain
 from pipelines import commands, package
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
@@ -137,7 +139,8 @@ def run(options: argparse.Namespace) -> None:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / "kfp"))
         try:
-            define()(**parameters)
+            with _python3_in_names():
+                define()(**parameters)
         except RuntimeError as error:  # what kfp raises when a step fails
             if line := reason.read():
                 raise InputError(line) from None
@@ -151,6 +154,20 @@ def run(options: argparse.Namespace) -> None:
         print(f"model in use: {current.model}, since {current.at}")
 
 
+@contextmanager
+def _python3_in_names() -> Iterator[None]:
+    """While kfp runs steps here: "python3" runs this interpreter, and is what kfp takes this interpreter's path for.
+
+    It puts that path in place of each "python3" in the arguments of a step, in the names of files too.
+    """
+    executable, path = sys.executable, os.environ.get("PATH", os.defpath)
+    sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
+    try:
+        yield
+    finally:
+        sys.executable, os.environ["PATH"] = executable, path
+
+
 def check(parameters: dict[str, Any], *, here: bool) -> None:
     """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
     from preprocessing.inputs import discover  # noqa: PLC0415
@@ -158,6 +175,7 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
 
+    require_plain(parameters)
     rule = SplitRule.parse(parameters.get("split_files", []))
     Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
@@ -175,6 +193,7 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
         return
     load_grade(parameters.get("grade", "precision"))
     files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
+    require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check_shape(files[0].geometry)
     assigned = [rule.assign(file.path.name, file.sha256, range(file.events)) for file in files]
     events = dict(zip(SPLITS, np.bincount(np.concatenate(assigned), minlength=len(SPLITS)), strict=True))

@@ -1,0 +1,155 @@
+"""The container image, built and run: whom it runs as, what it holds, and that it changes no result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import local
+from showers import make_file
+from test_injection import HOSTILE, SECRETS
+
+from components.image import IMAGE
+from pipelines import containers
+from pipelines.calorimeter import define
+from training.folder import read_card
+
+ROOT = Path(__file__).parent.parent
+CONFINED = ["--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--network", "none"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+
+
+def in_image(*command: str, user: str = "1000:1000") -> str:
+    options = [*CONFINED, "--security-opt", "no-new-privileges", "--user", user]
+    done = docker("run", "--rm", *options, IMAGE, *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module", autouse=True)
+def image() -> dict[str, Any]:
+    """What the engine knows of the image."""
+    if shutil.which("docker") is None:
+        pytest.skip("no docker command here")
+    if docker("version").returncode:
+        pytest.skip("no Docker engine answers; start one, or set DOCKER_HOST")
+    found = docker("image", "inspect", IMAGE)
+    if found.returncode:
+        pytest.skip(f"no image {IMAGE}; make image builds it")
+    return json.loads(found.stdout)[0]
+
+
+def test_it_runs_as_a_user_that_kubernetes_knows_is_not_root(image: dict[str, Any]) -> None:
+    assert image["Config"]["User"] == "1000:1000"
+
+
+def test_it_keeps_nothing_of_its_build(image: dict[str, Any]) -> None:
+    """No tools to build with, no tests, no data, no cache, and none of the certificates that the build may trust."""
+    assert not [value for value in image["Config"]["Env"] if "CERT" in value or "proxy" in value.lower()]
+    history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE).stdout
+    assert "PIP_CERT=/" not in history
+    names = "gcc|cc|make|git|pytest|ruff|mypy|uv|pip"
+    program = f"for name in {names.replace('|', ' ')}; do ls /opt/venv/bin/$name /usr/bin/$name; done 2>/dev/null; true"
+    assert in_image("sh", "-c", program) == ""
+    program = r"find / -xdev \( -name run/secrets -o -name test_image.py -o -name '*.h5' -o -path '/root/.cache/*' \)"
+    assert in_image("sh", "-c", f"{program} 2>/dev/null; true") == ""
+
+
+def test_it_holds_the_code_of_this_tree() -> None:
+    """The package's files, one by one; also what is no Python: grades and the report's style."""
+    here = {
+        str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for package in ("components", "pipelines", "preprocessing", "training", "validation")
+        for path in sorted((ROOT / package).rglob("*"))
+        if path.suffix in {".py", ".toml", ".css"}
+    }
+    there = in_image("sh", "-c", f"cd /opt/venv/lib/python3.11/site-packages && sha256sum {' '.join(here)}")
+    assert {line.split()[1]: line.split()[0] for line in there.splitlines()} == here
+
+
+@pytest.mark.parametrize("user", ["1000:1000", "12345:0"])
+def test_any_user_can_work_in_it_on_a_read_only_file_system(user: str) -> None:
+    """Warnings are errors, such as matplotlib's where it cannot write; the second user is one that OpenShift makes up."""
+    program = "import getpass, pathlib, tempfile; getpass.getuser(); pathlib.Path.home().joinpath('x').touch();"
+    in_image("python3", "-W", "error", "-c", f"{program} import matplotlib.pyplot, h5py, kfp, apache_beam", user=user)
+    told = in_image("python3", "-c", "import tensorflow, keras; print(tensorflow.__version__)", user=user)
+    assert told.strip()[0].isdigit(), told  # and no warning before it
+    assert "examples:" in in_image("python3", "-m", "training", "--help", user=user)
+
+
+def test_nobody_can_change_what_is_in_it() -> None:
+    found = in_image("find", "/", "-xdev", "-writable", "-not", "-path", "/proc/*", user="12345:0")
+    assert not [line for line in found.splitlines() if line.startswith(("/opt", "/usr", "/etc"))]
+
+
+def owned(folder: Path) -> str:
+    """A user that is not root, as UID:GID; `folder` is made theirs."""
+    uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
+    folder.mkdir(parents=True)
+    os.chown(folder, uid, gid)
+    return f"{uid}:{gid}"
+
+
+def test_the_pipeline_in_containers_ends_as_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In folders of hostile names. What is left is compared, since kfp takes a container that is gone for a success."""
+    files = tmp_path / HOSTILE
+    make_file(files / "train.h5", events=60)
+    make_file(files / f"{HOSTILE}.h5", events=30, seed=1)
+    settings = {"config": "small", "steps": 2, "grade": "gan", "split_files": [f"test={HOSTILE}*"]}
+    parameters: dict[str, Any] = {"input": [str(files / "*.h5")], "output": str(tmp_path / "there" / HOSTILE)}
+    there, here = Path(parameters["output"]), tmp_path / "here"
+    user = owned(there)
+    owned(there / "kfp")
+    reason = tmp_path / "reason"
+    reason.touch()
+    local.init(containers.runner(parameters, user=user, reason=reason), pipeline_root=str(there / "kfp"))
+    define()(**containers.absolute(parameters), **settings)
+    assert reason.read_text() == ""
+
+    options = ["--config", "small", "--steps", "2", "--grade", "gan", "--split-file", f"test={HOSTILE}*"]
+    command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--input", files / "*.h5", "--output", here]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, env=os.environ | SECRETS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    shards = [{path.name: path.read_bytes() for path in run.glob("dataset/shards/*.tfrecord")} for run in (there, here)]
+    assert len(shards[0]) >= 2
+    assert shards[0] == shards[1]
+    assert read_card(there / "model").weights == read_card(here / "model").weights
+    assert (there / "generated.h5").read_bytes() == (here / "generated.h5").read_bytes()
+    verdicts = [json.loads((run / "verdict.json").read_text()) for run in (there, here)]
+    assert verdicts[0]["verdict"] == verdicts[1]["verdict"]
+    for one, other in zip(verdicts[0]["criteria"], verdicts[1]["criteria"], strict=True):
+        assert (one["name"], one["verdict"]) == (other["name"], other["verdict"])
+        assert one["value"] == pytest.approx(other["value"], rel=1e-9)  # BLAS may sum in another order
+    assert len(list(there.glob("kfp/*/*/executor_output.json"))) == 6
+    assert {path.stat().st_uid for path in there.rglob("*")} == {int(user.partition(":")[0])}
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in left if any(secret.encode() in path.read_bytes() for secret in SECRETS.values())]
+    assert not [path for path in tmp_path.rglob("*") if path.name == "injected"]
+
+
+def test_a_container_says_why_it_failed(tmp_path: Path) -> None:
+    """In the file that Kubernetes reads, which is how the reason survives kfp's taking the step for a success."""
+    parameters: dict[str, Any] = {"input": [str(make_file(tmp_path / "in/a.h5", events=60))]}
+    parameters |= {"output": str(tmp_path / "out"), "config": "small", "cut_gev": -3.0}
+    user = owned(tmp_path / "out")
+    owned(tmp_path / "out/kfp")
+    reason = tmp_path / "reason"
+    reason.touch(mode=0o666)
+    reason.chmod(0o666)
+    local.init(containers.runner(parameters, user=user, reason=reason), pipeline_root=str(tmp_path / "out/kfp"))
+    with pytest.raises(RuntimeError):
+        define()(**parameters)
+    assert reason.read_text().startswith("cut_gev is -3.0")

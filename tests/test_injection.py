@@ -1,0 +1,134 @@
+"""What a name or a parameter holds stays data: no shell, no placeholder and no document takes it for anything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import pytest
+import yaml
+from showers import make_file
+
+from components.discover import discover
+from pipelines import submit
+from preprocessing.errors import InputError
+
+ROOT = Path(__file__).parent.parent
+# To a shell each of these would leave a file `injected`; kfp itself replaces python3 in the arguments of a local step.
+HOSTILE = (
+    '-rf it\'s "python3"; touch injected; $(touch injected) `touch injected`\n| touch injected & > injected \\ %s {x}'
+)
+SECRETS = {"KF_PIPELINES_TOKEN": "token-0f1e2d3c", "AWS_SECRET_ACCESS_KEY": "key-4b5a6978", "HF_TOKEN": "hf-8796a5b4"}
+
+
+class Run(NamedTuple):
+    folder: Path
+    file: Path
+    output: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run on a file and into a folder of hostile names, which the second step ends: an event of the file is bad."""
+    folder = tmp_path_factory.mktemp("injection")
+    file = make_file(folder / HOSTILE / f"{HOSTILE}.h5", events=60)
+    with h5py.File(file, "r+") as opened:
+        opened["ECAL"][11, 1, 1, 1] = float("nan")
+    make_file(folder / HOSTILE / f"{HOSTILE} 2.h5", events=30, seed=1)
+    (folder / "here").mkdir()
+    command = [sys.executable, ROOT / "pipelines" / "submit.py", "run", "--input", file.parent / "*.h5"]
+    command += [f"--output={HOSTILE}", "--config", "small", "--split-file", f"test={HOSTILE} 2.h5"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder / "here", env=os.environ | SECRETS
+    )
+    return Run(folder, file, folder / "here" / HOSTILE, done)
+
+
+def test_steps_find_and_write_what_hostile_names_name(run: Run) -> None:
+    assert run.done.returncode == 2, run.done.stdout + run.done.stderr
+    last = run.done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"error: {' '.join(str(run.file).split())}: event 11: ECAL holds nan")
+    (written,) = run.output.glob("kfp/*/discover/executor_output.json")
+    found = json.loads(written.read_text())["parameterValues"]["files"]
+    assert found == [str(run.file.with_stem(f"{HOSTILE} 2")), str(run.file)]
+    assert (run.output / "dataset").is_dir()
+
+
+def test_no_shell_reads_them(run: Run) -> None:
+    made = {path.name for path in run.folder.rglob("*")} | {path.name for path in Path.cwd().iterdir()}
+    assert "injected" not in made
+    assert {path.name for path in run.folder.iterdir()} == {HOSTILE, "here"}
+    assert {path.name for path in run.output.parent.iterdir()} == {HOSTILE}
+
+
+def test_no_secret_of_the_environment_is_left_or_printed(run: Run) -> None:
+    files = [path for path in run.folder.rglob("*") if path.is_file()]
+    assert any("kfp" in path.parts for path in files)
+    for secret in SECRETS.values():
+        assert secret not in run.done.stdout + run.done.stderr
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("placeholder", ["{{$}}", "{{$.inputs.parameters['output']}}", "{{workflow.name}}"])
+@pytest.mark.parametrize("option", ["input", "output", "dataset", "grade", "split-file", "geometry", "beam-option"])
+def test_placeholders_are_refused(option: str, placeholder: str, tmp_path: Path) -> None:
+    given = {"input": "a.h5", "output": str(tmp_path)} | {option: placeholder}
+    arguments = [text for name, value in given.items() for text in (f"--{name}", value)]
+    for command in (["run"], ["submit", "--endpoint", "http://127.0.0.1:1"]):
+        with pytest.raises(InputError, match=r"holds \{\{"):
+            submit.main([*command, *arguments])
+
+
+def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) -> None:
+    make_file(tmp_path / "{{$.outputs.output_file}}.h5", events=60)
+    with pytest.raises(InputError, match=r"output_file\}\}\.h5: holds \{\{"):
+        submit.main(["run", "--input", str(tmp_path / "*.h5"), "--output", str(tmp_path / "out"), "--config", "small"])
+    with pytest.raises(SystemExit, match="2"):
+        discover.python_func(
+            patterns=[str(tmp_path / "*.h5")],
+            geometry="",
+            on_bad_event="stop",
+            on_bad_file="stop",
+            max_bad_files=0.1,
+            dataset="",
+            registry="",
+            output=str(tmp_path / "out"),
+        )
+
+
+@pytest.mark.parametrize("option", ["geometry", "grade", "split-file", "max-bad-files", "seed", "config"])
+def test_what_names_no_file_is_refused_in_one_line(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", "--input", str(make_file(tmp_path / "a.h5", events=60)), "--output", str(tmp_path / "out")]
+    arguments += ["--config", "small", f"--{option}={HOSTILE}"]
+    with pytest.raises((InputError, SystemExit)) as refused:
+        submit.main(arguments)
+    if isinstance(refused.value, SystemExit):
+        assert refused.value.code == 2
+    assert not (tmp_path / "out").exists()
+    assert "injected" not in {path.name for path in Path.cwd().iterdir()}
+
+
+def test_a_compiled_pipeline_quotes_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, secret in SECRETS.items():
+        monkeypatch.setenv(name, secret)
+    image = f'x"\n        privileged: true\n# {HOSTILE}'
+    claim = f"data'\n---\n{HOSTILE}"
+    arguments = ["compile", "--output", str(tmp_path / "p.yaml"), "--image", image, "--claim", f"{claim}:/data"]
+    submit.main(arguments)
+    text = (tmp_path / "p.yaml").read_text()
+    package, platform = yaml.safe_load_all(text)
+    for executor in package["deploymentSpec"]["executors"].values():
+        assert executor["container"]["image"] == image
+        assert "privileged" not in executor["container"]
+    for executor in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+        (mount,) = executor["pvcMount"]
+        assert mount["pvcNameParameter"]["runtimeValue"]["constant"] == claim
+    assert not [secret for secret in SECRETS.values() if secret in text]
