@@ -1,4 +1,4 @@
-"""Training on several hosts, against a real API server under the role of deploy/rbac.yaml; controllers are played."""
+"""Training on several hosts, against a real API server, under the role in deploy/base/; controllers are played."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from training.workers import PREEMPTED
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
 
 _ROOT = Path(__file__).parent.parent
-_DEPLOY = sorted((_ROOT / "deploy").glob("*.yaml"))
+_BASE = _ROOT / "deploy" / "base"
+_DEPLOY = [_BASE / f"{name}.yaml" for name in ("account", "rbac", "training-runtime")]
 _ACCOUNT = "pipeline-runner"
 
 _LAUNCHER = """
@@ -183,7 +184,7 @@ def test_the_api_server_takes_each_manifest(place: Place, path: Path) -> None:
 
 
 def test_the_api_server_refuses_a_field_that_a_kind_does_not_have(place: Place) -> None:
-    [runtime] = _manifests(_ROOT / "deploy" / "training-runtime.yaml")
+    [runtime] = _manifests(_BASE / "training-runtime.yaml")
     runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestart"] = 1
     with pytest.raises(RefusedError, match="maxRestart"):
         place.api.apply(runtime, place.trainer.namespace, dryRun="All")
@@ -415,13 +416,13 @@ def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
     ("group", "resource", "verb"),
     [
         (rule["apiGroups"][0], resource, verb)
-        for rule in _manifests(_ROOT / "deploy" / "rbac.yaml")[0]["rules"]
+        for rule in _manifests(_BASE / "rbac.yaml")[0]["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ],
 )
 def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb: str) -> None:
-    role, _ = _manifests(_ROOT / "deploy" / "rbac.yaml")
+    role, _ = _manifests(_BASE / "rbac.yaml")
     for rule in role["rules"]:
         if rule["apiGroups"] == [group] and resource in rule["resources"]:
             rule["verbs"].remove(verb)
@@ -435,7 +436,7 @@ def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb
         place.trainer.conclude(job)
     said = launcher.end(0 if verb == "delete" else BAD_INPUT_EXIT_CODE)
     assert f'cannot {verb} resource "{resource}" in API group "{group}"' in said
-    assert "grant it as in deploy/rbac.yaml" in said
+    assert "grant it as in deploy/base/rbac.yaml" in said
     assert "Traceback" not in said
 
 

@@ -144,7 +144,7 @@ class TrainJobs:
         if error.status == 401:
             return InputError(f"{here}: {self._server} does not accept these credentials (401); log in again")
         if error.status == 403 and "cannot" in said:  # by RBAC; an admission webhook gives reasons of another form
-            return InputError(f"{here}: {said}; grant it as in deploy/rbac.yaml")
+            return InputError(f"{here}: {said}; grant it as in deploy/base/rbac.yaml")
         if error.status == 404 and not _status(error):  # no such path, where a missing object has a Status
             return InputError(f"{here}: Kubeflow Trainer is not installed in this cluster; install it, version 2")
         return InputError(f"{here}: {said} ({error.status})")

@@ -1,7 +1,7 @@
 """Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
 
 Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod a worker; restarts after the loss of one are the
-JobSet's, by the runtime (`deploy/training-runtime.yaml`). No TensorFlow in here.
+JobSet's, by the runtime (`deploy/base/training-runtime.yaml`). No TensorFlow in here.
 """
 
 from __future__ import annotations
