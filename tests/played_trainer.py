@@ -8,6 +8,7 @@ pods give them; their logs are served to the API server as a kubelet does; their
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
 import secrets
@@ -145,10 +146,14 @@ def _stamp(at: float) -> str:
 
 
 def _value(variable: Json, pod: Json) -> str:
-    """The value of an environment variable; of the fields of a pod, those that the Job's own variable names."""
+    """The value of an environment variable; of what a pod says of itself, what the Job and our runtime name."""
     if "valueFrom" not in variable:
         return str(variable["value"])
-    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.annotations['{_INDEX}']"
+    source = variable["valueFrom"]
+    if "resourceFieldRef" in source:  # rounded up to whole processors, the divisor being 1
+        limit = pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]
+        return str(math.ceil(int(limit[:-1]) / 1000 if limit.endswith("m") else float(limit)))
+    assert source["fieldRef"]["fieldPath"] == f"metadata.annotations['{_INDEX}']"
     return str(pod["metadata"]["annotations"][_INDEX])
 
 
