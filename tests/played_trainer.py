@@ -22,7 +22,7 @@ from played_node import INDEX, NODE, Node
 from servers import free_port
 
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
-PATIENCE_S = 200.0  # for what takes seconds on a machine that does nothing else
+PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
