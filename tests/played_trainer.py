@@ -8,31 +8,21 @@ pods give them; their logs are served to the API server as a kubelet does; their
 from __future__ import annotations
 
 import copy
-import os
-import re
 import secrets
 import signal
-import ssl
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from kubernetes_api import Json, KubernetesApi, self_signed
+from kubernetes_api import Json, KubernetesApi
+from played_node import INDEX, NODE, Node
 from servers import free_port
 
-_NODE = "here"
-_INDEX = "batch.kubernetes.io/job-completion-index"
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
-PATIENCE_S = 200.0  # for what takes seconds on a machine that does nothing else
+PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
@@ -43,122 +33,6 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
             return value
         time.sleep(0.1)
     raise AssertionError(f"waited in vain for {what}")
-
-
-class Node:
-    """A node of the cluster: runs the containers of pods as processes, and serves their logs."""
-
-    def __init__(self, images: Mapping[str, Path], folder: Path) -> None:
-        self._images, self._folder = images, folder
-        self._logs: dict[tuple[str, str], list[tuple[float, str]]] = {}
-        self._readers: dict[tuple[str, str], threading.Thread] = {}
-
-    def start(self, pod: Json, hosts: Mapping[str, str]) -> subprocess.Popen[str]:
-        """The process of `pod`. The names of its network do not exist here: `hosts` has other addresses for them."""
-        container = pod["spec"]["containers"][0]
-        variables = {each["name"]: _value(each, pod) for each in container["env"]}
-        arguments = [_expanded(text, variables) for text in (*container["command"], *container["args"])]
-        for name, address in hosts.items():
-            arguments = [text.replace(name, address) for text in arguments]
-        place = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(self._images[container["image"]]),
-            "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": "1",  # tests share two cores
-            "TERMINATION_LOG": str(self.termination_log(pod)),
-        }
-        self.termination_log(pod).touch()
-        process = subprocess.Popen(
-            arguments, env=place | variables, cwd=self._folder, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        self._logs[key] = []
-        self._readers[key] = threading.Thread(target=self._read, args=(key, process), daemon=True)
-        self._readers[key].start()
-        return process
-
-    def _read(self, key: tuple[str, str], process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                self._logs[key].append((time.time(), line.rstrip("\n")))
-
-    def termination_log(self, pod: Json) -> Path:
-        return self._folder / f"{pod['metadata']['name']}.termination-log"
-
-    def end(self, pod: Json, process: subprocess.Popen[str]) -> Json:
-        """The state of a container that has ended, as a kubelet writes it."""
-        self._readers[pod["metadata"]["namespace"], pod["metadata"]["name"]].join()
-        code = 128 - process.returncode if process.returncode < 0 else process.returncode
-        message = self.termination_log(pod).read_text()
-        policy = pod["spec"]["containers"][0]["terminationMessagePolicy"]
-        if code and not message and policy == "FallbackToLogsOnError":
-            log = self._logs[pod["metadata"]["namespace"], pod["metadata"]["name"]]
-            message = "\n".join(text for _, text in log[-80:])[-2048:]
-        return {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
-
-    @contextmanager
-    def serve(self, folder: Path) -> Iterator[int]:
-        """Serve /containerLogs, as kubelets do; the port."""
-        node = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                root, namespace, pod = url.path.strip("/").split("/")[:3]
-                lines = node._logs.get((namespace, pod))
-                found = root == "containerLogs" and lines is not None
-                self.send_response(200 if found else 404)
-                self.end_headers()
-                if found and lines is not None:
-                    query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                    self.wfile.write(_served(list(lines), query).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        certificate, key = self_signed(folder, "kubelet")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
-
-
-def _served(lines: list[tuple[float, str]], query: Mapping[str, str]) -> str:
-    since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0.0
-    lines = [line for line in lines if line[0] >= since]
-    if "tailLines" in query:
-        lines = lines[-int(query["tailLines"]) :]
-    stamped = query.get("timestamps") == "true"
-    return "".join(f"{_stamp(at)} {text}\n" if stamped else f"{text}\n" for at, text in lines)
-
-
-def _stamp(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
-
-
-def _value(variable: Json, pod: Json) -> str:
-    """The value of an environment variable; of the fields of a pod, those that the Job's own variable names."""
-    if "valueFrom" not in variable:
-        return str(variable["value"])
-    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.annotations['{_INDEX}']"
-    return str(pod["metadata"]["annotations"][_INDEX])
-
-
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """`text` as Kubernetes gives it to a container: $(NAME) is a variable's value if there is one, $$ a dollar."""
-    return re.sub(
-        r"\$(\$|\(([^)]*)\))",
-        lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]),
-        text,
-    )
 
 
 class PlayedTrainer:
@@ -176,7 +50,7 @@ class PlayedTrainer:
         return list(self._api.call("GET", self._jobs)["items"])
 
     def wait_for_job(self) -> Json:
-        return wait_until(lambda: next((job for job in self.jobs() if not _going(job)), None), "a TrainJob")
+        return wait_until(lambda: next(iter(self.jobs()), None), "a TrainJob")
 
     def schedule(self, job: Json, attempt: int = 0) -> list[Json]:
         """Make the pods of `job`, whose containers are about to be started."""
@@ -321,26 +195,15 @@ def _pod(job: Json, template: Json, index: int, attempt: int) -> Json:
         "jobset.sigs.k8s.io/replicatedjob-name": "node",
         "jobset.sigs.k8s.io/job-index": "0",
         "jobset.sigs.k8s.io/restart-attempt": str(attempt),
-        _INDEX: str(index),
+        INDEX: str(index),
     }
     spec = copy.deepcopy(template["spec"])
-    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{_INDEX}']"}}
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
     spec["containers"][0]["env"].append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
-    spec |= {"hostname": f"{name}-node-0-{index}", "subdomain": name, "nodeName": _NODE}
+    spec |= {"hostname": f"{name}-node-0-{index}", "subdomain": name, "nodeName": NODE}
     metadata = {
         "name": f"{name}-node-0-{index}-{secrets.token_hex(3)[:5]}",
         "labels": labels,
-        "annotations": {_INDEX: str(index)},
+        "annotations": {INDEX: str(index)},
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def register(api: KubernetesApi, kubelet_port: int) -> None:
-    """Make the node known to the API server, which fetches logs from it."""
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _NODE}}
-    api.call("POST", "/api/v1/nodes", node)
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
-    }
-    api.call("PATCH", f"/api/v1/nodes/{_NODE}/status", {"status": status}, "strategic-merge-patch+json")

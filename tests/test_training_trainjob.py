@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
-from played_trainer import PATIENCE_S, Node, PlayedTrainer, register, wait_until
+from played_node import Node, register
+from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
 from servers import Proxy, free_port
 from showers import make_file
 from trainings import same_training
@@ -73,7 +74,8 @@ class Launcher:
         return self.said()
 
     def wait_for(self, text: str) -> None:
-        wait_until(lambda: text in self.said(), repr(text))
+        wait_until(lambda: text in self.said() or self.process.poll() is not None, repr(text))
+        assert text in self.said()
 
     def kill(self) -> None:
         self.process.kill()

@@ -12,7 +12,8 @@ import pytest
 from kubernetes.client import V1ObjectMeta, V1Pod, V1PodCondition, V1PodStatus
 
 from preprocessing.errors import InputError
-from training.trainjob import addresses, job_name, launch, manifest, most_telling, pod_state, workers
+from training.trainjob import addresses, job_name, launch, manifest
+from training.trainpods import most_telling, pod_state, workers
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {

@@ -16,20 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kubernetes.client import V1ContainerStateTerminated, V1Pod
-
 from preprocessing.errors import BAD_INPUT_EXIT_CODE, InputError
 from training.supervision import stop_signals
 from training.trainapi import GROUP, VERSION, Json, TrainJobs
-from training.workers import LOST_WORKER, PREEMPTED
+from training.trainpods import CONTAINER, FirstWorkersLog, most_telling, pod_state, worker_end, workers
+from training.workers import PREEMPTED
 
 PORT = 2222  # of each worker's TensorFlow server
-_JOB, _CONTAINER = "node", "node"  # by these names the Trainer finds what a TrainJob changes in its runtime
+_JOB = "node"  # of the runtime's job of workers
 _REQUEST = "calopipe/request"
-_INDEX = "batch.kubernetes.io/job-completion-index"
 
 _LINES_SHOWN = 40
-_LOG_OVERLAP_S = 5  # read again at each look, and told apart by their time stamps
 _CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
 
 
@@ -170,7 +167,7 @@ def _attach(jobs: TrainJobs, wanted: Json, clock: _Clock) -> Json:
 def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
     """Repeat the first worker's log, and say how the pods fare, until the job has ended; the job as it is then."""
     name = job["metadata"]["name"]
-    log, said = _Log(jobs), ""
+    log, said = FirstWorkersLog(jobs), ""
     while True:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
@@ -198,35 +195,13 @@ def _clear_away(jobs: TrainJobs, job: Json) -> None:
         _say(f"TrainJob {name} is deleted")
 
 
-class _Log:
-    """The log of one pod after another, each line shown once."""
-
-    def __init__(self, jobs: TrainJobs) -> None:
-        self._jobs = jobs
-        self._pod, self._last, self._read_at = "", "", 0.0
-
-    def show_new(self, pod: V1Pod) -> None:
-        """Print the lines that `pod` has written since it was shown last."""
-        if pod.metadata.uid != self._pod:
-            self._pod, self._last = pod.metadata.uid, ""
-        asked_at = time.monotonic()
-        since = {"since_seconds": int(asked_at - self._read_at) + _LOG_OVERLAP_S} if self._last else {}
-        lines = self._jobs.log(pod.metadata.name, _CONTAINER, timestamps=True, **since)
-        if lines is None:
-            return
-        self._read_at = asked_at
-        for line in lines:
-            stamp, _, text = line.partition(" ")
-            if stamp > self._last:
-                self._last = stamp
-                print(text, flush=True)
-
-
 def _failure(jobs: TrainJobs, job: Json) -> Exception:
     """Why `job` has failed, as the worker whose end tells most has it; the end of that worker's log is shown."""
     name = job["metadata"]["name"]
     ends = {
-        index: (pod, end) for index, pod in workers(jobs.pods(name)).items() if (end := _end(pod)) and end.exit_code
+        index: (pod, end)
+        for index, pod in workers(jobs.pods(name)).items()
+        if (end := worker_end(pod)) and end.exit_code
     }
     if not ends:
         message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Failed")
@@ -234,52 +209,13 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
     index = most_telling({index: end.exit_code for index, (_, end) in ends.items()})
     pod, end = ends[index]
     if index != 0:  # the first one's has been shown
-        for line in jobs.log(pod.metadata.name, _CONTAINER, tail_lines=_LINES_SHOWN) or ():
+        for line in jobs.log(pod.metadata.name, CONTAINER, tail_lines=_LINES_SHOWN) or ():
             _say(f"worker {index}: {line}")
     last_word = next((line for line in reversed((end.message or "").splitlines()) if line.strip()), "")
     if end.exit_code == BAD_INPUT_EXIT_CODE:
         return InputError(last_word.removeprefix("error: ") or f"worker {index} of TrainJob {name}: bad input")
     why = f"exit code {end.exit_code}" + (f", {end.reason}" if end.reason not in {None, "Error"} else "")
     return RuntimeError(f"worker {index} of TrainJob {name} has failed ({why}): {last_word or 'see the log above'}")
-
-
-def most_telling(codes: Mapping[int, int]) -> int:
-    """The worker whose exit code says most of why all ended.
-
-    Bad input tells most, then any other error, then a death (a signal's code is 128 and its number), then the report
-    of another's.
-    """
-
-    def precedence(index: int) -> tuple[bool, bool, bool, int]:
-        code = codes[index]
-        return code != BAD_INPUT_EXIT_CODE, code in {PREEMPTED, LOST_WORKER} or code > 128, code == LOST_WORKER, index
-
-    return min(codes, key=precedence)
-
-
-def workers(pods: Sequence[V1Pod]) -> dict[int, V1Pod]:
-    """Each worker's pod by its index; the newest, where an earlier attempt is still being cleared away."""
-    by_age = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
-    return {int(index): pod for pod in by_age if (index := (pod.metadata.annotations or {}).get(_INDEX)) is not None}
-
-
-def _end(pod: V1Pod) -> V1ContainerStateTerminated | None:
-    """How the worker in `pod` ended; None while it has not."""
-    for container in pod.status.container_statuses or ():
-        if container.name == _CONTAINER:
-            return container.state.terminated
-    return None
-
-
-def pod_state(pod: V1Pod) -> str:
-    """What `pod` is at, and what it waits for."""
-    for container in pod.status.container_statuses or ():
-        if container.state.waiting is not None:
-            return f"waits: {container.state.waiting.reason}"
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return f"waits for a node: {condition.message}"
-    return str(pod.status.phase).lower()
 
 
 def _is(job: Json, condition: str) -> bool:
