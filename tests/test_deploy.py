@@ -126,6 +126,9 @@ def test_whoever_mounts_the_volume_finds_the_same_one_at_the_same_place() -> Non
 
 def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
     assert _manifest("data-pod", "Pod")["spec"]["containers"][0]["image"] == IMAGE
+    guide = (_ROOT / "docs/kubeflow.md").read_text()
+    assert f"kind load docker-image {IMAGE} " in guide
+    assert f'sed "s|{IMAGE}|$IMAGE|"' in guide
 
 
 # --- the manifests as a real API server sees them
@@ -173,11 +176,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         namespace = {"apiVersion": "v1", "metadata": {"name": _NAMESPACE, "labels": labels}}
         api.call("POST", "/api/v1/namespaces", namespace)
-        for account in (
-            "default",
-            "pipeline-runner",
-            "nobody",
-        ):  # the first is a controller's work, the second Kubeflow's
+        # A controller makes the first, Kubeflow the second.
+        for account in ("default", "pipeline-runner", "nobody"):
             body = {"apiVersion": "v1", "metadata": {"name": account}}
             api.call("POST", f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts", body)
         cluster = Cluster(api, api.kubeconfig(folder / "kubeconfig", _NAMESPACE, api.admin_token))
