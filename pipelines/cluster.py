@@ -26,6 +26,7 @@ _IMAGE = re.compile(
 )
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 _ROOT = re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII)
 _PATH = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
@@ -86,6 +87,11 @@ class Platform:
         if self.nodes > 1 and self.tpu:
             raise InputError(
                 f"--tpu {self.tpu!r} with --nodes {self.nodes}: only TPUs of one machine; give one of them"
+            )
+        if self.nodes > 1 and self.runtime == "calopipe" and self.claim not in {"", _CLAIM_OF_NODES}:
+            raise InputError(
+                f"--claim {self.claim!r} with --nodes {self.nodes}: the nodes of the TrainingRuntime calopipe mount "
+                f"{_CLAIM_OF_NODES}; give that, or another --runtime"
             )
         if self.nodes > 1 and self.gpu_type:
             raise InputError(

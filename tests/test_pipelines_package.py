@@ -256,6 +256,7 @@ def test_images_that_are_pinned(image: str) -> None:
         ({"tpu": "tpu-v4-podslice:2x2x2"}, "not a topology of one machine"),
         ({"tpu": "tpu-v6e-slice"}, "not a topology of one machine"),
         ({"shm": "1 Gi"}, "--shm '1 Gi': expected an amount of memory"),
+        ({"nodes": 2, "claim": "mine:/data"}, "the nodes of the TrainingRuntime calopipe mount calopipe-data:/data"),
         ({"pipeline_root": "/data/kfp"}, "--pipeline-root '/data/kfp': expected an address such as gs://"),
         ({"runtime": "Mine"}, "--runtime 'Mine': expected the name of a TrainingRuntime"),
     ],

@@ -151,6 +151,7 @@ class _Training:
         self._engine, self._manifest, self._output = engine, manifest, output
         self._options, self._request = options, request
         self._alone = cluster is None or cluster.size == 1
+        self._processors = "CPU" in engine.strategy.extended.worker_devices[0]
         chief = cluster is None or cluster.chief
         self._checkpoints = Checkpoints(
             output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
@@ -185,7 +186,7 @@ class _Training:
         print(
             f"training {engine.config.model} on {self._manifest.count('train')} showers: steps {engine.step} to "
             f"{engine.last_step}, {engine.steps_an_epoch} an epoch, {engine.global_batch} images each over "
-            f"{engine.replicas} replica(s)",
+            f"{engine.replicas} replica(s) on {'processors' if self._processors else 'accelerators'}",
             flush=True,
         )
         if engine.config.strategy == "tpu":
@@ -200,8 +201,7 @@ class _Training:
         if self._options.profile:
             trace = self._output / folder.TENSORBOARD if self._history is not None else None
             print(approaches.profile(engine, self._options.approach, trace).table(), flush=True)
-        accelerated = "CPU" not in engine.strategy.extended.worker_devices[0]
-        steps_a_call = self._options.steps_a_call or (_STEPS_A_CALL_ON_ACCELERATORS if accelerated else 1)
+        steps_a_call = self._options.steps_a_call or (1 if self._processors else _STEPS_A_CALL_ON_ACCELERATORS)
         self._saved_step, self._saved_at = engine.step, time.monotonic()
         if self._signal is not None and self._alone:
             self._stop(engine.step)
