@@ -113,6 +113,8 @@ def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: R
     assert registry.incumbent(two.fingerprint) == one  # whom it beat
     assert registry.incumbent("another") == two
     assert registry.promote(second).startswith(f"promotion stands: {two.model}")
+    write_verdict(second.judgement, verdict="rejected", outcome="better")  # under another grade, say
+    assert registry.promote(second).endswith("; by now the verdict is rejected (grade wide)")
     assert len(registry.history()) == 2
 
 

@@ -121,11 +121,13 @@ class Registry:
         card = folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
         _check_chain(card, candidate, verdict)
+        judged = f"the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
         current = self.current()
         if current is not None and current.fingerprint == card.fingerprint():
-            return f"promotion stands: {current.model} is the current model, number {current.number} of the registry"
+            by_now = "" if verdict["verdict"] == "accepted" else f"; by now {judged}"
+            return f"promotion stands: {current.model} is the current model, promotion {current.number}{by_now}"
         if verdict["verdict"] != "accepted":
-            return f"not promoted: the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
+            return f"not promoted: {judged}"
         name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
         if rollback := self._rollback_of(card.fingerprint()):
             return (
