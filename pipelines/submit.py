@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,60 +120,14 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the pipeline through kfp's local runner, each step a process of this environment or a container."""
+    """Run the pipeline on this machine."""
     parameters = _parameters(options)
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
     check(parameters, here=True)
-    output = Path(options.output).absolute()
-    parameters["output"] = str(output)
 
-    from kfp import local  # noqa: PLC0415  a second that bad input need not wait
+    from pipelines import machine  # noqa: PLC0415  kfp, a second that bad input need not wait
 
-    from pipelines import containers  # noqa: PLC0415
-    from pipelines.calorimeter import define  # noqa: PLC0415
-
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress, also into a pipe
-    os.environ["PYTHONUNBUFFERED"] = "1"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runner hands no step's own variables on
-    with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
-        os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
-        runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
-        if options.container:
-            parameters = containers.absolute(parameters)
-            runner = containers.runner(parameters, user=f"{os.getuid()}:{os.getgid()}", reason=Path(reason.name))
-            (output / "kfp").mkdir(exist_ok=True)  # which Docker would make, for root
-        local.init(runner, pipeline_root=str(output / "kfp"))
-        failure = None
-        try:
-            with _python3_in_names():
-                define()(**parameters)
-        except RuntimeError as error:  # what kfp raises when a step fails
-            failure = error
-        if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
-            raise InputError(line)
-        if failure:
-            raise SystemExit(f"error: {failure}; the step's own messages are above")
-    verdict = json.loads((output / "verdict.json").read_text())["verdict"]
-    print(f"verdict: {verdict}")
-    print(f"report:  {output / 'report.html'}")
-    from training.registry import Registry  # noqa: PLC0415
-
-    if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
-        print(f"model in use: {current.model}, since {current.at}")
-
-
-@contextmanager
-def _python3_in_names() -> Iterator[None]:
-    """While kfp runs steps here: "python3" runs this interpreter, and is what kfp takes this interpreter's path for.
-
-    It puts that path in place of each "python3" in the arguments of a step, in the names of files too.
-    """
-    executable, path = sys.executable, os.environ.get("PATH", os.defpath)
-    sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
-    try:
-        yield
-    finally:
-        sys.executable, os.environ["PATH"] = executable, path
+    machine.run(parameters, Path(options.output).absolute(), in_containers=options.container)
 
 
 def check(parameters: dict[str, Any], *, here: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -130,6 +131,40 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
     assert done.stderr.strip().splitlines()[-1].startswith(f"error: {with_nan}: event 11: ECAL holds nan")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out/dataset/manifest.json").exists()
+
+
+# In place of sitecustomize: each step writes an output at once, but one that is gone without, and with exit code 0.
+ANSWERING = """
+import json, os, pathlib, sys
+given = dict(zip(sys.orig_argv, sys.orig_argv[1:]))
+if "--function_to_execute" in given:
+    if given["--function_to_execute"] != os.environ["GONE"]:
+        outputs = json.loads(given["--executor_input"])["outputs"]
+        values = {name: [] if name == "files" else "x" for name in outputs.get("parameters", {})}
+        pathlib.Path(outputs["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(outputs["outputFile"]).write_text(json.dumps({"parameterValues": values}))
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("step", ["train", "promote"])
+def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, step: str) -> None:
+    """As kfp has it of containers; also beside what an earlier run has left."""
+    make_file(tmp_path / "a.h5", events=120)
+    (tmp_path / "sitecustomize.py").write_text(ANSWERING)
+    earlier = tmp_path / "out/kfp/calorimeter-2026-01-01-00-00-00-000000"
+    for name in ("discover", "preprocess", "train", "generate", "validate", "promote"):
+        (earlier / name).mkdir(parents=True)
+        (earlier / name / "executor_output.json").write_text("{}")
+    (tmp_path / "out/verdict.json").write_text('{"verdict": "accepted"}')
+    command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--config", "small", "--input", tmp_path / "a.h5"]
+    done = subprocess.run(
+        [*command, "--output", tmp_path / "out"], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "GONE": step},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"error: step {step} ended without its output under ")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
