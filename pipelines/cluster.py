@@ -109,6 +109,18 @@ class Platform:
             return "tpu"
         return "mirrored" if self.gpus > 1 else "one-device"
 
+    def require_strategy(self, strategy: str) -> None:
+        """Raise InputError unless `strategy` can use what training gets."""
+        if strategy == self.strategy or {strategy, self.strategy} == {"one-device", "mirrored"}:
+            return
+        given = (
+            f"--nodes {self.nodes}" if self.nodes > 1 else f"--tpu {self.tpu}" if self.tpu else "one node and no TPU"
+        )
+        raise InputError(
+            f"--strategy {strategy} with {given}: training there takes {self.strategy}; leave --strategy out, or give "
+            "--nodes or --tpu for what it is to use"
+        )
+
     @property
     def deadline_seconds(self) -> int:
         """How long a training of several nodes may take, restarts included."""

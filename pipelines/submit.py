@@ -13,6 +13,8 @@ import numpy as np
 
 from components.parameters import require_plain
 from pipelines import commands, package
+from pipelines.cluster import Platform
+from pipelines.shared import require_shared
 from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
@@ -73,7 +75,9 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
                       help="a training setting in place of the config's own, such as average=0.999")  # fmt: skip
     task.add_argument("--warm-start", choices=(FROM_INCUMBENT, ANEW),
                       help="begin with the weights of the registry's current model (default), or anew")  # fmt: skip
-    task.add_argument("--strategy", choices=STRATEGIES, help="distribution strategy (default one-device)")
+    task.add_argument(
+        "--strategy", choices=STRATEGIES, help="distribution strategy (default: what training runs on has one)"
+    )
     task.add_argument("--per-event", type=int, metavar="N", help="generated showers for each test event (default 1)")
     task.add_argument("--grade", metavar="NAME|FILE", help="acceptance criteria: precision (default), gan, or a file")
     task.add_argument("--split-file", action="append", dest="split_files", metavar="SPLIT=PATTERN",
@@ -123,15 +127,18 @@ def run(options: argparse.Namespace) -> None:
     """Run the pipeline on this machine."""
     parameters = _parameters(options)
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
-    check(parameters, here=True)
+    check(parameters)
 
     from pipelines import machine  # noqa: PLC0415  kfp, a second that bad input need not wait
 
     machine.run(parameters, Path(options.output).absolute(), in_containers=options.container)
 
 
-def check(parameters: dict[str, Any], *, here: bool) -> None:
-    """Find what can be found before any step starts: options and, if the run is `here`, input and output."""
+def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
+    """Find what can be found before any step starts: options and, of a run here, input and output.
+
+    Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
+    """
     from preprocessing.inputs import discover  # noqa: PLC0415
     from preprocessing.splits import SPLITS, SplitRule  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
@@ -141,6 +148,8 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     rule = SplitRule.parse(parameters.get("split_files", []))
     Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
+    if platform:
+        given["strategy"] = given["strategy"] or platform.strategy
     config = with_settings(named_config(parameters.get("config", "quick"), **given), parameters.get("settings", {}))
     require_origin(parameters.get("warm_start", FROM_INCUMBENT))
     if parameters.get("registry"):
@@ -151,7 +160,9 @@ def check(parameters: dict[str, Any], *, here: bool) -> None:
     storage.on_disk(parameters["output"], "--output")
     if parameters.get("per_event", 1) < 1:
         raise InputError(f"--per-event is {parameters['per_event']}, expected at least 1")
-    if not here:
+    if platform:
+        platform.require_strategy(config.strategy)
+        require_shared(parameters, platform.claim)
         return
     load_grade(parameters.get("grade", "precision"))
     files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
@@ -181,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         parameters = _parameters(options) if "input" in options else {}
         if parameters:
-            check(parameters, here=False)
+            check(parameters, package.platform_of(options))
         commands.perform(options, parameters)
 
 

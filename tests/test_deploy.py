@@ -60,10 +60,9 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
             continue
         assert program == "pipelines/submit.py"
         options = submit.parser().parse_args(arguments)
-        if "gpus" in options:
-            package.platform_of(options)
-        if "input" in options:
-            submit.check(submit._parameters(options), here=False)
+        platform = package.platform_of(options) if "gpus" in options else None
+        if platform and "input" in options:
+            submit.check(submit._parameters(options), platform)
 
 
 def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:

@@ -18,7 +18,7 @@ from preprocessing.errors import one_line_errors
 
 SECRET = "ey-secret.token"  # noqa: S105
 STEPS = ["discover", "train"]
-SUBMIT = ["submit", "--input", "/data/*.h5", "--output", "/data/run"]
+SUBMIT = ["submit", "--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run"]
 PAGE = "<!doctype html><html><title>Log in</title></html>"
 
 
@@ -89,6 +89,67 @@ def test_faults(
     kubeflow.faults["*"] = [fault]
     assert f"error: {kubeflow.address}: {line}" in refused(capsys, kubeflow, "status")
     assert len(kubeflow.asked) == {0: 3, 200: len(kubeflow.asked), 429: 5, 503: 5}.get(fault.status, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--output", "runs/first"], "--output runs/first: not under /data, where the steps see the files of --claim"),
+        (["--output", "/database/run"], "--output /database/run: not under /data"),
+        (["--output", "/data/../run"], "--output /data/../run: not under /data"),
+        (["--input", "/data/a.h5", "~/b.h5"], "--input ~/b.h5: not under /data"),
+        (["--dataset", "/scratch/dataset"], "--dataset /scratch/dataset: not under /data"),
+        (["--registry", "registry"], "--registry registry: not under /data"),
+        (["--grade", "grades/own.toml"], "--grade grades/own.toml: not under /data"),
+        (["--output", "gs://bucket/run"], "--output gs://bucket/run: must be on a file system"),
+        (["--claim", ""], "--claim is missing: "),
+    ],
+)
+@pytest.mark.parametrize("task", [["submit"], ["schedule", "create", "--interval", "60"]], ids=lambda task: task[0])
+def test_paths_that_the_steps_would_not_see(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], options: list[str], line: str
+) -> None:
+    assert refused(capsys, kubeflow, *task, *SUBMIT[1:], *options).startswith(f"error: {line}")
+    assert not kubeflow.asked
+
+
+def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:
+    more = ["--dataset", "gs://bucket/dataset", "--registry", "gs://bucket/registry", "--grade", "/data/own.toml"]
+    submit.main([*SUBMIT, "--input", "gs://bucket/*.h5", "/data/a.h5", *more, "--endpoint", kubeflow.address])
+    submit.main([*SUBMIT, "--grade", "gan", "--endpoint", kubeflow.address])
+    assert len(kubeflow.runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            ["--nodes", "2", "--strategy", "one-device"],
+            "--strategy one-device with --nodes 2: training there takes multi",
+        ),
+        (["--tpu", "tpu-v6e-slice:1x1", "--strategy", "mirrored"], "--strategy mirrored with --tpu tpu-v6e-slice:1x1"),
+        (
+            ["--strategy", "multi-worker"],
+            "--strategy multi-worker with one node and no TPU: training there takes one-d",
+        ),
+        (
+            ["--gpus", "2", "--strategy", "tpu"],
+            "--strategy tpu with one node and no TPU: training there takes mirrored",
+        ),
+        (["--tpu", "tpu-v6e-slice:1x1", "--set", "precision=float16"], "--precision float16 is not for TPUs"),
+    ],
+)
+def test_a_strategy_that_does_not_fit_what_training_gets(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], options: list[str], line: str
+) -> None:
+    assert refused(capsys, kubeflow, *SUBMIT, *options).startswith(f"error: {line}")
+    assert not kubeflow.asked
+
+
+def test_a_strategy_that_fits(kubeflow: Kubeflow) -> None:
+    for options in (["--nodes", "2"], ["--gpus", "2", "--strategy", "one-device"], ["--strategy", "mirrored"]):
+        submit.main([*SUBMIT, *options, "--endpoint", kubeflow.address])
+    assert len(kubeflow.runs) == 3
 
 
 def test_what_is_not_there(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,9 +184,12 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
         (("run", "--split-file", "x"), "expected SPLIT=PATTERN"),
         (("compile", "--output", "pipeline.txt"), "ends in .yaml"),
         (("compile", "--output", "pipeline.yaml", "--claim", "data:relative"), "expected NAME:PATH"),
-        (("schedule", "--input", "a", "--output", "b", "--cron", "* * *"), "expected six fields"),
-        (("schedule", "--input", "a", "--output", "b", "--interval", "0"), "--interval is 0"),
-        (("submit", "--input", "a", "--output", "b"), "no --endpoint"),
+        (
+            ("schedule", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b", "--cron", "* * *"),
+            "expected six fields",
+        ),
+        (("schedule", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b", "--interval", "0"), "--interval is 0"),
+        (("submit", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b"), "no --endpoint"),
         (("submit", "--input", "a", "--output", "b", "--epochs", "-4"), "--epochs is -4"),
     ],
 )

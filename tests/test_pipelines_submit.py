@@ -16,7 +16,7 @@ from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve,
 from pipelines import runs, submit
 from preprocessing.errors import InputError
 
-WHAT = ["--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
+WHAT = ["--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
 Command = Callable[..., str]
 
 
