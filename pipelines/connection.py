@@ -1,6 +1,7 @@
 """Where Kubeflow Pipelines is and what opens it: from options, else the environment, else a profile file.
 
-A profile and the environment are each taken whole: a token that belongs to one address is never sent to another.
+A profile and the environment are each taken whole: a token that belongs to one address is never sent to another, and that
+of a pod only to the address that the environment names or into the pod's own cluster.
 docs/kubeflow-access.md says how each credential is got.
 """
 
@@ -104,6 +105,8 @@ def connection(options: argparse.Namespace) -> Connection:
     environment = {name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if os.environ.get(variable)}
     if options.profile or not (given.keys() | environment.keys()) & {"endpoint"}:
         base = _profile(options.profile)
+    elif {"endpoint"} <= given.keys() & environment.keys() and not _same(given["endpoint"], environment["endpoint"]):
+        base = {}  # the environment is about another address
     else:
         base = environment
     if given.keys() & set(_CREDENTIALS):
@@ -117,7 +120,7 @@ def connection(options: argparse.Namespace) -> Connection:
         experiment=settings.get("experiment", "calopipe"),
         service_account=settings.get("service_account"),
         ca_file=_existing(settings.get("ca_file")),
-        credential=_credential(settings),
+        credential=_credential(settings, endpoint),
     )
 
 
@@ -151,6 +154,10 @@ def _profile(name: str | None) -> dict[str, str]:
     return profile
 
 
+def _same(url: str, other: str) -> bool:
+    return url.rstrip("/") == other.rstrip("/")
+
+
 def _address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -168,10 +175,10 @@ def _existing(name: str | None) -> str | None:
     return name and str(Path(name).expanduser())
 
 
-def _credential(settings: Mapping[str, str]) -> Credential:
+def _credential(settings: Mapping[str, str], endpoint: str) -> Credential:
     given = next((kind for kind in _CREDENTIALS if kind in settings), None)
     if given is None:
-        return _of_this_place()
+        return _of_this_place(endpoint)
     value = settings[given]
     if given == "token":
         return Credential("the token of KF_PIPELINES_TOKEN or the profile", "put a fresh one there", lambda: value)
@@ -183,16 +190,23 @@ def _credential(settings: Mapping[str, str]) -> Credential:
     return Credential(f"the cookie in {path}", "log in again and copy the new one", path.read_text, is_cookie=True)
 
 
-def _of_this_place() -> Credential:
-    """What this pod or this machine is given without asking."""
+def _of_this_place(endpoint: str) -> Credential:
+    """What this pod or this machine is given without asking, where it is meant for `endpoint`."""
+    named = os.environ.get(_ENVIRONMENT["endpoint"], "")
     pod = Path(os.environ.get(_POD_TOKEN) or _POD_TOKEN_PATH)
-    if pod.is_file():
+    if pod.is_file() and (_same(endpoint, named) or _in_cluster(endpoint)):
         renew = "let this pod's service account use Kubeflow Pipelines in that namespace"
         return Credential(f"the token of this pod, {pod}", renew, pod.read_text)
-    if client := os.environ.get(_IAP_CLIENT):
+    if (not named or _same(endpoint, named)) and (client := os.environ.get(_IAP_CLIENT)):
         renew = "run it as a service account that IAP lets pass, or give --token-command"
         return Credential(f"the Google identity for {_IAP_CLIENT}", renew, _kept(lambda: _google_identity(client)))
     return Credential("no credential", "give --token-file, --token-command or --cookie-file (docs/kubeflow-access.md)")
+
+
+def _in_cluster(endpoint: str) -> bool:
+    """Whether `endpoint` names a service of the pod's own cluster, or this pod itself."""
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".svc", ".svc.cluster.local")) or not set(host) & set(".:")  # the last is of IPv6
 
 
 def _output_of(command: str) -> str:

@@ -53,6 +53,41 @@ def test_a_secret_of_one_address_is_not_sent_to_another(profiles: Path, monkeypa
     assert given().credential.read() == "of-the-profile"
 
 
+def test_what_the_environment_says_of_one_address_is_not_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TOKEN", "secret"), ("UI_ENDPOINT", "http://ui"), ("IAP_OAUTH2_CLIENT_ID", "client")):
+        monkeypatch.setenv(f"KF_PIPELINES_{name}", value)
+    assert given("--endpoint", "http://mine").credential.read() == "secret"  # it names none
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://mine/")
+    assert given("--endpoint", "http://mine").credential.read() == "secret"
+    assert given("--endpoint", "http://mine").ui == "http://ui"
+    other = given("--endpoint", "http://other")
+    assert (other.ui, other.credential.source) == ("http://other", "no credential")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "trusted"),
+    [
+        ("http://ml-pipeline-ui.kubeflow.svc.cluster.local", True),
+        ("http://ml-pipeline.kubeflow.svc:8888", True),
+        ("http://ml-pipeline:8888", True),
+        ("https://kubeflow.example.org/pipeline", False),
+        ("https://svc.example.org", False),
+        ("https://example.org/a.svc", False),
+        ("https://mysvc.org", False),
+        ("http://192.0.2.1", False),
+        ("http://[2001:db8::1]", False),
+    ],
+)
+def test_the_token_of_a_pod_stays_in_its_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str, trusted: bool
+) -> None:
+    """But for the address that the environment names, which whoever made the pod has put there."""
+    (tmp_path / "pod-token").write_text("of-the-pod")
+    assert given("--endpoint", endpoint).credential.read() == ("of-the-pod" if trusted else "")
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", endpoint)
+    assert given().credential.read() == "of-the-pod"
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
