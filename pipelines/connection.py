@@ -1,7 +1,7 @@
 """Where Kubeflow Pipelines is and what opens it: from options, else the environment, else a profile file.
 
-A profile and the environment are each taken whole: a token that belongs to one address is never sent to another, and that
-of a pod only to the address that the environment names or into the pod's own cluster.
+A profile and the environment are each taken whole: a token that belongs to one address is never sent to another, and
+that of a pod only to the address that the environment names or into the pod's own cluster.
 docs/kubeflow-access.md says how each credential is got.
 """
 
