@@ -42,10 +42,7 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
         raise InputError("the Python package docker is not installed; containers are started through it") from None
     except docker.errors.DockerException as error:
         raise InputError(f"no Docker engine answers ({error}); start it, or set DOCKER_HOST") from None
-    read = [Path(str(file)).parent for file in expand(parameters["input"])]
-    if _grade_file(parameters):
-        read.append(Path(parameters["grade"]).parent)
-    written = [Path(parameters[name]) for name in _FOLDERS if parameters.get(name)]
+    read, written = folders(parameters)
     for folder in written:
         folder.mkdir(parents=True, exist_ok=True)
     return local.DockerRunner(
@@ -64,6 +61,18 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
     )
 
 
+def folders(parameters: Mapping[str, Any]) -> tuple[set[Path], set[Path]]:
+    """The folders that `parameters`, absolute ones, name to read alone, and to write to.
+
+    A folder that lies in one to write to is seen with it, and Docker refuses to mount two things at one place.
+    """
+    read = {Path(str(file)).parent for file in expand(parameters["input"])}
+    if _grade_file(parameters):
+        read.add(Path(parameters["grade"]).parent)
+    written = {Path(parameters[name]) for name in _FOLDERS if parameters.get(name)}
+    return {folder for folder in read if not any(map(folder.is_relative_to, written))}, written
+
+
 def _absolute(name: str, path: str) -> str:
     place = location(path)
     if not isinstance(place, Path):
@@ -76,7 +85,7 @@ def _grade_file(parameters: Mapping[str, Any]) -> bool:
 
 
 def _mounts(folders: Iterable[Path], *, read_only: bool) -> list[Any]:
-    """Each folder once, under its own name."""
+    """Each folder under its own name."""
     from docker.types import Mount  # noqa: PLC0415
 
-    return [Mount(str(folder), str(folder), type="bind", read_only=read_only) for folder in sorted(set(folders))]
+    return [Mount(str(folder), str(folder), type="bind", read_only=read_only) for folder in sorted(folders)]

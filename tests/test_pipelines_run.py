@@ -14,6 +14,7 @@ import h5py
 import pytest
 from showers import make_file
 
+from pipelines import containers
 from preprocessing.dataset import read_manifest
 from preprocessing.inputs import MEMORY
 from training.folder import read_card
@@ -131,6 +132,16 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
     assert done.stderr.strip().splitlines()[-1].startswith(f"error: {with_nan}: event 11: ECAL holds nan")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out/dataset/manifest.json").exists()
+
+
+def test_no_folder_is_mounted_twice_in_a_container(tmp_path: Path) -> None:
+    """Docker refuses two mounts at one place, and input may lie where output goes."""
+    out, data = tmp_path / "out", tmp_path / "data"
+    inputs = [make_file(folder / "a.h5", events=2) for folder in (out, out / "showers", data, tmp_path / "outside")]
+    parameters = {"input": [*map(str, inputs)], "output": str(out), "grade": str(data / "own.toml")}
+    assert containers.folders(parameters) == ({data, tmp_path / "outside"}, {out})
+    parameters["dataset"] = str(data / "dataset")  # written to inside what is read
+    assert containers.folders(parameters) == ({data, tmp_path / "outside"}, {out, data / "dataset"})
 
 
 # In place of sitecustomize: each step writes an output at once, but one that is gone without, and with exit code 0.
