@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pipelines.client import Client, once, quietly
 def upload(client: Client, package: Path, name: str, version: str | None) -> tuple[str, str]:
     """Upload `package` as the pipeline `name`, or as a new version of it; the pipeline's id and the version's.
 
-    The server calls the first version as the pipeline.
+    The server makes the first version with the pipeline, and calls it as that. Where there is none such all the same,
+    since another upload came between or the server has yet to write it, a version is uploaded as to any pipeline.
     """
     namespace = client.get_user_namespace() or None
 
@@ -25,8 +27,12 @@ def upload(client: Client, package: Path, name: str, version: str | None) -> tup
     there = pipeline()
     if there is None:
         there = once(lambda: quietly(client.upload_pipeline, str(package), name, namespace=namespace), pipeline)
-        (first,) = client.list_pipeline_versions(there.pipeline_id).pipeline_versions
-        return str(there.pipeline_id), str(first.pipeline_version_id)
+        if first := _version(client, there.pipeline_id, name):
+            if version:
+                print(
+                    f"the first version of a pipeline is called as the pipeline: {name}, not {version}", file=sys.stderr
+                )
+            return str(there.pipeline_id), str(first.pipeline_version_id)
     called = version or f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"
     made = once(
         lambda: quietly(client.upload_pipeline_version, str(package), called, pipeline_id=there.pipeline_id),

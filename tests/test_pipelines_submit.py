@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve, write_small
+from kubeflow_server import CONTRACT, STEPS, Asked, Fault, Kubeflow, departures, serve, write_small
 
 from pipelines import runs, submit
 from preprocessing.errors import InputError
@@ -161,6 +161,36 @@ def test_upload_and_a_new_version(kubeflow: Kubeflow, command: Command, monkeypa
     assert f"version:  {second['pipeline_version_id']}" in printed
     with pytest.raises(InputError, match=r"exists already \(409\): .*; give another name"):
         command("upload", "--version", "second")
+
+
+def test_a_first_upload_says_that_its_version_is_not_called_as_asked(
+    kubeflow: Kubeflow, small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit.main(["upload", "--version", "mine", "--endpoint", kubeflow.address])
+    (version,) = kubeflow.versions.values()
+    said = capsys.readouterr()
+    assert f"version:  {version['pipeline_version_id']}" in said.out
+    assert "called as the pipeline: calorimeter, not mine" in said.err
+
+
+@pytest.mark.parametrize("there", [[], ["calorimeter", "another's"]])
+def test_a_first_upload_to_a_pipeline_without_or_with_several_versions(
+    kubeflow: Kubeflow, command: Command, small: None, monkeypatch: pytest.MonkeyPatch, there: list[str]
+) -> None:
+    """As the server has them when it is asked right after, or when another has uploaded meanwhile."""
+    whole = Kubeflow.upload_pipeline
+
+    def upload(self: Kubeflow, asked: Asked) -> dict[str, Any]:
+        pipeline = whole(self, asked)
+        self.versions.clear()
+        for name in there:
+            self._add_version(pipeline["pipeline_id"], {"display_name": name, "name": name}, asked)
+        return pipeline
+
+    monkeypatch.setattr(Kubeflow, "upload_pipeline", upload)
+    printed = command("upload", "--version", "mine")
+    (called,) = (each["name"] for key, each in kubeflow.versions.items() if f"version:  {key}" in printed)
+    assert called == ("calorimeter" if there else "mine")
 
 
 def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflow: Kubeflow, command: Command) -> None:
