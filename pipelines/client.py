@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -22,6 +23,7 @@ from preprocessing.errors import InputError
 
 CONNECT_SECONDS = 10
 READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
+LOOK_AGAIN_SECONDS = 10  # for what was being written when the connection broke
 _T = TypeVar("_T")
 
 
@@ -88,6 +90,10 @@ class _NotTheApiError(Exception):
     """A page came where the API answers in JSON."""
 
 
+class _UnansweredError(Exception):
+    """Something was to be made, the answer was lost, and it is not there; the message says how."""
+
+
 @contextmanager
 def connected(connection: Connection) -> Iterator[Client]:
     """A client of a server that answers and speaks its language; what is refused becomes an InputError."""
@@ -152,6 +158,11 @@ def told(connection: Connection) -> Iterator[None]:
         raise kind(connection.credential.hide(f"{where}: {_refusal(error, connection)}")) from None
     except _NotTheApiError:
         raise RefusalError(f"{where}: {_login(connection)}") from None
+    except _UnansweredError as error:
+        raise RefusalError(
+            f"{where}: {error}; what was asked for was not found, and may come into being yet: look for it (submit.py "
+            "status, schedule list, the UI) before you ask again"
+        ) from None
     except HTTPError as error:
         raise UnreachableError(f"{where}: {_failure(error)}") from None
 
@@ -210,18 +221,31 @@ def said_by(error: ApiException) -> str:
 
 
 def once(create: Callable[[], _T], find: Callable[[], _T | None]) -> _T:
-    """What `create` makes, made once: after a request whose answer was lost, `find` looks before it is repeated."""
+    """What `create` makes, made once: after a request whose answer was lost, `find` looks for it, and again later.
+
+    The request is not repeated: it may have arrived all the same, and be on its way still.
+    """
     try:
         return create()
-    except (HTTPError, ApiException) as error:
+    except (ProtocolError, ReadTimeoutError, ApiException) as error:
         if isinstance(error, ApiException) and error.status not in RETRY.status_forcelist:
             raise
-        made = find()
-        if made is not None:
-            return made
-        if not isinstance(error, ProtocolError):  # unless it was cut, it may be being made still
-            raise
-        return create()
+        lost = _UnansweredError(_loss(error))
+    try:
+        for pause in (0, LOOK_AGAIN_SECONDS):
+            time.sleep(pause)
+            made = find()
+            if made is not None:
+                return made
+    except (HTTPError, ApiException):
+        pass  # it cannot be looked for either
+    raise lost
+
+
+def _loss(error: Exception) -> str:
+    if isinstance(error, ApiException):
+        return f"something on the way to the server failed ({error.status} {error.reason})"
+    return "the connection was cut" if isinstance(error, ProtocolError) else f"no answer within {READ_SECONDS} s"
 
 
 def quietly(call: Callable[..., _T], /, *arguments: Any, **more: Any) -> _T:

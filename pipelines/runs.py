@@ -70,11 +70,19 @@ def submit(client: Client, connection: Connection, job: Job, name: str) -> str:
 def experiment_named(client: Client, name: str) -> str:
     """The id of the experiment, which is made where there is none."""
 
+    namespace = client.get_user_namespace() or None
+
     def create() -> Any:
-        return quietly(client.create_experiment, name, namespace=client.get_user_namespace() or None)
+        return quietly(client.create_experiment, name, namespace=namespace)
+
+    def made() -> Any:
+        try:
+            return client.get_experiment(experiment_name=name, namespace=namespace)
+        except ValueError:  # kfp's for none
+            return None
 
     try:
-        experiment = once(create, lambda: None)
+        experiment = once(create, made)
     except ApiException as error:
         if error.status != 409:
             raise
