@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from components.image import IMAGE
 from components.parameters import require_plain
 from pipelines import commands, package
 from pipelines.cluster import Platform
@@ -187,6 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task == "compile":
         package.write(options.output, package.platform_of(options))
         print(f"pipeline: {options.output}")
+        if not options.image:
+            print(f"the cluster must be able to pull {IMAGE}; see docs/image.md, or give --image", file=sys.stderr)
     elif options.task == "run":
         run(options)
     else:

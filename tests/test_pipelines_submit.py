@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubeflow_server import CONTRACT, STEPS, Asked, Fault, Kubeflow, departures, serve, write_small
 
+from components.image import IMAGE
 from pipelines import runs, submit
 from preprocessing.errors import InputError
 
@@ -285,6 +286,15 @@ def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow:
     for body in ({"name": "x"}, {"display_name": 1.5}, {"state": "DONE"}, {"runtime_config": {"parameter": {}}}):
         assert [*departures(body, "V2beta1Run", "run")], body
     assert not [*departures({"display_name": "x", "state": "FAILED"}, "V2beta1Run", "run")]
+
+
+@pytest.mark.usefixtures("small")
+def test_compiling_says_where_the_default_image_has_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compile", "--output", str(tmp_path / "p.yaml")]
+    submit.main(command)
+    assert capsys.readouterr().err == f"the cluster must be able to pull {IMAGE}; see docs/image.md, or give --image\n"
+    submit.main([*command, "--image", "example.org/calopipe:1.0"])
+    assert not capsys.readouterr().err
 
 
 def test_options_need_no_kfp_and_the_pipeline_no_tensorflow() -> None:
