@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -298,6 +300,29 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     ]  # the history is kept
 
 
+def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
+    tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    Registry(tmp_path / "new" / "registry").require_usable()
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: a file, not a folder"):
+        Registry(tmp_path / "file").require_usable()
+    disk = small_disk(100)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(InputError, match="cannot be written; give another"):
+        Registry(disk / "registry").require_usable()
+
+
+def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
+    registry = Registry(small_disk(4) / "registry")
+    with pytest.raises(OSError) as full:  # noqa: PT011  what the system says
+        registry.promote(candidate(tmp_path, 1))
+    assert full.value.errno == errno.ENOSPC
+    assert str(registry.place) in str(full.value.filename)
+    assert registry.current() is None
+
+
 def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     with pytest.raises(InputError, match="no model was promoted there yet"):
@@ -305,7 +330,9 @@ def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     registry.promote(candidate(tmp_path, 1))
     with pytest.raises(InputError, match="no earlier model is left"):
         registry.rollback()
-    with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*: none"):
+    with pytest.raises(
+        InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*, for --to: none"
+    ):
         registry.rollback("x")
 
 
@@ -349,6 +376,10 @@ def test_fetch_replaces_another_model(tmp_path: Path) -> None:
     registry.promote(first)
     registry.promote(candidate(tmp_path, 2, first))
     one, two = registry.history()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/showers.h5").touch()
+    with pytest.raises(InputError, match="holds files that are no model"):
+        registry.fetch(two, tmp_path / "mine", overwrite=False)
     other = tmp_path / "other"
     shutil.copytree(first.model, other)
     folder.begin(other, "a training of its own", overwrite=False)

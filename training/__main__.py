@@ -234,7 +234,9 @@ def _registry(options: argparse.Namespace) -> None:
         print(f"model in use: {back.model}, in place of {back.replaced}")
         return
     history = registry.history()
-    if not history:
+    if options.task == "promotions" and not history:
+        print(f"no model was promoted there yet: {options.registry}")
+    elif not history:
         raise InputError(f"--registry {options.registry}: no model was promoted there")
     if options.task == "fetch":
         output = storage.on_disk(options.output, "--output")

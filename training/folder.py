@@ -170,6 +170,8 @@ def model_in(folder: Path) -> Card | None:
 def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     """Make `folder` hold the model that stands in `source`; in place of another if it may `overwrite` that."""
     card = read_card(source)
+    if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
+        raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
     (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
     for name in (*card.weights, HISTORY):
@@ -186,7 +188,7 @@ def last_checkpoint(folder: Path) -> int:
 
 def require_model(folder: Path, fingerprint: str) -> None:
     """Raise InputError unless the model in `folder` is whole and the one that `fingerprint` names."""
-    if read_card(folder).fingerprint() != fingerprint:
+    if not (folder / CARD).is_file() or read_card(folder).fingerprint() != fingerprint:
         raise InputError(f"{folder}: holds another model than the one just trained; does another run write there?")
 
 

@@ -7,6 +7,7 @@ models stand beside it under names of their content. The registry is a folder or
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import uuid
@@ -68,6 +69,17 @@ class Registry:
     """The promoted models at `place`, which need not exist yet."""
 
     place: Location
+
+    def require_usable(self) -> None:
+        """Raise InputError or OSError unless a model can be promoted here, as far as can be seen without writing."""
+        self.current()
+        place = self.place
+        if isinstance(place, Path):
+            if place.exists() and not place.is_dir():
+                raise InputError(f"--registry {place}: a file, not a folder; give another")
+            standing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+            if not os.access(standing, os.W_OK | os.X_OK):
+                raise InputError(f"--registry {place}: {standing} cannot be written; give another")
 
     def history(self) -> list[Promotion]:
         """All promotions, the oldest first."""
@@ -169,7 +181,7 @@ class Registry:
             known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
             raise InputError(
                 f"{self.place}: " + (f"no earlier model {to!r}" if to else "no earlier model is left")
-                + f" to roll back to; known besides the current {current.model}: {known}"
+                + f" to roll back to; known besides the current {current.model}, for --to: {known}"
             )  # fmt: skip
         target = chosen[-1]
         with self._at_hand(target):  # what is damaged is not brought back
