@@ -42,12 +42,15 @@ def discover(
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find
         from preprocessing.storage import expand, location, on_disk
+        from training.registry import Registry
 
         on_disk(output, "output")
+        promoted = registry or f"{output}/registry"
+        Registry(location(promoted)).require_usable()  # hours before a model is to come there
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
         require_plain({"input": files})
-        return (files, found.fingerprint(), folder, registry or f"{output}/registry")
+        return (files, found.fingerprint(), folder, promoted)

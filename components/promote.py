@@ -6,12 +6,13 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def promote(output: str, fingerprint: str, registry: str) -> str:
+def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     """Read the verdict itself, and promote the model only if that says so.
 
     Args:
         output: Folder of the run, with the model, the showers that were judged, the verdict and the report.
         fingerprint: The model that train left there; another by now is an error.
+        verdict: What the verdict that validate left there answers; another by now is an error.
         registry: Folder or gs:// address of the promoted models.
 
     Returns:
@@ -28,7 +29,7 @@ def promote(output: str, fingerprint: str, registry: str) -> str:
 
         run = Path(output)
         require_model(run / "model", fingerprint)
-        candidate = Candidate(run / "model", run / "generated.h5", run, run / "incumbent.h5")
+        candidate = Candidate(run / "model", run / "generated.h5", run, verdict, run / "incumbent.h5")
         message = Registry(location(registry)).promote(candidate)
         print(message)
         return message

@@ -1,5 +1,7 @@
 """Step 5: Monte Carlo against generated showers; a verdict and a report."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 from components.image import IMAGE
@@ -20,7 +22,9 @@ def validate(
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
-) -> str:
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Validated", [("verdict", str), ("request", str)]
+):
     """Compare the test split with the generated showers, or leave a verdict that stands.
 
     Args:
@@ -36,7 +40,7 @@ def validate(
         seed: Of the resampling.
 
     Returns:
-        accepted, rejected or inconclusive.
+        accepted, rejected or inconclusive, and what the verdict answers, by which it is known.
     """
     from preprocessing.errors import one_line_errors
 
@@ -72,4 +76,4 @@ def validate(
         for name, value in verdict["scalars"].items():
             if value is not None:
                 metrics.log_metric(name, value)
-        return verdict["verdict"]
+        return (verdict["verdict"], verdict["request"])

@@ -143,8 +143,11 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             seed=seed,
         )
         promotion = promote(
-            output=output, fingerprint=model.outputs["fingerprint"], registry=found.outputs["registry"]
-        ).after(verdict)
+            output=output,
+            fingerprint=model.outputs["fingerprint"],
+            verdict=verdict.outputs["request"],
+            registry=found.outputs["registry"],
+        )
         tasks = {
             "discover": found,
             "preprocess": prepared,

@@ -111,6 +111,11 @@ class Manifest:
     bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
 
+    @property
+    def split_files(self) -> list[list[str]]:
+        """Split and pattern of the files that were given to a split by name, as in JSON."""
+        return [list(pair) for pair in self.settings["split_rule"]["by_file"]]
+
     def count(self, split: str) -> int:
         """Number of showers in `split` ("all" for every one)."""
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))

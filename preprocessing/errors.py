@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 BAD_INPUT_EXIT_CODE = 2
 
@@ -26,6 +26,7 @@ _REFUSALS = {
     errno.EISDIR: "this is a folder where a file was expected; give another path",
     errno.ENOENT: "no such file or folder; check the path",
     errno.EEXIST: "a file stands where a folder is needed; give another path",
+    errno.ENOTSUP: "this file system cannot do that (a registry needs links); use another, or gs://",
     errno.ENAMETOOLONG: "the name is too long for this file system; give a shorter one",
 }
 
@@ -74,7 +75,10 @@ def one_line_errors() -> Iterator[None]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that tells of bad arguments as of all bad input: in one line."""
+    """An argument parser that tells of bad arguments as of all bad input: in one line. Options are not abbreviated."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **{"allow_abbrev": False} | named)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

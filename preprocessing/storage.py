@@ -51,7 +51,9 @@ def on_disk(text: str, option: str) -> Path:
     """The path that `text`, the value of `option`, names; InputError where it is on gs://, where it cannot be."""
     place = location(text)
     if not isinstance(place, Path):
-        raise InputError(f"{option} {text}: must be on a file system; input and dataset alone may be on gs://")
+        raise InputError(
+            f"{option} {text}: must be on a file system; input, dataset and registry alone may be on gs://"
+        )
     return place
 
 
@@ -257,8 +259,8 @@ def create_json(path: Location, document: Any) -> bool:
 
 def put(file: Path, path: Location) -> None:
     """Copy the local `file` to `path`, whole and at once."""
-    with replacing(path) as temporary:
-        shutil.copyfile(file, temporary)
+    with replacing(path) as temporary, file.open("rb") as source, temporary.open("wb") as target:
+        shutil.copyfileobj(source, target)  # which, unlike copyfile, blames no file for a full disk
 
 
 class DocumentError(InputError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import h5py
 import pytest
+import requests
 from google.cloud import storage as google_storage
 from servers import FAKE_GCS_SERVER, go_tool, store
 from showers import SMALL_GEOMETRY
@@ -53,7 +56,7 @@ def candidate(
         request=f"request-{seed}",
         config=named_config("small"),
         geometry=SMALL_GEOMETRY,
-        dataset={"fingerprint": f"data-{seed}", "train_events": 1},
+        dataset={"fingerprint": f"data-{seed}", "train_events": 1, "split_files": []},
         energy_gev=(100.0, 200.0),
         theta_rad=(1.0, 2.0),
         trained={"steps": 1, "warm_start": None},
@@ -68,10 +71,10 @@ def candidate(
         shutil.copyfile(rival.generated, run / "incumbent.h5")
     write_verdict(run, verdict=verdict, outcome=outcome)
     (run / "report.html").write_text(f"report {seed}")
-    return Candidate(model, run / "generated.h5", run, run / "incumbent.h5")
+    return Candidate(model, run / "generated.h5", run, run.name, run / "incumbent.h5")
 
 
-def write_verdict(run: Path, *, verdict: str, outcome: str, **inputs: Any) -> None:
+def write_verdict(run: Path, *, verdict: str, outcome: str, request: str = "", **inputs: Any) -> None:
     answer = {"accepted": "pass", "rejected": "fail", "inconclusive": "inconclusive"}[verdict]
     hashed = {
         name: [{"sha256": storage.sha256_of_file(path)}] if path.exists() else None
@@ -81,7 +84,7 @@ def write_verdict(run: Path, *, verdict: str, outcome: str, **inputs: Any) -> No
         "kind": "calopipe.verdict", "schema_version": 2, "verdict": verdict, "grade": {"name": "wide"}, "paired": True,
         "events": {}, "criteria": [{"verdict": answer}], "hard_failures": [], "cautions": [],
         "incumbent": {"outcome": outcome} if hashed["incumbent"] else None,
-        "inputs": {"split": "test"} | hashed | inputs, "request": run.name,
+        "inputs": {"split": "test"} | hashed | inputs, "request": request or run.name,
     }  # fmt: skip
     (run / "verdict.json").write_text(json.dumps(document))
 
@@ -171,6 +174,100 @@ def test_of_many_promoted_at_once_one_succeeds(registry: Registry, tmp_path: Pat
     assert second.fingerprint == read_card(winner.model).fingerprint()
 
 
+def test_a_step_that_is_started_twice_promotes_once(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    together = Barrier(2)
+
+    class Waiting(Registry):
+        def _store(self, candidate: Candidate, name: str, card: Card) -> None:
+            super()._store(candidate, name, card)
+            together.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        told = sorted(threads.map(Waiting(registry.place).promote, [second, second]))
+    assert told[0].startswith("promoted to ")
+    assert told[1].startswith("promotion stands")
+    assert len(registry.history()) == 2
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Before each of its writes: three files of the model, two of the verdict, the promotion."""
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    before = registry.history()
+    second = candidate(tmp_path, 2, first)
+    writes = iter(range(10))
+
+    def counted(write: Callable[..., Any]) -> Callable[..., Any]:
+        def one(*given: Any) -> Any:
+            if next(writes) == stop:
+                raise KeyboardInterrupt
+            return write(*given)
+
+        return one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "put", counted(storage.put))
+        patch.setattr(storage, "create_json", counted(storage.create_json))
+        with pytest.raises(KeyboardInterrupt):
+            registry.promote(second)
+    assert registry.history() == before
+    assert registry.promote(second).startswith("promoted to ")
+    current = registry.current()
+    assert current is not None
+    assert registry.fetch(current, tmp_path / "copy") == read_card(second.model)
+
+
+def test_a_promotion_whose_answer_was_lost_is_known_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the document, the answer is cut, and the request that is sent again finds it there."""
+    send, cut = requests.Session.request, iter([True])
+
+    def losing(session: requests.Session, method: str, url: str, *given: Any, **named: Any) -> requests.Response:
+        answer = send(session, method, url, *given, **named)
+        if method == "POST" and "upload" in url and next(cut, False):
+            raise requests.ConnectionError("the answer was lost")
+        return answer
+
+    with store(go_tool(FAKE_GCS_SERVER)):
+        google_storage.Client(project="test").create_bucket("models")
+        gcs._client_of.cache_clear()
+        path = location("gs://models/promotions/000001.json")
+        monkeypatch.setattr(requests.Session, "request", losing)
+        assert storage.create_json(path, {"id": "mine"})
+        assert next(cut, None) is None
+        assert not storage.create_json(path, {"id": "another's"})
+        assert json.loads(path.read_text()) == {"id": "mine"}
+    gcs._client_of.cache_clear()
+
+
+def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path / "one", 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    registry.promote(second)
+    again = candidate(tmp_path / "two", 1, second)
+    write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
+    registry.promote(replace(again, request="another day"))
+    one, two, three = registry.history()
+    assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
+    assert registry.incumbent(one.fingerprint) == two
+    registry.rollback()
+    with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
+        registry.rollback()
+    assert registry.rollback(one.model).fingerprint == one.fingerprint
+    assert registry.promote(replace(again, request="another day")).startswith("promotion stands")
+
+
 def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = candidate(tmp_path, 1)
     registry.promote(first)
@@ -203,6 +300,29 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     ]  # the history is kept
 
 
+def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
+    tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    Registry(tmp_path / "new" / "registry").require_usable()
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: a file, not a folder"):
+        Registry(tmp_path / "file").require_usable()
+    disk = small_disk(100)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(InputError, match="cannot be written; give another"):
+        Registry(disk / "registry").require_usable()
+
+
+def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
+    registry = Registry(small_disk(4) / "registry")
+    with pytest.raises(OSError) as full:  # noqa: PT011  what the system says
+        registry.promote(candidate(tmp_path, 1))
+    assert full.value.errno == errno.ENOSPC
+    assert str(registry.place) in str(full.value.filename)
+    assert registry.current() is None
+
+
 def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     with pytest.raises(InputError, match="no model was promoted there yet"):
@@ -210,7 +330,9 @@ def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     registry.promote(candidate(tmp_path, 1))
     with pytest.raises(InputError, match="no earlier model is left"):
         registry.rollback()
-    with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*: none"):
+    with pytest.raises(
+        InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*, for --to: none"
+    ):
         registry.rollback("x")
 
 
@@ -220,6 +342,8 @@ def test_files_that_contradict_each_other(tmp_path: Path) -> None:
     other = candidate(tmp_path, 2)
     with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
         registry.promote(replace(one, generated=other.generated))
+    with pytest.raises(InputError, match="another verdict than the one just given"):
+        registry.promote(replace(one, request="another"))
     write_verdict(one.judgement, verdict="accepted", outcome="better", split="train")
     with pytest.raises(InputError, match="only the test split judges"):
         registry.promote(one)
@@ -237,6 +361,10 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")
     with pytest.raises(InputError, match="not the weights that the card was written for"):
         registry.fetch(current, tmp_path / "copy")
+    assert registry._follow(current, "other", "other", "promoted")
+    with pytest.raises(InputError, match="not the weights that the card was written for"):
+        registry.rollback()
+    assert len(registry.history()) == 2
     (place / "card.json").unlink()
     with pytest.raises(InputError, match="not there, or not whole"):
         registry.fetch(current, tmp_path / "copy")
@@ -248,6 +376,16 @@ def test_fetch_replaces_another_model(tmp_path: Path) -> None:
     registry.promote(first)
     registry.promote(candidate(tmp_path, 2, first))
     one, two = registry.history()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/showers.h5").touch()
+    with pytest.raises(InputError, match="holds files that are no model"):
+        registry.fetch(two, tmp_path / "mine", overwrite=False)
+    other = tmp_path / "other"
+    shutil.copytree(first.model, other)
+    folder.begin(other, "a training of its own", overwrite=False)
+    with pytest.raises(InputError, match="holds a model of another dataset"):
+        registry.fetch(two, other, overwrite=False)
+    assert read_card(other) == read_card(first.model)
     for promotion in (one, two, one):
         card = registry.fetch(promotion, tmp_path / "copy")
         assert card.fingerprint() == promotion.fingerprint

@@ -96,6 +96,7 @@ def _add_registry(tasks: Any) -> None:
     )
     fetch = tasks.add_parser("fetch", help="copy a registry's model", description="Copy the current model to a folder.")
     fetch.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
+    fetch.add_argument("--overwrite", action="store_true", help="replace another model")
     rollback = tasks.add_parser(
         "rollback", help="bring an earlier model back",
         description="Make an earlier model of a registry current again. No run promotes the replaced one again.",
@@ -233,11 +234,13 @@ def _registry(options: argparse.Namespace) -> None:
         print(f"model in use: {back.model}, in place of {back.replaced}")
         return
     history = registry.history()
-    if not history:
+    if options.task == "promotions" and not history:
+        print(f"no model was promoted there yet: {options.registry}")
+    elif not history:
         raise InputError(f"--registry {options.registry}: no model was promoted there")
     if options.task == "fetch":
         output = storage.on_disk(options.output, "--output")
-        registry.fetch(history[-1], output)
+        registry.fetch(history[-1], output, overwrite=options.overwrite)
         print(f"model: {output}, which is {history[-1].model}")
         return
     for each in history:

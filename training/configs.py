@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -179,7 +180,7 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
         if name not in SETTINGS:
             raise InputError(f"training setting {name!r} is unknown; known: {', '.join(SETTINGS)}")
         kind = type(getattr(config, name))
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if kind is str and isinstance(value, str):
             checked[name] = value
         elif kind is not str and number and kind(value) == value:  # JSON has one kind of number

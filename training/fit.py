@@ -231,7 +231,11 @@ class _Training:
             request=self._request,
             config=self._engine.config,
             geometry=self._manifest.geometry,
-            dataset={"fingerprint": self._manifest.fingerprint, "train_events": self._manifest.count("train")},
+            dataset={
+                "fingerprint": self._manifest.fingerprint,
+                "train_events": self._manifest.count("train"),
+                "split_files": self._manifest.split_files,
+            },
             energy_gev=self._manifest.energy_gev,
             theta_rad=self._manifest.theta_rad,
             trained={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from preprocessing.dataset import Manifest
 from preprocessing.errors import InputError
 from preprocessing.showers import Geometry
 from training.configs import FROM_INCUMBENT, FitConfig
+
+logger = logging.getLogger(__name__)
 
 KIND = "calopipe.model"
 SCHEMA_VERSION = 2
@@ -154,17 +157,22 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> None:
 
 
 def model_in(folder: Path) -> Card | None:
-    """The card of the model in `folder`; None where there is none, or one of another version of this program."""
+    """The card of the model in `folder`; None where there is none that this version of the program can use."""
+    if not (folder / CARD).is_file():
+        return None
     try:
-        return read_card(folder) if (folder / CARD).is_file() else None
-    except storage.DocumentError:
+        return read_card(folder)
+    except InputError as error:
+        logger.warning("%s", error)
         return None
 
 
-def take_over(source: Path, folder: Path) -> Card:
-    """Make `folder` hold the model that stands in `source`, in place of another."""
+def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
+    """Make `folder` hold the model that stands in `source`; in place of another if it may `overwrite` that."""
     card = read_card(source)
-    begin(folder, card.request, overwrite=True)
+    if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
+        raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
+    begin(folder, card.request, overwrite=overwrite)
     (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
     for name in (*card.weights, HISTORY):
         storage.put(source / name, folder / name)
@@ -180,7 +188,7 @@ def last_checkpoint(folder: Path) -> int:
 
 def require_model(folder: Path, fingerprint: str) -> None:
     """Raise InputError unless the model in `folder` is whole and the one that `fingerprint` names."""
-    if read_card(folder).fingerprint() != fingerprint:
+    if not (folder / CARD).is_file() or read_card(folder).fingerprint() != fingerprint:
         raise InputError(f"{folder}: holds another model than the one just trained; does another run write there?")
 
 

@@ -7,9 +7,12 @@ models stand beside it under names of their content. The registry is a folder or
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,12 +53,14 @@ class Promotion:
 class Candidate:
     """What is to be promoted: a model's folder, the showers it was judged by, the folder of the verdict.
 
-    `rival` is where the showers of the incumbent are that the verdict compares it with, if there was one.
+    `request` is what the verdict must answer, so that it is not another run's. `rival` is where the showers of the
+    incumbent are that the verdict compares it with, if there was one.
     """
 
     model: Path
     generated: Path
     judgement: Path
+    request: str
     rival: Path
 
 
@@ -64,6 +69,17 @@ class Registry:
     """The promoted models at `place`, which need not exist yet."""
 
     place: Location
+
+    def require_usable(self) -> None:
+        """Raise InputError or OSError unless a model can be promoted here, as far as can be seen without writing."""
+        self.current()
+        place = self.place
+        if isinstance(place, Path):
+            if place.exists() and not place.is_dir():
+                raise InputError(f"--registry {place}: a file, not a folder; give another")
+            standing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+            if not os.access(standing, os.W_OK | os.X_OK):
+                raise InputError(f"--registry {place}: {standing} cannot be written; give another")
 
     def history(self) -> list[Promotion]:
         """All promotions, the oldest first."""
@@ -84,23 +100,33 @@ class Registry:
         history = self.history()
         if not history or history[-1].fingerprint != challenger:
             return history[-1] if history else None
-        first = next(index for index, each in enumerate(history) if each.fingerprint == challenger)
-        return history[first - 1] if first else None
+        promoted = [i for i, each in enumerate(history) if each.fingerprint == challenger and each.why == PROMOTED]
+        return history[promoted[-1] - 1] if promoted[-1] else None
 
     def withdrawn(self) -> dict[str, Promotion]:
-        """The rollbacks that took models out of use, by the names of these models."""
+        """The rollbacks that took models out of use, by the fingerprints of these models."""
         found: dict[str, Promotion] = {}
-        for each in self.history():
-            found.pop(each.model, None)
-            if each.why == ROLLED_BACK and each.replaced is not None:
-                found[each.replaced] = each
+        history = self.history()
+        for before, each in zip([None, *history], history, strict=False):
+            found.pop(each.fingerprint, None)
+            if each.why == ROLLED_BACK and before is not None:
+                found[before.fingerprint] = each
         return found
 
-    def fetch(self, promotion: Promotion, to: Path) -> folder.Card:
-        """The card of a promoted model, copied to the folder `to` unless it stands there."""
+    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True) -> folder.Card:
+        """The card of a promoted model, copied to the folder `to` unless it stands there.
+
+        InputError where another model or training is in its place, unless it may `overwrite` that.
+        """
         standing = folder.model_in(to)
         if standing is not None and standing.fingerprint() == promotion.fingerprint:
             return standing
+        with self._at_hand(promotion) as model:
+            return folder.take_over(model, to, overwrite=overwrite)
+
+    @contextmanager
+    def _at_hand(self, promotion: Promotion) -> Iterator[Path]:
+        """A promoted model on a local disk, whole; InputError."""
         source = self.place / _MODELS / promotion.model
         names = [name for name in storage.listing(source) if "/" not in name]
         if folder.CARD not in names:
@@ -109,7 +135,14 @@ class Registry:
             local = source if isinstance(source, Path) else Path(scratch)
             if local is not source:
                 storage.fetched(source, names, local)
-            return folder.take_over(local, to)
+            try:
+                folder.read_card(local)
+            except storage.DocumentError:
+                raise InputError(
+                    f"{source}: a model of another version of calopipe, which can neither be trained from nor compared "
+                    "with; give another --registry"
+                ) from None
+            yield local
 
     def promote(self, candidate: Candidate) -> str:
         """Make the candidate the current model if its verdict accepts it and finds it no worse; say what was done.
@@ -121,25 +154,19 @@ class Registry:
         card = folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
         _check_chain(card, candidate, verdict)
-        judged = f"the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
         current = self.current()
         if current is not None and current.fingerprint == card.fingerprint():
-            by_now = "" if verdict["verdict"] == "accepted" else f"; by now {judged}"
-            return f"promotion stands: {current.model} is the current model, promotion {current.number}{by_now}"
-        if verdict["verdict"] != "accepted":
-            return f"not promoted: {judged}"
-        name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
-        if rollback := self._rollback_of(card.fingerprint()):
-            return (
-                f"not promoted: this model was rolled back on {rollback.at}; to bring it back, run "
-                f"python -m training rollback --registry {self.place} --to {rollback.replaced}"
-            )
-        if (refusal := self._refusal(current, candidate, verdict)) is not None:
+            return _stands(current) + ("" if verdict["verdict"] == "accepted" else f"; by now {_judged(verdict)}")
+        if (refusal := self._refusal(current, card, candidate, verdict)) is not None:
             return f"not promoted: {refusal}"
+        name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
         self._store(candidate, name, card)
-        if not self._follow(current, name, card.fingerprint(), PROMOTED):
-            return "not promoted: another run promoted a model at the same time; run again, against that one"
-        return f"promoted to {self.place / _MODELS / name}"
+        if self._follow(current, name, card.fingerprint(), PROMOTED) is not None:
+            return f"promoted to {self.place / _MODELS / name}"
+        winner = self.current()
+        if winner is not None and winner.fingerprint == card.fingerprint():  # the same step, started twice
+            return _stands(winner)
+        return "not promoted: another run promoted a model at the same time; run again, against that one"
 
     def rollback(self, to: str | None = None) -> Promotion:
         """Make the model named `to`, or the one before the current one, current again. InputError without such."""
@@ -147,19 +174,21 @@ class Registry:
         if not history:
             raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
         current, away = history[-1], self.withdrawn()
-        past = [each for each in history if each.model != current.model]
+        past = [each for each in history if each.fingerprint != current.fingerprint]
         # of those in use before, the newest that was not itself rolled back
-        chosen = [each for each in past if (each.model == to if to else each.model not in away)]
+        chosen = [each for each in past if (each.model == to if to else each.fingerprint not in away)]
         if not chosen:
             known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
             raise InputError(
                 f"{self.place}: " + (f"no earlier model {to!r}" if to else "no earlier model is left")
-                + f" to roll back to; known besides the current {current.model}: {known}"
+                + f" to roll back to; known besides the current {current.model}, for --to: {known}"
             )  # fmt: skip
         target = chosen[-1]
-        if not self._follow(current, target.model, target.fingerprint, ROLLED_BACK):
+        with self._at_hand(target):  # what is damaged is not brought back
+            done = self._follow(current, target.model, target.fingerprint, ROLLED_BACK)
+        if done is None:
             raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
-        return self.history()[-1]
+        return done
 
     def _read(self, name: str) -> Promotion:
         path = self.place / _PROMOTIONS / name
@@ -169,13 +198,17 @@ class Registry:
         except TypeError as error:
             raise InputError(f"{path}: not a whole {_KIND} ({error}); restore it, or use another registry") from None
 
-    def _rollback_of(self, fingerprint: str) -> Promotion | None:
-        """The rollback that took the model of this fingerprint out of use."""
-        names = {each.model for each in self.history() if each.fingerprint == fingerprint}
-        return next((rollback for model, rollback in self.withdrawn().items() if model in names), None)
-
-    def _refusal(self, current: Promotion | None, candidate: Candidate, verdict: dict[str, Any]) -> str | None:
-        """Why the verdict does not let the candidate take the place of the `current` model."""
+    def _refusal(
+        self, current: Promotion | None, card: folder.Card, candidate: Candidate, verdict: dict[str, Any]
+    ) -> str | None:
+        """Why the candidate does not take the place of the `current` model; None if it does."""
+        if verdict["verdict"] != "accepted":
+            return _judged(verdict)
+        if rollback := self.withdrawn().get(card.fingerprint()):
+            return (
+                f"this model was rolled back on {rollback.at}; to bring it back, run "
+                f"python -m training rollback --registry {self.place} --to {rollback.replaced}"
+            )
         if current is None:
             return None
         judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
@@ -193,8 +226,8 @@ class Registry:
         for file in files:
             storage.put(file, self.place / _MODELS / name / file.name)
 
-    def _follow(self, current: Promotion | None, model: str, fingerprint: str, why: str) -> bool:
-        """Write the promotion that comes after `current`; whether no other run was faster."""
+    def _follow(self, current: Promotion | None, model: str, fingerprint: str, why: str) -> Promotion | None:
+        """Write the promotion that comes after `current`, and give it; None where another run was faster."""
         promotion = Promotion(
             number=current.number + 1 if current else 1,
             model=model,
@@ -205,12 +238,15 @@ class Registry:
             id=uuid.uuid4().hex,
         )
         path = self.place / _PROMOTIONS / f"{promotion.number:06d}.json"
-        return storage.create_json(path, {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion))
+        document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion)
+        return promotion if storage.create_json(path, document) else None
 
 
 def _check_chain(card: folder.Card, candidate: Candidate, verdict: dict[str, Any]) -> None:
     """The verdict is on these showers against the test split, and these showers are of this model."""
     path = candidate.judgement / VERDICT_FILE
+    if verdict["request"] != candidate.request:
+        raise InputError(f"{path}: another verdict than the one just given; does another run write there?")
     judged = [file["sha256"] for file in verdict["inputs"]["candidate"]]
     if judged != [storage.sha256_of_file(candidate.generated)]:
         raise InputError(f"{path}: not the verdict on {candidate.generated}; validate again")
@@ -218,6 +254,14 @@ def _check_chain(card: folder.Card, candidate: Candidate, verdict: dict[str, Any
         raise InputError(f"{path}: of the {verdict['inputs']['split']} split; only the test split judges")
     if _model_of(candidate.generated) != card.fingerprint():
         raise InputError(f"{candidate.generated}: not made by the model that is to be promoted; generate again")
+
+
+def _stands(current: Promotion) -> str:
+    return f"promotion stands: {current.model} is the current model, promotion {current.number}"
+
+
+def _judged(verdict: dict[str, Any]) -> str:
+    return f"the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
 
 
 def _model_of(showers: Path) -> Any:

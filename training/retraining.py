@@ -54,7 +54,10 @@ def fit_on_nodes(
             deadline_s=deadline_s,
             runtime=runtime,
         )
-        return folder.read_card(model)
+        card = folder.model_in(model)
+        if card is None or card.request != request:
+            raise InputError(f"{model}: the nodes left no model there; do they mount what this step sees there?")
+        return card
 
     return fit
 
@@ -65,30 +68,28 @@ def retrain(
     """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
 
     Where the model that stands there, the last attempt, is of the same data and settings, or the current one of the
-    registry is, nothing is trained. Otherwise `fit` is called, with the incumbent's weights to begin with if `origin`
-    is "incumbent" and its networks are the same, or with none. The incumbent's model is put into the folder `rival`.
-    InputError where it is of another detector.
+    registry is, nothing is trained. Otherwise `fit` is called, with weights to begin with if `origin` is "incumbent":
+    those of the incumbent, unless it is of other networks, or of another division into splits, by which it may have
+    learnt the events that are to judge. The incumbent's model is put into the folder `rival`. InputError where it is of
+    another detector.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
     card = folder.model_in(model)
+    if card is None:
+        (model / folder.CARD).unlink(missing_ok=True)  # what is damaged is made again, from its checkpoints
     if card is not None and card.answers(manifest, config, origin):
         print(f"model stands: {model} is of these data and settings; nothing to do")
     else:
         card = _current_of(manifest, config, registry, origin=origin, rival=rival, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
     theirs = registry.fetch(incumbent, rival) if incumbent else None
-    if theirs is not None and theirs.geometry.shape != manifest.geometry.shape:
-        raise InputError(
-            f"--registry {registry.place}: its model is for {theirs.geometry.shape} cells, the dataset holds "
-            f"{manifest.geometry.shape}; give this detector a registry of its own"
-        )
+    if theirs is not None:
+        _require_one_detector(theirs, manifest, registry)
     if card is None:
-        begin = None
-        if theirs is not None and origin == FROM_INCUMBENT:
-            begin = rival if theirs.config.model == config.model else None
-            weights = "its weights" if begin else "new weights"
-            print(f"the current model is a {theirs.config.model}: training a {config.model} begins with {weights}")
+        begin = (
+            rival if theirs is not None and origin == FROM_INCUMBENT and _may_begin(theirs, manifest, config) else None
+        )
         card = fit(dataset, model, config, begin)
     return card, incumbent
 
@@ -101,4 +102,25 @@ def _current_of(
     if current is None or not registry.fetch(current, rival).answers(manifest, config, origin):
         return None
     print(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
-    return folder.take_over(rival, model)
+    return folder.take_over(rival, model, overwrite=True)
+
+
+def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) -> None:
+    for name, value in theirs.geometry.to_json().items():
+        if name != "file_unit_gev" and value != manifest.geometry.to_json()[name]:
+            raise InputError(
+                f"--registry {registry.place}: {name} is {value} in its model and "
+                f"{manifest.geometry.to_json()[name]} in the dataset; give each detector a registry of its own"
+            )
+
+
+def _may_begin(theirs: Card, manifest: Manifest, config: FitConfig) -> bool:
+    """Whether training may begin with the weights of the current model, whose card is `theirs`; says so."""
+    reason = ""
+    if theirs.config.model != config.model:
+        reason = f": that is a {theirs.config.model}"
+    elif theirs.dataset["split_files"] != manifest.split_files:
+        reason = ": other files were given to its splits"
+    weights = "new weights, not those of the current model" if reason else "the weights of the current model"
+    print(f"training begins with {weights}{reason}")
+    return not reason

@@ -1,0 +1,220 @@
+"""What is trained, from which weights, and what is left alone; training itself is played, the rest is real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from showers import SMALL_GEOMETRY, make_file
+
+from preprocessing import storage
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from preprocessing.storage import Location
+from training import folder, trainjob
+from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
+from training.folder import Card, read_card
+from training.registry import Candidate, Registry
+from training.retraining import fit_on_nodes, retrain
+
+CONFIG = named_config("small")
+
+
+class Site:
+    """A dataset, the folder of a run, a registry; and trainings that leave weights without having learned any."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.registry = place, Registry(place / "registry")
+        self.asked: list[Path | None] = []
+        self.dataset()
+
+    def dataset(self, files: int = 1, **settings: Any) -> None:
+        paths = [make_file(self.place / f"{seed}.h5", events=40, seed=seed) for seed in range(files)]
+        preprocess(discover(list(map(str, paths))), self.place / "ds", Settings(**settings))
+
+    def fit(self, dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
+        self.asked.append(warm_start)
+        manifest = read_manifest(dataset)
+        earlier = read_card(warm_start) if warm_start else None
+        request = folder.request_fingerprint(manifest, config, earlier)
+        folder.begin(model, request, overwrite=True)
+        (model / "generator.weights.h5").write_text(f"{request} {len(self.asked)}")
+        (model / folder.HISTORY).write_text("{}\n")
+        card = Card(
+            request=request,
+            config=config,
+            geometry=manifest.geometry,
+            dataset={"fingerprint": manifest.fingerprint, "split_files": manifest.split_files},
+            energy_gev=manifest.energy_gev,
+            theta_rad=manifest.theta_rad,
+            trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
+            losses={},
+            weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
+            versions={"calopipe": "0.1.0"},
+        )
+        folder.write_card(model, card)
+        return card
+
+    def retrain(self, config: FitConfig = CONFIG, origin: str = FROM_INCUMBENT) -> Card:
+        run = self.place / "run"
+        card, incumbent = retrain(
+            self.place / "ds",
+            run / "model",
+            config,
+            self.registry,
+            origin=origin,
+            rival=run / "incumbent",
+            fit=self.fit,
+        )
+        if incumbent is not None:
+            assert read_card(run / "incumbent").fingerprint() == incumbent.fingerprint
+        self.incumbent = incumbent
+        return card
+
+    def promote(self) -> None:
+        """The run's model, by a verdict that accepts it beside its incumbent."""
+        run = self.place / "run"
+        hashes: dict[str, Any] = {"incumbent": None}
+        for name, model in (("candidate", "model"), ("incumbent", "incumbent")):
+            if name == "candidate" or self.incumbent is not None:
+                with h5py.File(run / f"{model}.h5", "w") as file:
+                    file.attrs["model"] = read_card(run / model).fingerprint()
+                hashes[name] = [{"sha256": storage.sha256_of_file(run / f"{model}.h5")}]
+        document = {
+            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted", "grade": {"name": "wide"},
+            "paired": True, "events": {}, "criteria": [{"verdict": "pass"}], "hard_failures": [], "cautions": [],
+            "incumbent": {"outcome": "better"}, "inputs": {"split": "test"} | hashes, "request": "this",
+        }  # fmt: skip
+        (run / "verdict.json").write_text(json.dumps(document))
+        (run / "report.html").touch()
+        told = self.registry.promote(Candidate(run / "model", run / "model.h5", run, "this", run / "incumbent.h5"))
+        assert told.startswith("promoted to ")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_the_last_attempt_is_not_made_again_and_more_data_are(site: Site) -> None:
+    first = site.retrain()
+    assert site.retrain() == first
+    assert site.asked == [None]
+    site.dataset(files=2)
+    assert site.retrain() != first
+    assert site.asked == [None, None]  # what was not promoted is nothing to begin with
+
+
+def test_what_is_new_begins_with_the_weights_in_use(site: Site) -> None:
+    first = site.retrain()
+    site.promote()
+    site.dataset(files=2)
+    second = site.retrain()
+    assert second.trained["warm_start"] == first.fingerprint()
+    assert site.retrain() == second
+    assert site.retrain(origin=ANEW).trained["warm_start"] is None  # which is another attempt
+    assert len(site.asked) == 3
+
+
+def test_the_current_model_is_taken_where_it_is_what_is_asked_for(site: Site) -> None:
+    """Also in place of a later attempt in the run's folder, or in a folder that is new."""
+    first = site.retrain()
+    site.promote()
+    site.retrain(replace(CONFIG, seed=2))
+    assert site.retrain() == first
+    assert site.incumbent is None  # it had none
+    site.place.joinpath("run").rename(site.place / "moved")
+    assert site.retrain() == first
+    assert len(site.asked) == 2
+
+
+def test_weights_of_other_networks_are_not_begun_with(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.retrain()
+    site.promote()
+    assert site.retrain(replace(CONFIG, model="3dgan-small-plain")).trained["warm_start"] is None
+    assert "new weights, not those of the current model: that is a 3dgan-small\n" in capsys.readouterr().out
+
+
+def test_weights_that_may_have_learnt_the_events_that_judge_are_not_begun_with(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.retrain()
+    site.promote()
+    site.dataset(2, split_rule=SplitRule.parse(["test=1.h5"]))
+    assert site.retrain().trained["warm_start"] is None
+    assert "other files were given to its splits" in capsys.readouterr().out
+
+
+def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> None:
+    site.retrain()
+    site.promote()
+    coarse = replace(SMALL_GEOMETRY, cell_mm=20.0)
+    path = make_file(site.place / "coarse.h5", events=40, geometry=coarse)
+    preprocess(discover([str(path)]), site.place / "ds", Settings())
+    with pytest.raises(InputError, match=r"cell_mm is 15\.3 in its model and 20\.0 in the dataset; give each detector"):
+        site.retrain()
+    assert len(site.asked) == 1
+
+
+def test_a_current_model_of_another_version_is_told_of(site: Site) -> None:
+    site.retrain()
+    site.promote()
+    current = site.registry.current()
+    assert current is not None
+    card = site.place / "registry/models" / current.model / "card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": 1}))
+    site.dataset(files=2)
+    with pytest.raises(InputError, match=r"a model of another version of calopipe, .*; give another --registry"):
+        site.retrain()
+
+
+def test_a_damaged_model_is_made_again(site: Site) -> None:
+    site.retrain()
+    (site.place / "run/model/generator.weights.h5").write_text("damaged")
+    site.retrain()
+    assert len(site.asked) == 2
+    site.promote()
+    site.dataset(files=2)
+    site.retrain()
+    (site.place / "run/incumbent/generator.weights.h5").write_text("damaged")
+    site.retrain()
+    assert len(site.asked) == 3
+
+
+def test_an_origin_that_is_not_known(site: Site) -> None:
+    with pytest.raises(InputError, match="--warm-start 'best' is unknown; known: incumbent, none"):
+        site.retrain(origin="best")
+
+
+def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch is played: its workers train here, or see another file system."""
+    job: dict[str, Any] = {"nodes": 2.0, "image": "i:1", "resources": {"cpu": "1"}, "runtime": "r", "deadline_s": 60.0}
+    launched: list[dict[str, Any]] = []
+    dataset, model, rival = site.place / "ds", site.place / "model", site.place / "rival"
+    site.fit(dataset, rival, CONFIG, None)
+    config = replace(CONFIG, seed=3, strategy="multi-worker")
+
+    def train(**given: Any) -> None:
+        launched.append(given)
+        site.fit(dataset, model, config, rival)
+
+    monkeypatch.setattr(trainjob, "launch", train)
+    assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
+    given = launched[0]
+    assert given["arguments"] == [
+        "fit", "--dataset", str(dataset), "--output", str(model), "--overwrite", "--config", "small",
+        "--strategy", "multi-worker", "--seed", "3", "--warm-start", str(rival),
+    ]  # fmt: skip
+    assert {name: given[name] for name in job} == job
+    assert type(given["nodes"]) is int
+    monkeypatch.setattr(trainjob, "launch", lambda **given: launched.append(given))
+    with pytest.raises(InputError, match="the nodes left no model there; do they mount what this step sees there"):
+        fit_on_nodes("small", **job)(dataset, model, replace(config, seed=4), rival)
+    assert launched[0]["training"] != launched[1]["training"]
