@@ -131,6 +131,11 @@ def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
     assert f'sed "s|{IMAGE}|$IMAGE|"' in guide
 
 
+def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
+    [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds
+
+
 # --- the manifests as a real API server sees them
 
 
@@ -220,7 +225,7 @@ def test_the_overlays_differ_in_the_volume_alone(cluster: Cluster) -> None:
 
 
 _TRAINER_RULES = {
-    *(("trainer.kubeflow.org", "trainjobs", "", verb) for verb in ("create", "get", "delete")),
+    *(("trainer.kubeflow.org", "trainjobs", "", verb) for verb in ("create", "get", "patch", "delete")),
     ("", "pods", "", "list"),
     ("", "pods/log", "", "get"),
 }  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
@@ -28,6 +29,7 @@ from preprocessing.dataset import Settings
 from preprocessing.errors import BAD_INPUT_EXIT_CODE
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.trainapi import TrainJobs
 from training.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
@@ -106,6 +108,13 @@ class Place:
             )  # fmt: skip
         self.launchers.append(Launcher(process, log))
         return self.launchers[-1]
+
+    def pod(self, name: str) -> tuple[str, Sequence[str]]:
+        """The uid of a new pod, and what starts a launcher in it: the environment that Kubeflow Pipelines gives it."""
+        container = {"name": "main", "image": "step:1"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        uid = self.api.call("POST", f"/api/v1/namespaces/{self.trainer.namespace}/pods", pod)["metadata"]["uid"]
+        return uid, ["env", f"KFP_POD_NAME={name}", f"KFP_POD_UID={uid}"]
 
     def file(self, name: str) -> Path:
         """What workers and test tell each other by."""
@@ -230,6 +239,40 @@ def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
     place.trainer.collect(job)
     assert "finished" in second.end(0)
     assert place.trainer.jobs() == []
+
+
+def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
+    """So that Kubernetes deletes it when the last of them is deleted, where no launcher could."""
+    uids, launchers = {}, []
+    for name in ("first", "second", "second"):  # a container that is started again is in the same pod
+        if name not in uids:
+            uids[name], wrapper = place.pod(name)
+        launchers.append(place.launch(wrapper=wrapper))
+        job = place.trainer.wait_for_job()
+        if len(launchers) > 1:
+            launchers[-1].wait_for("is there already; following it")
+        [job] = place.trainer.jobs()
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": each, "uid": uid} for each, uid in uids.items()]
+        assert job["metadata"]["ownerReferences"] == owners
+        launchers[-1].kill()
+
+
+def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the job gets after it was read: it is to be read again."""
+    first = place.launch(wrapper=place.pod("a")[1])
+    job = place.trainer.wait_for_job()
+    first.kill()
+    other, mine = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": place.pod(name)[0]} for name in ("b", "c"))
+    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
+    path += job["metadata"]["name"]
+    change = {"metadata": {"ownerReferences": [*job["metadata"]["ownerReferences"], other]}}
+    changed = place.api.call("PATCH", path, change, "merge-patch+json")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
+    jobs = TrainJobs(lambda: None, 0.0)
+    assert jobs.own(job, mine) is None
+    owned = jobs.own(changed, mine)
+    assert owned is not None
+    assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 
 
 def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
@@ -432,7 +475,11 @@ def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb
     role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
     place.api.apply(role, place.trainer.namespace)
     _wait_for_right(place, verb, group, resource, granted=False)
-    launcher = place.launch()
+    launcher = place.launch(wrapper=place.pod("one")[1])
+    if verb == "patch":  # to take a job up
+        place.trainer.wait_for_job()
+        launcher.kill()
+        launcher = place.launch(wrapper=place.pod("two")[1])
     if verb == "delete" or resource == "pods/log":  # without the others it does not come to where these are needed
         job = place.trainer.wait_for_job()
         place.trainer.start(job)
