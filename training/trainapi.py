@@ -40,6 +40,7 @@ class TrainJobs:
         settings, self.namespace = _credentials()
         settings.retries = False  # asking again is done here, where a signal and the deadline are heeded
         self._server = settings.host
+        self._no_logs_said = False
         api = client.ApiClient(settings)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
@@ -113,7 +114,10 @@ class TrainJobs:
         return found.items if found is not None else ()
 
     def log(self, pod: str, container: str, **which: int) -> list[str] | None:
-        """The lines of a container's log, or None where it cannot be read now, which stops nobody's training."""
+        """The lines of a container's log, or None where it cannot be read, which stops nobody's training.
+
+        That this is for want of a right is said, once.
+        """
         try:
             answer = self._core.read_namespaced_pod_log(
                 pod, self.namespace, container=container, _preload_content=False, _request_timeout=_REQUEST_S, **which
@@ -121,9 +125,11 @@ class TrainJobs:
         except urllib3.exceptions.HTTPError:
             return None
         except ApiException as error:
-            if error.status in {401, 403}:
-                raise self._refusal(f"read the log of pod {pod}", error) from None
-            return None  # it has not started, is gone, or its node does not answer
+            if error.status in {401, 403} and not self._no_logs_said:
+                self._no_logs_said = True
+                reason = self._refusal(f"read the log of pod {pod}", error)
+                print(f"{reason}; training goes on without its log here", file=sys.stderr, flush=True)
+            return None  # or it has not started, is gone, or its node does not answer
         return answer.data.decode(errors="replace").splitlines()
 
     def _ask(
