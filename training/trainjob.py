@@ -114,7 +114,7 @@ def launch(
         except _LateError:
             raise InputError(
                 f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
-                "run again to go on, with more time or more nodes"
+                "run again to go on, with more time"
             ) from None
     if failure is not None:
         raise failure
