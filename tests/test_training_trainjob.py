@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first bu
 _ROOT = Path(__file__).parent.parent
 _BASE = _ROOT / "deploy" / "base"
 _DEPLOY = [_BASE / f"{name}.yaml" for name in ("account", "rbac", "training-runtime")]
-_ACCOUNT = "pipeline-runner"
+_ACCOUNT = "launcher"
 
 _LAUNCHER = """
 import json, sys
@@ -160,6 +160,10 @@ def place(cluster: Shared, tmp_path: Path) -> Iterator[Place]:
         cluster.api.call("POST", path, {**core, "metadata": {"name": account}})
     for manifest in (manifest for path in _DEPLOY for manifest in _manifests(path)):
         cluster.api.apply(manifest, namespace)
+    # An account that has no rights but the launcher's, where calopipe has more.
+    _, binding = _manifests(_BASE / "rbac.yaml")
+    binding |= {"metadata": {"name": _ACCOUNT}, "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT}]}
+    cluster.api.apply(binding, namespace)
     token = cluster.api.token(namespace, _ACCOUNT)
     kubeconfig = cluster.api.kubeconfig(tmp_path / "kubeconfig", namespace, token)
     place = Place(cluster.api, PlayedTrainer(cluster.api, namespace, cluster.node), tmp_path, kubeconfig)
