@@ -485,7 +485,7 @@ def test_one_right_less_is_told_of(place: Place, group: str, resource: str, verb
     if verb == "patch":  # to take a job up
         place.trainer.wait_for_job()
         launcher.kill()
-        launcher = place.launch(wrapper=place.pod("two")[1])
+        launcher = place.launch(program, wrapper=place.pod("two")[1])
     trained = verb == "delete" or resource == "pods/log"  # the others are needed before there is an end
     if trained:
         job = place.trainer.wait_for_job()
