@@ -130,6 +130,11 @@ def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
     assert f'sed "s|{IMAGE}|$IMAGE|"' in guide
 
 
+def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
+    [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds
+
+
 # --- the manifests as a real API server sees them
 
 
@@ -219,7 +224,7 @@ def test_the_overlays_differ_in_the_volume_alone(cluster: Cluster) -> None:
 
 
 _TRAINER_RULES = {
-    *(("trainer.kubeflow.org", "trainjobs", "", verb) for verb in ("create", "get", "delete")),
+    *(("trainer.kubeflow.org", "trainjobs", "", verb) for verb in ("create", "get", "patch", "delete")),
     ("", "pods", "", "list"),
     ("", "pods/log", "", "get"),
 }  # fmt: skip
@@ -238,8 +243,11 @@ def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
     assert {resource for _, resource, *_ in anybody} == {
         "selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"
     }  # fmt: skip
-    wanted = {"pipeline-runner": _TRAINER_RULES, "calopipe": _TRAINER_RULES | _RUN_RULES}
-    wait_until(lambda: all(cluster.rules(name) - anybody == rules for name, rules in wanted.items()), "the rights")
+    wait_until(lambda: cluster.rules("calopipe") - anybody == _TRAINER_RULES | _RUN_RULES, "the rights")
+    assert cluster.rules("pipeline-runner") == anybody
+    [command] = [each for each in _commands("docs/kubeflow.md") if each.startswith("kubectl create rolebinding ")]
+    cluster.kubectl(*shlex.split(command)[1:])
+    wait_until(lambda: cluster.rules("pipeline-runner") - anybody == _TRAINER_RULES, "the rights")
 
 
 def _worker_pod() -> Json:

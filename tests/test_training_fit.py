@@ -24,6 +24,7 @@ from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import fit, folder, models
+from training.checkpoints import Checkpoints
 from training.configs import named_config
 from training.engine import Engine
 from training.evaluation import Evaluation, Evaluator
@@ -143,6 +144,26 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     same_training(tmp_path / "m", model)
 
 
+def test_what_other_replicas_trained_is_begun_anew_when_told(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As far as the first step, before which nothing of theirs is left; the weights are those of a new engine."""
+    shutil.copytree(model, tmp_path / "m")
+    (tmp_path / "m/card.json").unlink()
+    theirs = Checkpoints(tmp_path / "m/checkpoints", request=read_card(model).request, kept=2)
+    last = theirs.newest()
+    assert last is not None
+    theirs.save(last.state, step=last.step, facts={**last.facts, "replicas": 2})
+    theirs.wait()
+    with pytest.MonkeyPatch.context() as dies:
+        dies.setattr(fit._Training, "run", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit_small(dataset, tmp_path / "m", "--overwrite")
+    assert "trained by 2 replicas until step 14, now there are 1: beginning anew" in caplog.text
+    assert "steps 0 to 14" in capsys.readouterr().out
+    assert list((tmp_path / "m/checkpoints").iterdir()) == []
+
+
 def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
     engine = Engine(
         named_config("small", batch=4), dataset, read_manifest(dataset), make_strategy("one-device"), build=Tiny
@@ -210,7 +231,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     assert read_card(tmp_path / "m").trained == card.trained
 
 
-def _interrupted(path: Path) -> None:
+def _interrupted(_: object) -> None:
     raise KeyboardInterrupt
 
 

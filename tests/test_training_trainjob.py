@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
@@ -28,6 +29,7 @@ from preprocessing.dataset import Settings
 from preprocessing.errors import BAD_INPUT_EXIT_CODE
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.trainapi import TrainJobs
 from training.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
@@ -35,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first bu
 _ROOT = Path(__file__).parent.parent
 _BASE = _ROOT / "deploy" / "base"
 _DEPLOY = [_BASE / f"{name}.yaml" for name in ("account", "rbac", "training-runtime")]
-_ACCOUNT = "pipeline-runner"
+_ACCOUNT = "launcher"
 
 _LAUNCHER = """
 import json, sys
@@ -107,6 +109,13 @@ class Place:
         self.launchers.append(Launcher(process, log))
         return self.launchers[-1]
 
+    def pod(self, name: str) -> tuple[str, Sequence[str]]:
+        """The uid of a new pod, and what starts a launcher in it: the environment that Kubeflow Pipelines gives it."""
+        container = {"name": "main", "image": "step:1"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        uid = self.api.call("POST", f"/api/v1/namespaces/{self.trainer.namespace}/pods", pod)["metadata"]["uid"]
+        return uid, ["env", f"KFP_POD_NAME={name}", f"KFP_POD_UID={uid}"]
+
     def file(self, name: str) -> Path:
         """What workers and test tell each other by."""
         return self.folder / name
@@ -151,6 +160,10 @@ def place(cluster: Shared, tmp_path: Path) -> Iterator[Place]:
         cluster.api.call("POST", path, {**core, "metadata": {"name": account}})
     for manifest in (manifest for path in _DEPLOY for manifest in _manifests(path)):
         cluster.api.apply(manifest, namespace)
+    # An account that has no rights but the launcher's, where calopipe has more.
+    _, binding = _manifests(_BASE / "rbac.yaml")
+    binding |= {"metadata": {"name": _ACCOUNT}, "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT}]}
+    cluster.api.apply(binding, namespace)
     token = cluster.api.token(namespace, _ACCOUNT)
     kubeconfig = cluster.api.kubeconfig(tmp_path / "kubeconfig", namespace, token)
     place = Place(cluster.api, PlayedTrainer(cluster.api, namespace, cluster.node), tmp_path, kubeconfig)
@@ -230,6 +243,40 @@ def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
     place.trainer.collect(job)
     assert "finished" in second.end(0)
     assert place.trainer.jobs() == []
+
+
+def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
+    """So that Kubernetes deletes it when the last of them is deleted, where no launcher could."""
+    uids, launchers = {}, []
+    for name in ("first", "second", "second"):  # a container that is started again is in the same pod
+        if name not in uids:
+            uids[name], wrapper = place.pod(name)
+        launchers.append(place.launch(wrapper=wrapper))
+        job = place.trainer.wait_for_job()
+        if len(launchers) > 1:
+            launchers[-1].wait_for("is there already; following it")
+        [job] = place.trainer.jobs()
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": each, "uid": uid} for each, uid in uids.items()]
+        assert job["metadata"]["ownerReferences"] == owners
+        launchers[-1].kill()
+
+
+def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the job gets after it was read: it is to be read again."""
+    first = place.launch(wrapper=place.pod("a")[1])
+    job = place.trainer.wait_for_job()
+    first.kill()
+    other, mine = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": place.pod(name)[0]} for name in ("b", "c"))
+    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
+    path += job["metadata"]["name"]
+    change = {"metadata": {"ownerReferences": [*job["metadata"]["ownerReferences"], other]}}
+    changed = place.api.call("PATCH", path, change, "merge-patch+json")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
+    jobs = TrainJobs(lambda: None, 0.0)
+    assert jobs.own(job, mine) is None
+    owned = jobs.own(changed, mine)
+    assert owned is not None
+    assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 
 
 def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
@@ -424,7 +471,7 @@ def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
         for verb in rule["verbs"]
     ],
 )
-def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb: str) -> None:
+def test_one_right_less_is_told_of(place: Place, group: str, resource: str, verb: str) -> None:
     role, _ = _manifests(_BASE / "rbac.yaml")
     for rule in role["rules"]:
         if rule["apiGroups"] == [group] and resource in rule["resources"]:
@@ -432,13 +479,23 @@ def test_one_right_less_is_too_few(place: Place, group: str, resource: str, verb
     role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
     place.api.apply(role, place.trainer.namespace)
     _wait_for_right(place, verb, group, resource, granted=False)
-    launcher = place.launch()
-    if verb == "delete" or resource == "pods/log":  # without the others it does not come to where these are needed
+    done = place.file("done")
+    program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)"
+    launcher = place.launch(program, wrapper=place.pod("one")[1])
+    if verb == "patch":  # to take a job up
+        place.trainer.wait_for_job()
+        launcher.kill()
+        launcher = place.launch(program, wrapper=place.pod("two")[1])
+    trained = verb == "delete" or resource == "pods/log"  # the others are needed before there is an end
+    if trained:
         job = place.trainer.wait_for_job()
         place.trainer.start(job)
+        if resource == "pods/log":
+            launcher.wait_for("training goes on without its log here")
+        done.touch()
         place.trainer.conclude(job)
-    said = launcher.end(0 if verb == "delete" else BAD_INPUT_EXIT_CODE)
-    assert f'cannot {verb} resource "{resource}" in API group "{group}"' in said
+    said = launcher.end(0 if trained else BAD_INPUT_EXIT_CODE)
+    assert said.count(f'cannot {verb} resource "{resource}" in API group "{group}"') == 1
     assert "grant it as in deploy/base/rbac.yaml" in said
     assert "Traceback" not in said
 

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,10 @@ class Checkpoints:
         value, step = ranked[0] if ranked else (math.inf, 0)
         return (step, value) if value < math.inf else (0, math.inf)
 
+    def discard(self) -> None:
+        """Remove all checkpoints of this training."""
+        self._remove(self._documents())
+
     def last_named(self) -> str:
         """The newest checkpoint's file, for a message."""
         steps = sorted(self._documents())
@@ -138,7 +142,10 @@ class Checkpoints:
         documents = self._documents()
         best = min(documents, key=lambda step: (_metric(documents[step]), step))
         newest = sorted(documents)[-self._kept :]
-        for step in documents.keys() - {best, *newest}:
+        self._remove(documents.keys() - {best, *newest})
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
             self._file(step).with_suffix(".json").unlink(missing_ok=True)  # first, so that what stands is whole
             self._file(step).unlink(missing_ok=True)
 

@@ -58,9 +58,10 @@ def fit(
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
-    from its last checkpoint. A model of another dataset or config is replaced only if `overwrite` says so. The
-    weights begin as those of the model in the folder `warm_start`, if one is given, which may be of another dataset.
-    Of several workers all are given the same `output`, on storage that they share; the first writes.
+    from its last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, which
+    would have come to other weights, are replaced only if `overwrite` says so. The weights begin as those of the model
+    in the folder `warm_start`, if one is given, which may be of another dataset. Of several workers all are given the
+    same `output`, on storage that they share; the first writes.
 
     Raises InputError, also where TensorFlow finds disk or memory used up, and where a shard is altered or removed
     meanwhile; SystemExit(PREEMPTED) where SIGTERM told it to stop, and SystemExit(130) where SIGINT did, each after
@@ -100,7 +101,7 @@ def fit(
                 cluster=cluster,
             )
             with training.told_by_signals():
-                training.go_on()
+                training.go_on(overwrite=overwrite)
                 training.run()
                 training.finish(earlier)
         return folder.read_card(output)
@@ -168,20 +169,27 @@ class _Training:
         if manifest.count(_CHOSEN_BY) == 0:
             logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", _CHOSEN_BY)
 
-    def go_on(self) -> None:
-        """Take up the newest checkpoint, if there is one."""
+    def go_on(self, *, overwrite: bool) -> None:
+        """Take up the newest checkpoint, if there is one; `overwrite` discards those of another number of replicas."""
         engine = self._engine
-        if (found := self._checkpoints.newest()) is not None:
-            if found.facts["replicas"] != engine.replicas:
-                raise InputError(
-                    f"{self._output}: trained by {found.facts['replicas']} replicas until step {found.step}, now there "
-                    f"are {engine.replicas}; give as many devices, or another --output, or --overwrite"
-                )
+        found = self._checkpoints.newest()
+        others = ""
+        if found is not None and found.facts["replicas"] != engine.replicas:
+            others = (
+                f"{self._output}: trained by {found.facts['replicas']} replicas until step {found.step}, now there are "
+                f"{engine.replicas}"
+            )
+            if not overwrite:
+                raise InputError(f"{others}; give as many devices, or another --output, or --overwrite")
+        elif found is not None:
             engine.restore(found.state, str(found.path))
             self._seconds = found.facts["seconds"]
         if not self._alone and engine.total(engine.step) != engine.step * engine.replicas:
             raise InputError(f"{self._output}: the workers find different checkpoints there; is it on shared storage?")
         if self._evaluator is not None:
+            if others:  # only now: all workers have read them
+                logger.warning("%s: beginning anew, to other weights than those would have come to", others)
+                self._checkpoints.discard()
             self._history = History(self._output, engine.step)
         print(
             f"training {engine.config.model} on {self._manifest.count('train')} showers: steps {engine.step} to "

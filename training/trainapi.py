@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ class TrainJobs:
         settings, self.namespace = _credentials()
         settings.retries = False  # asking again is done here, where a signal and the deadline are heeded
         self._server = settings.host
+        self._no_logs_said = False
         api = client.ApiClient(settings)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
@@ -49,7 +51,7 @@ class TrainJobs:
             lambda: self._objects.create_namespaced_custom_object(
                 GROUP, VERSION, self.namespace, PLURAL, manifest, field_validation="Strict", _request_timeout=_REQUEST_S
             ),
-            none_for=409,
+            none_for=(409,),
         )
 
     def get(self, name: str) -> Json | None:
@@ -59,8 +61,25 @@ class TrainJobs:
             lambda: self._objects.get_namespaced_custom_object(
                 GROUP, VERSION, self.namespace, PLURAL, name, _request_timeout=_REQUEST_S
             ),
-            none_for=404,
+            none_for=(404,),
         )
+
+    def own(self, job: Json, owner: Json) -> Json | None:
+        """`job` with `owner` among its owners, or None where it has changed since it was read, or is gone."""
+        owners = job["metadata"].get("ownerReferences", [])
+        if owner["uid"] in {each["uid"] for each in owners}:
+            return job
+        version = job["metadata"]["resourceVersion"]
+        change = {"metadata": {"resourceVersion": version, "ownerReferences": [*owners, owner]}}
+        name = job["metadata"]["name"]
+        return self._ask(
+            f"become an owner of TrainJob {name}",
+            lambda: self._objects.patch_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, PLURAL, name, change, field_validation="Strict",
+                _request_timeout=_REQUEST_S,
+            ),
+            none_for=(404, 409),
+        )  # fmt: skip
 
     def delete(self, job: Json, *, pause: Callable[[], None] | None = None, patience_s: float | None = None) -> None:
         """Have `job` deleted, and before it everything that is its own: its name is free once its pods are gone.
@@ -81,7 +100,7 @@ class TrainJobs:
                 if error.status != 409:  # the uid is another's
                     raise
 
-        self._ask(f"delete TrainJob {job['metadata']['name']}", delete, 404, pause, patience_s)
+        self._ask(f"delete TrainJob {job['metadata']['name']}", delete, (404,), pause, patience_s)
 
     def pods(self, name: str) -> Sequence[client.V1Pod]:
         """The pods of the TrainJob, those of an attempt that is being cleared away included."""
@@ -95,7 +114,10 @@ class TrainJobs:
         return found.items if found is not None else ()
 
     def log(self, pod: str, container: str, **which: int) -> list[str] | None:
-        """The lines of a container's log, or None where it cannot be read now, which stops nobody's training."""
+        """The lines of a container's log, or None where it cannot be read, which stops nobody's training.
+
+        That this is for want of a right is said, once.
+        """
         try:
             answer = self._core.read_namespaced_pod_log(
                 pod, self.namespace, container=container, _preload_content=False, _request_timeout=_REQUEST_S, **which
@@ -103,27 +125,29 @@ class TrainJobs:
         except urllib3.exceptions.HTTPError:
             return None
         except ApiException as error:
-            if error.status in {401, 403}:
-                raise self._refusal(f"read the log of pod {pod}", error) from None
-            return None  # it has not started, is gone, or its node does not answer
+            if error.status in {401, 403} and not self._no_logs_said:
+                self._no_logs_said = True
+                reason = self._refusal(f"read the log of pod {pod}", error)
+                print(f"{reason}; training goes on without its log here", file=sys.stderr, flush=True)
+            return None  # or it has not started, is gone, or its node does not answer
         return answer.data.decode(errors="replace").splitlines()
 
     def _ask(
         self,
         doing: str,
         request: Callable[[], Answer],
-        none_for: int = 0,
+        none_for: Collection[int] = (),
         pause: Callable[[], None] | None = None,
         patience_s: float | None = None,
     ) -> Answer | None:
-        """What `request` returns, None for the HTTP status `none_for` if it is about the object."""
+        """What `request` returns, None for the HTTP statuses `none_for` if they are about the object."""
         until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         silent = False
         while True:
             try:
                 return request()
             except ApiException as error:
-                if error.status == none_for and _status(error):
+                if error.status in none_for and _status(error):
                     return None
                 if error.status is not None and error.status != _BUSY and error.status < 500:
                     raise self._refusal(doing, error) from None
@@ -148,6 +172,15 @@ class TrainJobs:
         if error.status == 404 and not _status(error):  # no such path, where a missing object has a Status
             return InputError(f"{here}: Kubeflow Trainer is not installed in this cluster; install it, version 2")
         return InputError(f"{here}: {said} ({error.status})")
+
+
+def this_pod() -> Json | None:
+    """A reference to the pod of this step, as Kubeflow Pipelines names it in the step's environment; else None.
+
+    What it owns, Kubernetes deletes once the pod is deleted, and all its other owners are.
+    """
+    name, uid = os.environ.get("KFP_POD_NAME"), os.environ.get("KFP_POD_UID")
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if name and uid else None
 
 
 def _status(error: ApiException) -> Json:

@@ -1,7 +1,9 @@
 """Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
 
 Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod a worker; restarts after the loss of one are the
-JobSet's, by the runtime (`deploy/base/training-runtime.yaml`). No TensorFlow in here.
+JobSet's, by the runtime (`deploy/base/training-runtime.yaml`). The launcher deletes the job when it is over. A launcher
+that is killed cannot: Kubernetes does then, when the pods of all launchers that followed the job are deleted, which own
+it. A pod that has only failed is still there, so that the step's next attempt finds the job. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 from preprocessing.errors import BAD_INPUT_EXIT_CODE, InputError
 from training.supervision import stop_signals
-from training.trainapi import GROUP, VERSION, Json, TrainJobs
+from training.trainapi import GROUP, VERSION, Json, TrainJobs, this_pod
 from training.trainpods import CONTAINER, FirstWorkersLog, most_telling, pod_state, worker_end, workers
 from training.workers import PREEMPTED
 
@@ -84,20 +86,24 @@ def launch(
     the TrainingRuntime in the namespace. The first worker's log is repeated here; the cluster is looked at each
     `every_s` seconds, and may be away for `patience_s`.
 
-    However this ends, the job is deleted: when it has completed or failed, after `deadline_s` seconds, on SIGTERM and
-    SIGINT, which end this process. InputError tells of what a user can mend, such as a worker's bad input;
-    RuntimeError of any other failure of a worker. To be called from the main thread, which signals need.
+    When this ends, the job is deleted: when it has completed or failed, after `deadline_s` seconds of this launcher, on
+    SIGTERM and SIGINT, which end this process. Where this process is killed, or the API does not answer, the job goes
+    on: until another launcher takes it up, the pods of its launchers are deleted, or it ends by itself.
+
+    InputError tells of what a user can mend, such as a worker's bad input; RuntimeError of any other failure of a
+    worker. To be called from the main thread, which signals need.
     """
     if nodes < 1 or deadline_s <= 0:
         raise InputError(f"{nodes} nodes and a time-out of {deadline_s:g} s: expected at least 1 node and some time")
     wanted = manifest(
         job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
     )
+    owner = this_pod()
     with stop_signals() as told:
         clock = _Clock(told, time.monotonic() + deadline_s, every_s)
         jobs = TrainJobs(clock.pause, patience_s)
         try:
-            job = _attach(jobs, wanted, clock)
+            job = _attach(jobs, wanted, owner, clock)
             try:
                 ended = _follow(jobs, job, clock)
                 failure = _failure(jobs, ended) if _is(ended, "Failed") else None
@@ -108,7 +114,7 @@ def launch(
         except _LateError:
             raise InputError(
                 f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
-                "run again to go on, with more time or more nodes"
+                "run again to go on, with more time"
             ) from None
     if failure is not None:
         raise failure
@@ -139,12 +145,14 @@ class _Clock:
             raise _LateError
 
 
-def _attach(jobs: TrainJobs, wanted: Json, clock: _Clock) -> Json:
-    """The job that is wanted: a new one, or the one that an earlier launcher has left.
+def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
+    """The job that is wanted, owned by `owner`: a new one, or the one that an earlier launcher has left.
 
     One that failed, or ended another request, is cleared away first.
     """
     name = wanted["metadata"]["name"]
+    if owner is not None:
+        wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
     while (job := jobs.create(wanted)) is None:
         found = jobs.get(name)
         if found is not None and not _is_going(found):
@@ -152,8 +160,9 @@ def _attach(jobs: TrainJobs, wanted: Json, clock: _Clock) -> Json:
             if _is(found, "Failed") or (_is(found, "Complete") and not same):
                 jobs.delete(found)
             elif same:
-                _say(f"TrainJob {name} is there already; following it")
-                return found
+                if (owned := found if owner is None else jobs.own(found, owner)) is not None:
+                    _say(f"TrainJob {name} is there already; following it")
+                    return owned
             else:
                 raise InputError(
                     f"TrainJob {name} in namespace {jobs.namespace} runs this training with another image, arguments, "
