@@ -26,6 +26,7 @@ _IMAGE = re.compile(
 )
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SHM = "1Gi"
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 _ROOT = re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII)
 _PATH = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
@@ -53,7 +54,7 @@ class Platform:
     gpus: int = 0
     gpu_type: str = ""
     tpu: str = ""
-    shm: str = "1Gi"
+    shm: str = _SHM
     nodes: int = 1
     runtime: str = "calopipe"
     pipeline_root: str = ""
@@ -93,6 +94,10 @@ class Platform:
                 f"--claim {self.claim!r} with --nodes {self.nodes}: the nodes of the TrainingRuntime calopipe mount "
                 f"{_CLAIM_OF_NODES}; give that, or another --runtime"
             )
+        if self.nodes > 1 and self.shm != _SHM:
+            raise InputError(
+                f"--shm {self.shm!r} with --nodes {self.nodes}: for the runtime {self.runtime} to say; leave it out"
+            )
         if self.nodes > 1 and self.gpu_type:
             raise InputError(
                 f"--gpu-type {self.gpu_type!r} with --nodes {self.nodes}: where nodes run is for the TrainingRuntime "
@@ -123,7 +128,7 @@ class Platform:
 
     @property
     def deadline_seconds(self) -> int:
-        """How long a training of several nodes may take, restarts included."""
+        """How long one attempt of the step follows a training of several nodes, restarts of its workers included."""
         return self.needs("train").seconds
 
     def job(self) -> dict[str, Any]:

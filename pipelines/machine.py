@@ -19,6 +19,8 @@ from pipelines.needs import STEPS
 from preprocessing import storage
 from preprocessing.errors import InputError
 
+_OUTPUT = "executor_output.json"  # in the folder of each step
+
 
 def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool) -> None:
     """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print what came of it."""
@@ -49,7 +51,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool) -> 
         raise SystemExit(f"error: step {step} ended without its output under {kept}; its own messages are above")
     if failure:
         raise failure
-    _show(parameters, output)
+    _show(parameters, output, _newest(set(kept.iterdir()) - before))
 
 
 def _unfinished(runs: set[Path]) -> str | None:
@@ -57,14 +59,19 @@ def _unfinished(runs: set[Path]) -> str | None:
 
     A step writes it at its end. kfp itself takes a container that is gone when it asks for a success.
     """
-    newest = max(runs, default=Path())
-    return next((step for step in STEPS if not (newest / step / "executor_output.json").is_file()), None)
+    newest = _newest(runs)
+    return next((step for step in STEPS if not (newest / step / _OUTPUT).is_file()), None)
 
 
-def _show(parameters: Mapping[str, Any], output: Path) -> None:
+def _newest(runs: set[Path]) -> Path:
+    return max(runs, default=Path())
+
+
+def _show(parameters: Mapping[str, Any], output: Path, newest: Path) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}")
+    print(f"outcome: {json.loads((newest / 'promote' / _OUTPUT).read_text())['parameterValues']['Output']}")
     from training.registry import Registry  # noqa: PLC0415  after the steps, which load what they need themselves
 
     if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():

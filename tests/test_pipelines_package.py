@@ -257,6 +257,7 @@ def test_images_that_are_pinned(image: str) -> None:
         ({"tpu": "tpu-v6e-slice"}, "not a topology of one machine"),
         ({"shm": "1 Gi"}, "--shm '1 Gi': expected an amount of memory"),
         ({"nodes": 2, "claim": "mine:/data"}, "the nodes of the TrainingRuntime calopipe mount calopipe-data:/data"),
+        ({"nodes": 2, "shm": "4Gi"}, "--shm '4Gi' with --nodes 2: for the runtime calopipe to say"),
         ({"pipeline_root": "/data/kfp"}, "--pipeline-root '/data/kfp': expected an address such as gs://"),
         ({"runtime": "Mine"}, "--runtime 'Mine': expected the name of a TrainingRuntime"),
     ],

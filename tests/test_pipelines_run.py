@@ -57,7 +57,11 @@ def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
     assert verdict["inputs"]["cut_gev"] == manifest["settings"]["cut_gev"] == 0.3
     assert verdict["inputs"]["geometry"]["x0_per_layer"] == manifest["geometry"]["x0_per_layer"] == 5
     assert {"name", "verdict", "value", "interval", "tolerance", "floor"} <= verdict["criteria"][0].keys()
-    assert printed.splitlines()[-2:] == [f"verdict: {verdict['verdict']}", f"report:  {output / 'report.html'}"]
+    assert printed.splitlines()[-3:] == [
+        f"verdict: {verdict['verdict']}",
+        f"report:  {output / 'report.html'}",
+        "outcome: not promoted: the verdict is rejected (grade gan)",
+    ]
 
 
 def test_a_model_after_two_steps_is_not_promoted_and_the_run_says_why(run: tuple[Path, list[object], str]) -> None:
@@ -109,7 +113,8 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     (tmp_path / "wide.toml").write_text(re.sub("(coverage|correlation) = 1e9", r"\1 = inf", wide))
     done = submit(*arguments, "--output", tmp_path / "out", "--grade", tmp_path / "wide.toml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-3] == "verdict: accepted"
+    assert done.stdout.splitlines()[-4] == "verdict: accepted"
+    assert done.stdout.splitlines()[-2].startswith("outcome: promoted to ")
     place = tmp_path / "out/registry"
     current = Registry(place).current()
     assert current is not None
