@@ -18,7 +18,8 @@ import pytest
 import yaml
 from kubeflow_server import STEPS, Kubeflow, serve
 from kubernetes_api import kubernetes_api
-from played_trainer import Node, register, wait_until
+from played_node import Node, register
+from played_trainer import wait_until
 
 from pipelines import pods, runs, submit
 from preprocessing.errors import InputError
