@@ -64,6 +64,7 @@ main([*sys.argv[2:], "--checkpoint-steps", "1"])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
