@@ -22,6 +22,8 @@ from preprocessing.pipeline import preprocess
 from training import folder
 from training.workers import LOST_WORKER
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,7 +32,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "ds"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # a dozen processes that load TensorFlow
 def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
@@ -64,7 +65,6 @@ main([*sys.argv[2:], "--checkpoint-steps", "1"])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
