@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from preprocessing.showers import REFERENCE_UNIT_GEV
 _SHUFFLE_RECORDS = 10_000
 _SHARDS_AT_ONCE = 16  # what mixes the input files within a shuffle, and hides a remote file's latency
 _PREFETCHED_STEPS = 2
+_HITS_ROUNDED = 128  # what a batch's longest list of hits is rounded up to
 
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
@@ -29,15 +31,72 @@ def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
     return steps
 
 
+def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+    """Showers of a batch of serialised records (N,) as lists of their non-zero cells, in the graph.
+
+    Gives `cell` (N, K), places in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
+    0.02 GeV, and the labels of `decode`. K is the largest number of hits, rounded up, so that few shapes occur.
+    """
+    parsed, index, value, hits = _parsed(records, manifest)
+
+    def padded(numbers: tf.Tensor, filler: Any) -> tf.Tensor:
+        rows = tf.RaggedTensor.from_row_lengths(numbers, hits).to_tensor(filler)
+        rows = tf.pad(rows, [[0, 0], [0, -tf.shape(rows)[1] % _HITS_ROUNDED]], constant_values=filler)
+        return tf.ensure_shape(rows, [records.shape[0], None])
+
+    return {"cell": padded(index, -1), "value": padded(value, 0.0), **_labels(parsed)}
+
+
+def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+    """Dense showers of a batch of serialised records (N,), in the graph: all records in one scatter.
+
+    Gives `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
+    and `mtheta_rad` (N,).
+    """
+    parsed, index, value, hits = _parsed(records, manifest)
+    showers = records.shape[0] or tf.shape(records)[0]
+    cells = manifest.geometry.cells
+    place = tf.repeat(tf.range(showers) * cells, hits) + index
+    # Half the time of scatter_nd, which adds; a place that is out of bounds is an error here too.
+    flat = tf.raw_ops.SparseToDense(
+        sparse_indices=place, output_shape=[showers * cells], sparse_values=value, default_value=0.0,
+        validate_indices=False,
+    )  # fmt: skip
+    return {"cells": tf.reshape(flat, [showers, *manifest.geometry.shape]), **_labels(parsed)}
+
+
+def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The features; place and energy, in units of 0.02 GeV, of the hits of all showers; hits of each shower (N,)."""
+    scalar = tf.io.FixedLenFeature([], tf.float32)
+    blob = tf.io.FixedLenFeature([], tf.string)
+    parsed = tf.io.parse_example(
+        records, {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
+    )
+    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), manifest.index_type)
+    value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
+    value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
+    return parsed, tf.cast(index, tf.int32), value, tf.strings.length(parsed["value"]) // 4
+
+
+def _labels(parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    return {"energy_gev": parsed["energy"], "theta_rad": parsed["theta"], "mtheta_rad": parsed["mtheta"]}
+
+
+Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]
+
+
 class TrainingSplit:
     """The train split of the dataset in `folder`, dealt anew to the replicas of a training at every epoch.
 
     With `cache` the undecoded records are read here, once, and held in memory, as many bytes as the train shards have;
-    the batches are the same. A worker then holds the whole split, for in time it meets every shard.
+    the batches are the same. A worker then holds the whole split, for in time it meets every shard. `decode` makes
+    tensors of a batch of records, as the function of that name does.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, *, cache: bool = False) -> None:
-        self._manifest = manifest
+    def __init__(
+        self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode
+    ) -> None:
+        self._manifest, self._decode = manifest, decode
         shards = [shard for shard in manifest.shards if shard.split == "train"]
         self._events = np.array([shard.events for shard in shards], dtype=np.int64)
         self._paths = [str(folder / shard.name) for shard in shards]
@@ -54,7 +113,7 @@ class TrainingSplit:
         An epoch is as many whole steps as the split has. In it a shower comes at most once, whichever replica gets it.
         A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) and of TensorFlow's
         global seed: a run that stops can go on as if it had not, on any number of workers. Elements are as in `decode`;
-        shapes are static.
+        their batch is of a static size.
         """
         steps = steps_per_epoch(self._manifest, "train", batch * replicas)
         first_epoch, start = divmod(step, steps)
@@ -74,7 +133,7 @@ class TrainingSplit:
         own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
         turns = tf.data.Dataset.range(len(own)).repeat()
         batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
-        decoded = batches.map(lambda chosen: decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
+        decoded = batches.map(lambda chosen: self._decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
         # Where an end may come, several workers ask one another at every step whether it has, and no shape is static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return endless.prefetch(_PREFETCHED_STEPS * len(own))
@@ -108,38 +167,10 @@ def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf
     return tf.clip_by_value(low - begins, 0, events), tf.clip_by_value(high - begins, 0, events)
 
 
-def ordered_batches(folder: Path, manifest: Manifest, split: str, *, batch: int) -> tf.data.Dataset:
-    """Every shower of `split` once, in a fixed order; the last batch may be smaller."""
+def ordered_batches(
+    folder: Path, manifest: Manifest, split: str, *, batch: int, every: int = 1, decode: Decode = decode
+) -> tf.data.Dataset:
+    """Every shower of `split` once, or one of `every` so many, in a fixed order; the last batch may be smaller."""
     names = [str(folder / shard.name) for shard in manifest.shards if shard.split == split]
-    return tf.data.TFRecordDataset(names).batch(batch).map(lambda records: decode(records, manifest))
-
-
-def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
-    """Dense showers of a batch of serialised records (N,), in the graph: all records in one scatter.
-
-    Gives `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
-    and `mtheta_rad` (N,).
-    """
-    scalar = tf.io.FixedLenFeature([], tf.float32)
-    blob = tf.io.FixedLenFeature([], tf.string)
-    parsed = tf.io.parse_example(
-        records, {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
-    )
-    showers = records.shape[0] or tf.shape(records)[0]
-    cells = manifest.geometry.cells
-    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), manifest.index_type)
-    value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
-    value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
-    hits = tf.strings.length(parsed["value"]) // 4
-    place = tf.repeat(tf.range(showers) * cells, hits) + tf.cast(index, tf.int32)
-    # Half the time of scatter_nd, which adds; a place that is out of bounds is an error here too.
-    flat = tf.raw_ops.SparseToDense(
-        sparse_indices=place, output_shape=[showers * cells], sparse_values=value, default_value=0.0,
-        validate_indices=False,
-    )  # fmt: skip
-    return {
-        "cells": tf.reshape(flat, [showers, *manifest.geometry.shape]),
-        "energy_gev": parsed["energy"],
-        "theta_rad": parsed["theta"],
-        "mtheta_rad": parsed["mtheta"],
-    }
+    records = tf.data.TFRecordDataset(names).shard(every, 0)
+    return records.batch(batch).map(lambda records: decode(records, manifest))

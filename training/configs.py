@@ -17,7 +17,7 @@ MODELS: dict[str, tuple[int, int, int] | None] = {
     "3dgan-plain": (51, 51, 25),
     "3dgan-small": (17, 17, 5),
     "3dgan-small-plain": (17, 17, 5),
-    "2dgan": None,
+    "autoregressive": None,
 }
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
 # Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
@@ -68,6 +68,7 @@ class FitConfig:
     average: float = 0.0
     patience: int = 0
     steps: int = 0
+    width: int = 0
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -154,8 +155,11 @@ def _option(name: str) -> str:
 CONFIGS = {
     # The published training (reference: svalleco/3Dgan; arXiv 2111.04628): days on a laptop, an hour on 8 GPUs.
     "3dgan": FitConfig(model="3dgan", batch=64, epochs=60, learning_rate=1e-3, momentum=0.99),
-    # Minutes on two cores: layers as channels of a 2-D network, small batches, statistics that follow quickly.
-    "quick": FitConfig(model="2dgan", batch=16, epochs=4, learning_rate=5e-4, momentum=0.9),
+    # Minutes on two cores: likelihoods of a shower's totals and of its cells.
+    "fast": FitConfig(
+        model="autoregressive", batch=16, epochs=30, learning_rate=3e-3, momentum=0.0, schedule="cosine",
+        warm_up_epochs=0.5, average=0.998, width=64,
+    ),
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
     "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
 }

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from preprocessing.dataset import Manifest
 from preprocessing.errors import InputError
-from preprocessing.reading import TrainingSplit, steps_per_epoch
+from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from preprocessing.showers import Geometry
 from training import folder, models
 from training.configs import FitConfig
@@ -26,6 +26,8 @@ LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the shower
 State = dict[str, npt.NDArray[Any]]
 
 _FIRST_LOSS_SCALE = 2.0**15
+# Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
+_ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
 _STEPS_TO_DOUBLE = 2000  # without an overflow, before the loss scale is doubled; as Keras and Apex do
 
 
@@ -53,18 +55,24 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
-        self._train = TrainingSplit(dataset, manifest, cache=cache)
         use_precision(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
             self.model = build(config, manifest.geometry)
-            self.optimizers = {name: self._optimizer(name) for name in self.model.networks}
+            trained = dict.fromkeys(phase.network for phase in self.model.phases)
+            self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = _counter("step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
             self._loss_scale = tf.Variable(_FIRST_LOSS_SCALE, trainable=False, name="loss_scale")
             self._since_overflow = _counter("since_overflow")
-            averaged = self.model.generator.trainable_variables if config.average else []
+            averaged = self._averaged() if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
+        self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
+        every = -(-manifest.count("train") // _ADAPTED_TO)
+        self.model.adapt(
+            ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
+            manifest,
+        )
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
         self._view = tf.function(self._make_view, jit_compile=True) if compiled else self._make_view
         self._gradients = {
@@ -128,7 +136,7 @@ class Engine:
         """Begin with the weights of the model in the folder `model`."""
         folder.load_weights(model, self.model.networks)
         if self._average:
-            for average, weight in zip(self._average, self.model.generator.trainable_variables, strict=True):
+            for average, weight in zip(self._average, self._averaged(), strict=True):
                 average.assign(weight.value)
 
     def state(self) -> State:
@@ -157,13 +165,16 @@ class Engine:
                 variables[f"{group}/{number}"] = member.value if isinstance(member, keras.Variable) else member
         return variables
 
+    def _averaged(self) -> list[keras.Variable]:
+        return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
+
     def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
         updates = sum(phase.network == network for phase in self.model.phases)
         rate = LearningRate(
             self.config, global_batch=self.global_batch, total_steps=self.last_step,
             steps_an_epoch=self.steps_an_epoch, updates_a_step=updates,
         )  # fmt: skip
-        optimizer = self.model.optimizer(rate)
+        optimizer = self.model.optimizer(network, rate)
         optimizer.build(self.model.networks[network].trainable_variables)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
@@ -259,7 +270,8 @@ class Engine:
         if self.replicas == 1:
             return tf.stack(scalars)
         with tf.name_scope("all_reduce"):
-            statistics = [v for network in self.model.networks.values() for v in network.non_trainable_variables]
+            trained = (self.model.networks[name] for name in self.optimizers)  # others' weights are constants
+            statistics = [v for network in trained for v in network.non_trainable_variables]
             shares = [tf.reshape(v.value, [-1]) / self.replicas for v in statistics]
             packed = tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
             packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
@@ -274,7 +286,7 @@ class Engine:
             step = tf.cast(self._step, tf.float32)
             # weights of the beginning would last in the average of a short training
             decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
-            for average, weight in zip(self._average, self.model.generator.trainable_variables, strict=True):
+            for average, weight in zip(self._average, self._averaged(), strict=True):
                 average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
         if self.config.precision == "float16":
             steps = tf.where(finite, self._since_overflow + 1, 0)

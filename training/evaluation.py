@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import Manifest
-from preprocessing.reading import ordered_batches
+from preprocessing.reading import decode, ordered_batches
 from preprocessing.showers import Showers
 from training import models
 from training.configs import FitConfig
@@ -59,9 +59,12 @@ class Evaluator:
             for number, weight in enumerate(network.weights):
                 weight.assign(state[f"network/{name}/{number}"])
         if self._config.average:
-            for number, weight in enumerate(self.model.generator.trainable_variables):
+            for number, weight in enumerate(v for network in self._averaged() for v in network.trainable_variables):
                 weight.assign(state[f"average/{number}"])
             self._renew_statistics()
+
+    def _averaged(self) -> list[keras.Model]:
+        return [self.model.networks[name] for name in self.model.averaged]
 
     def evaluate(self) -> Evaluation:
         """Losses, weighted by showers, and metric of showers generated with the labels of every shower of the split."""
@@ -88,7 +91,10 @@ class Evaluator:
         )
 
     def _batches(self, split: str) -> tf.data.Dataset:
-        return ordered_batches(self._folder, self._manifest, split, batch=_BATCH)
+        def decoded(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+            return {**decode(records, manifest), **self.model.decode(records, manifest)}
+
+        return ordered_batches(self._folder, self._manifest, split, batch=_BATCH, decode=decoded)
 
     def _batch(self, batch: dict[str, tf.Tensor], number: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         losses, cells = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))
@@ -97,15 +103,20 @@ class Evaluator:
     def _collect(self, batch: dict[str, tf.Tensor], number: tf.Tensor) -> None:
         draws = Draws.of(self._config.seed, _EVALUATION, number).fold("statistics")
         with draws.active():
-            self.model.generator(self.model.inputs(batch, draws), training=True)
+            self.model.exercise(batch, draws)
 
     def _renew_statistics(self) -> None:
-        """Give the generator the batch normalisation statistics of its present weights, from labels of the train split.
+        """Give the averaged networks the batch normalisation statistics of their present weights, from labels of the train split.
 
         Each batch leaves its own mean and variance; those of all are the mean of the means, and the mean of the
         variances with the variance of the means.
         """
-        layers = [layer for layer in self.model.generator.layers if isinstance(layer, keras.layers.BatchNormalization)]
+        layers = [
+            layer for network in self._averaged() for layer in network.layers
+            if isinstance(layer, keras.layers.BatchNormalization)
+        ]  # fmt: skip
+        if not layers:
+            return
         seen: list[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = [[] for _ in layers]
         for number, batch in enumerate(self._batches("train").take(_STATISTICS_BATCHES)):
             self._in_training(batch, tf.constant(number))

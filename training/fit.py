@@ -299,7 +299,8 @@ class _Training:
                 **judged,
             }
         )
-        self._save(step, judged.get("metric", {}).get("value"))
+        by_losses = engine.model.chosen_by == "losses"
+        self._save(step, judged[_CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value"))
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the history tells of the model in `state`."""

@@ -73,6 +73,12 @@ class ShowerDraws:
     def __init__(self, seed: tf.Tensor, first: tf.Tensor) -> None:
         self._seed, self._first = seed, first
 
+    def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
+        """Numbers in [0, 1) of `shape` (N, numbers), multiples of 2^-24; one row a shower."""
+        columns = -(-shape[1] // _WORDS) * _WORDS
+        words = self._words(purpose, shape[0], columns)[:, : shape[1]]
+        return tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) * 2.0**-24
+
     def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
         """Standard normal numbers of `shape`, (N, ...), one row a shower, by Box and Muller's formula."""
         numbers = math.prod(shape[1:])
@@ -93,6 +99,27 @@ class ShowerDraws:
             shape=[rows, columns], key=[tf.cast(self._seed, tf.uint64)], counter=[low, high], alg=_PHILOX,
             dtype=tf.uint32,
         )  # fmt: skip
+
+
+def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor, numbers: int) -> tf.Tensor:
+    """Numbers in [0, 1), (R, numbers), a pure function of `keys` (R, 2) and `counters` (R,), int32 both.
+
+    The bits are those of MurmurHash3's final rounds, twice. For many numbers of which few are wanted: a counter-based
+    generator makes whole blocks.
+    """
+    bits = (counters[:, None] * numbers + tf.range(numbers)) * np.int32(0x9E3779B1 - 2**32) + keys[:, :1]
+    for first, second, key in ((0x85EBCA6B, 0xC2B2AE35, keys[:, 1:]), (0xCC9E2D51, 0x1B873593, keys[:, :1])):
+        bits = _shifted(bits, 16) * np.int32(first - 2**32)
+        bits = _shifted(bits, 13) * np.int32(second - 2**32 if second >= 2**31 else second) + key
+    bits = _shifted(bits, 16)
+    positive = tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.uint32), np.uint32(8)), tf.int32)
+    return tf.cast(positive, tf.float32) * 2.0**-24
+
+
+def _shifted(bits: tf.Tensor, by: int) -> tf.Tensor:
+    """`bits`, int32, xor themselves moved down."""
+    moved = tf.bitwise.right_shift(tf.cast(bits, tf.uint32), np.uint32(by))
+    return tf.bitwise.bitwise_xor(bits, tf.cast(moved, tf.int32))
 
 
 class Dropout(keras.layers.Layer):

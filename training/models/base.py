@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
+from preprocessing.dataset import Manifest
 from training.randomness import Draws, ShowerDraws
 
 Tensor = Any  # of whichever backend Keras runs on
@@ -34,30 +35,40 @@ class Phase:
 class Model(ABC):
     """A generative model of showers.
 
-    `networks` by name; `phases` in order; `generator` is the network that makes showers, the one whose weights may be
-    averaged; `weights` the weights of the losses that `evaluate` gives.
+    `networks` by name; `phases` in order; `averaged` names the networks that make showers, whose weights may be
+    averaged; `weights` those of the losses that `evaluate` gives. `chosen_by` says which epoch is the best: that of the
+    smallest total of these losses on the validation split, where they are likelihoods, or of the smallest `metric` of
+    its showers. `generation_batch` is how many showers are best made at a time on a processor.
     """
 
     networks: Mapping[str, keras.Model]
     phases: tuple[Phase, ...]
-    generator: keras.Model
+    averaged: tuple[str, ...]
     weights: Mapping[str, float]
+    chosen_by: Literal["losses", "metric"]
+    generation_batch: int
 
-    def optimizer(self, learning_rate: Any) -> keras.optimizers.Optimizer:
-        """A new optimizer for one of the networks."""
-        return keras.optimizers.RMSprop(learning_rate)
+    @abstractmethod
+    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
+        """A new optimizer for the network of that name."""
+
+    @abstractmethod
+    def decode(self, records: Tensor, manifest: Manifest) -> Batch:
+        """What the model is given of serialised records (N,): a function of `preprocessing.reading`."""
+
+    def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: B027  most have nothing to compute
+        """Compute what does not change in training from showers of the train split, as `decode` gives them."""
 
     @abstractmethod
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """What the phases of one step share, made of a batch as `preprocessing.reading.decode` gives it."""
+        """What the phases of one step share, made of a batch as `decode` gives it."""
 
-    @abstractmethod
-    def inputs(self, batch: Batch, draws: Draws) -> Tensor:
-        """What the generator is given to make showers with the labels of `batch`."""
+    def exercise(self, batch: Batch, draws: Draws) -> None:  # noqa: B027  only batch normalisation asks for it
+        """Call the averaged networks in training mode, so that they collect statistics of their present weights."""
 
     @abstractmethod
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
-        """Losses of showers generated with the labels of `batch`, and those showers, networks in inference mode.
+        """Losses of the showers of `batch`, or of those made with its labels, and those made; in inference mode.
 
         Showers are (N, x, y, layer) in units of 0.02 GeV.
         """

@@ -6,9 +6,13 @@ Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from preprocessing.dataset import Manifest
+from preprocessing.reading import decode
 from training import physics
 from training.models.base import Batch, Losses, Model, Phase, Tensor
 from training.randomness import Draws, ShowerDraws
@@ -28,6 +32,9 @@ class ConditionalGAN(Model):
     """
 
     weights = LOSS_WEIGHTS
+    averaged = ("generator",)
+    chosen_by = "metric"
+    generation_batch = 32  # from 16 to 64 a processor makes them alike fast; more leave its caches
 
     def __init__(self, generator: keras.Model, discriminator: keras.Model) -> None:
         self.generator = generator
@@ -40,23 +47,32 @@ class ConditionalGAN(Model):
             Phase("generator_second", "generator", self._generator, LOSS_WEIGHTS),
         )
 
+    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:  # noqa: ARG002  both alike
+        return keras.optimizers.RMSprop(learning_rate)
+
+    def decode(self, records: Tensor, manifest: Manifest) -> Batch:
+        return decode(records, manifest)
+
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """Adds the images, their energy sums, and fake images with the batch's labels, from inference mode."""
         labels = self._labels(batch)
-        fake = self.generator(self.inputs(labels, draws), training=False)
+        fake = self._made(labels, draws, training=False)
         return labels | {"image": physics.image_of(labels["cells"]), "fake": fake}
 
-    def inputs(self, batch: Batch, draws: Draws) -> Tensor:
-        return self._latent(batch["energy_gev"], batch["theta_rad"], draws)
+    def exercise(self, batch: Batch, draws: Draws) -> None:
+        self._made(batch, draws, training=True)
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
         labels = self._labels(batch)
-        image = self.generator(self.inputs(labels, draws), training=False)
+        image = self._made(labels, draws, training=False)
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
         return losses, physics.cells_of(image)
 
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
+
+    def _made(self, batch: Batch, draws: Draws, *, training: bool) -> Tensor:
+        return self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=training)
 
     def _labels(self, batch: Batch) -> dict[str, Tensor]:
         """The batch in the precision of the weights, with the energy sums."""
@@ -75,7 +91,7 @@ class ConditionalGAN(Model):
         return self._losses(ops.stop_gradient(view["fake"]), self._flips(view, draws), view, training=True)
 
     def _generator(self, view: Batch, draws: Draws) -> Losses:
-        image = self.generator(self.inputs(view, draws), training=True)
+        image = self._made(view, draws, training=True)
         return self._losses(image, ops.ones_like(view["energy_gev"]), view, training=True)
 
     @staticmethod

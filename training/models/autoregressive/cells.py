@@ -1,0 +1,68 @@
+"""What the density of a cell is told of its place and its neighbours, in training and in sampling alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from training.models.autoregressive.frame import Constants, Tensor
+
+MARGIN = 2  # cells beside the calorimeter that are always empty, so that every cell has neighbours
+# Neighbours that are known: cells around it in the layer before, in the one before that, and the other colour's cells
+# around it in its own layer. Pairs of steps in x and y.
+_AROUND = [(x, y) for x in range(-2, 3) for y in range(-2, 3)]
+LAYER_BEFORE = tuple(_AROUND)
+SECOND_BEFORE = tuple(step for step in _AROUND if max(map(abs, step)) < 2)
+OTHER_COLOUR = tuple(step for step in _AROUND if sum(step) % 2)
+PLACE = 13
+EVEN_INPUTS = len(LAYER_BEFORE) + len(SECOND_BEFORE) + PLACE
+ODD_INPUTS = EVEN_INPUTS + len(OTHER_COLOUR)
+
+# Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
+# coarse steps would stay in the showers as rings.
+_FINEST = 0.5
+_STEP = 0.15
+
+
+def radius_knots(reach: float) -> int:
+    """How many radii cover `reach` cells."""
+    return int(np.ceil(np.log1p(reach / _FINEST) / _STEP)) + 2
+
+
+def radius_place(radius: Tensor) -> Tensor:
+    """Where `radius`, in cells, is between the knots; as a number of knots."""
+    return tf.math.log1p(radius / _FINEST) / _STEP
+
+
+def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
+    """A table (layers, knots) read at `layer` and `radius`, (R,) each, by linear interpolation in the radius' place."""
+    knots = table.shape[1]
+    place = tf.minimum(radius_place(radius), knots - 1.001)
+    left = tf.floor(place)
+    start = layer * knots + tf.cast(left, tf.int32)
+    flat = tf.reshape(table, [-1])
+    low, high = tf.gather(flat, start), tf.gather(flat, start + 1)
+    return low + (place - left) * (high - low)
+
+
+def scaled(energy: Tensor, constants: Constants) -> Tensor:
+    """Energies as the networks see them: 0 for none, about 1 for the largest."""
+    return tf.math.log1p(energy / constants["deposit"]) / 4.0
+
+
+def offsets(steps: tuple[tuple[int, int], ...], row: int) -> Tensor:
+    """`steps` in a flattened array whose rows of x have `row` cells."""
+    return tf.constant([x * row + y for x, y in steps], tf.int32)
+
+
+def place(dx: Tensor, dy: Tensor) -> Tensor:
+    """What is told of a cell's place, (R, PLACE), from its distances (R,) to the axis in cells."""
+    r = tf.sqrt(dx * dx + dy * dy)
+    return tf.stack(
+        [
+            tf.clip_by_value(dx, -2.0, 2.0), tf.clip_by_value(dy, -2.0, 2.0),
+            tf.clip_by_value(dx, -0.8, 0.8), tf.clip_by_value(dy, -0.8, 0.8),
+            tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), r / 8.0,
+            tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), tf.abs(dx) / 8.0, tf.abs(dy) / 8.0,
+        ], 1,
+    )  # fmt: skip

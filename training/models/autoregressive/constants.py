@@ -1,0 +1,293 @@
+"""What is computed from the train split, once, before training: scales, the copula, expectations and priors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from scipy import stats
+from scipy.special import ndtri
+
+from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from training.models.autoregressive import cells, frame, totals
+from training.models.autoregressive.context import Plan, context, context_numbers, plan
+from training.models.autoregressive.frame import SUMS, Tensor, lattice
+
+Array = npt.NDArray[Any]
+
+SCOUTS = 1000  # showers that tell the scales which all else is measured in
+FAR_TABLE = 4096  # places of a layer, as often as they are proposed
+FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
+CORE_MOST = 160  # cells about the axis that are always looked at, at most
+_DENSITY_SHOWERS = 300  # whose empty cells are counted
+_HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
+_RIDGE = 1e-6
+
+
+def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every constant, for showers of `geometry`."""
+    nx, ny, layers = geometry.shape
+    all_totals = totals.number_of_totals(layers)
+    return {
+        "depth": (),  # of reference: the mean layer of the energy
+        "radius_half": (), "radius_most": (),  # radii of half and of nine tenths of the energy, in cells
+        "deposit": (), "least": (),  # the median and the smallest deposit of a cell
+        "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
+        "mean": (totals.MEAN_TERMS, all_totals), "scale": (totals.SCALE_TERMS, all_totals),
+        "quantiles": (totals.QUANTILES, all_totals),
+        "whitening": (all_totals, all_totals), "colouring": (all_totals, all_totals),
+        "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS),
+        "odds": (layers, cells.radius_knots(max(nx, ny))), "log_deposit": (layers, cells.radius_knots(max(nx, ny))),
+        "proposal": (layers * (2 * (nx // 2) + 1) * (ny // 2 + 1),),
+        "far_table": (layers, FAR_TABLE), "far_counts": (layers, FAR_MOST),
+        "far_chance": (layers, len(lattice(geometry.shape))), "core": (layers, CORE_MOST),
+        "even_mean": (context_numbers(layers, odd=False),), "even_scale": (context_numbers(layers, odd=False),),
+        "odd_mean": (context_numbers(layers, odd=True),), "odd_scale": (context_numbers(layers, odd=True),),
+    }  # fmt: skip
+
+
+class ConstantsStore(keras.Model):
+    """The constants as weights that are not trained, so that they are kept with the others."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__(name="constants")
+        self._of = {
+            name: self.add_weight(
+                shape, "zeros", "float64" if name == "proposal" else "float32", trainable=False, name=name
+            )
+            for name, shape in shapes(geometry).items()
+        }
+        self.built = True
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._of[name].value
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self._of[name].assign(value)
+
+
+class Adaptation:
+    """Computes the constants of `store` from batches of the train split, each with `cell`, `value` and labels."""
+
+    def __init__(self, store: ConstantsStore, geometry: Geometry) -> None:
+        self._store, self._geometry = store, geometry
+        self._describe = tf.function(self._described, reduce_retracing=True)
+
+    def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
+        """`energy_gev` and `theta_rad` are the least and the largest label of the split."""
+        kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
+        self._store.set(self._labels(energy_gev, theta_rad))
+        self._store.set(self._scales(kept[: max(1, SCOUTS // len(kept[0]["energy_gev"]))]))
+        found = [self._describe({name: tf.constant(each) for name, each in batch.items()}) for batch in kept]
+        sums, values, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(4))
+        energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
+        reflected = frame.reflected_angle(tf.constant(theta))
+        labels = totals.label_terms(tf.constant(energy), reflected, self._store).numpy()
+        self._store.set(_copula(values, labels))
+        self._store.set({"expected": _expectations(sums, labels)})
+        self._store.set(self._priors([each[4:] for each in found], axis_x, axis_y))
+        self._store.set(self._contexts(sums, values, energy, reflected.numpy()))
+
+    @staticmethod
+    def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
+        log_energy = np.log(energy_gev)
+        low, high = theta_rad
+        nearest = 90.0 if low <= np.pi / 2 <= high else min(abs(low - np.pi / 2), abs(high - np.pi / 2))
+        nearest = 0.0 if nearest == 90.0 else float(np.sin(nearest))
+        cosines = np.array([nearest, np.max(np.abs(np.cos(theta_rad)))])
+        return {
+            name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)]
+            for name, ends in (("log_energy", log_energy), ("cos_theta", cosines))
+        }
+
+    def _scales(self, batches: list[dict[str, Array]]) -> dict[str, Any]:
+        """Depth of reference, deposits, and, about the axis that the depth fixes, radii."""
+        layers = self._geometry.shape[2]
+        value = np.concatenate([batch["value"].reshape(-1) for batch in batches])
+        layer = np.concatenate([batch["cell"].reshape(-1) % layers for batch in batches])
+        seen = value > 0
+        self._store.set({"depth": np.average(layer[seen], weights=value[seen])})
+        radius = []
+        for batch in batches:
+            hits, _ = frame.reflect(
+                tf.constant(batch["cell"]), tf.constant(batch["value"]), tf.constant(batch["theta_rad"]), self._store,
+                self._geometry,
+            )  # fmt: skip
+            radius.append(np.hypot(hits.dx.numpy(), hits.dy.numpy()).reshape(-1))
+        order = np.argsort(found := np.concatenate(radius))
+        reached = np.cumsum(value[order]) / value.sum()
+        half, most = found[order][np.searchsorted(reached, [0.5, 0.9])]
+        return {
+            "radius_half": half, "radius_most": most, "deposit": np.median(value[seen]), "least": value[seen].min(),
+        }  # fmt: skip
+
+    def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
+        sums = frame.layer_sums(hits, self._store, self._geometry.shape[2])
+        values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
+        seen = hits.value > 0
+        radius = tf.sqrt(hits.dx**2 + hits.dy**2)
+        return (
+            sums, values, axis.x, axis.y,
+            *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value))),
+        )  # fmt: skip
+
+    def _priors(self, hits: list[tuple[Tensor, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
+        """By layer and radius: log odds of a hit and mean log energy; and what follows for proposals."""
+        nx, ny, layers = self._geometry.shape
+        knots = cells.radius_knots(max(nx, ny))
+        hit, energy = np.zeros((2, layers * knots))
+        for batch in hits:
+            layer, radius, log_energy = (each.numpy() for each in batch)
+            _spread(hit, layer, radius, knots, np.ones_like(radius))
+            _spread(energy, layer, radius, knots, log_energy)
+        every = np.zeros(layers * knots)
+        some = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
+        x, y = np.meshgrid(np.arange(nx) - frame.middle(nx), np.arange(ny) - frame.middle(ny), indexing="ij")
+        for layer in range(layers):
+            radius = np.hypot(x[None] - axis_x[some, layer, None, None], y[None] - axis_y[some, layer, None, None])
+            _spread(every, np.full(radius.size, layer), radius.reshape(-1), knots, np.ones(radius.size))
+        every *= len(axis_x) / len(some)
+        share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
+        mean = np.average(energy[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
+        log_deposit = (energy + 5 * mean) / (hit + 5)
+        share = share.reshape(layers, knots)
+        return {
+            "odds": np.log(share / (1 - share)), "log_deposit": log_deposit.reshape(layers, knots),
+            **_proposals(share, self._geometry.shape),
+        }  # fmt: skip
+
+    def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
+        """Mean and width of what the densities are told, over the layers of some showers."""
+        some = slice(0, 2 * SCOUTS)
+        planned = plan(*(tf.constant(each[some]) for each in (values, energy, theta)), self._store, self._geometry)
+        found = {}
+        for name in ("even", "odd"):
+            told = contexts_of(planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd").numpy()
+            found |= {f"{name}_mean": told.mean(0), f"{name}_scale": told.std(0) + 1e-3}
+        return found
+
+
+def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:
+    """`contexts` (M, ...) with mean 0 and width 1 in the train split, and never far off."""
+    name = "odd" if odd else "even"
+    return tf.clip_by_value((contexts - store[f"{name}_mean"]) / store[f"{name}_scale"], -6.0, 6.0)
+
+
+def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tensor:
+    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
+
+    `off` (N, 12) is added to what is spent before each layer.
+    """
+    whole = tf.reduce_sum(sums, 2)
+    before = tf.cumsum(whole, axis=1, exclusive=True) + off[:, None]
+    one, two = (tf.pad(whole[:, :-k], [[0, 0], [k, 0], [0, 0]]) for k in (1, 2))
+    flat = [tf.reshape(each, [-1, len(SUMS)]) for each in (before, one, two, sums[:, :, 0])]
+    return context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+
+
+def _copula(values: Array, labels: Array) -> dict[str, Array]:
+    """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores."""
+    values, labels = values.astype(np.float64), labels.astype(np.float64)
+    mean = _least_squares(labels, values)
+    residual = values - labels @ mean
+    short = labels[:, : totals.SCALE_TERMS]
+    scale = _least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std(axis=0)))
+    residual /= np.exp(short @ scale)
+    showers, number = residual.shape
+    levels = ndtri((np.arange(showers) + 0.5) / showers)
+    knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
+    quantiles = np.empty((totals.QUANTILES, number))
+    scores = np.empty((showers, number))
+    for k in range(number):
+        order = np.argsort(residual[:, k])
+        quantiles[:, k] = _rising(np.interp(knots, levels, residual[order, k]), knots, levels, residual[order, k])
+        scores[order, k] = levels
+    colouring = np.linalg.cholesky(np.corrcoef(scores.T) + _RIDGE * np.eye(number))
+    return {
+        "mean": mean, "scale": scale, "quantiles": quantiles, "colouring": colouring,
+        "whitening": np.linalg.inv(colouring),
+    }  # fmt: skip
+
+
+def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:
+    """Quantiles that go on straight beyond the sample, with the mean slope of its outer parts, and never stand still."""
+    reach = max(len(ordered) // 50, 2)
+    for side, edge in ((knots < levels[0], 0), (knots > levels[-1], -1)):
+        inner = reach if edge == 0 else -1 - reach
+        slope = (ordered[edge] - ordered[inner]) / (levels[edge] - levels[inner])
+        inside[side] = ordered[edge] + slope * (knots[side] - levels[edge])
+    return inside + np.arange(len(knots)) * 1e-6 * max(float(np.ptp(ordered)), 1e-6)
+
+
+def _least_squares(terms: Array, values: Array) -> Array:
+    square = terms.T @ terms
+    return np.linalg.solve(square + _RIDGE * np.trace(square) * np.eye(len(square)), terms.T @ values)
+
+
+def _expectations(sums: Array, labels: Array) -> Array:
+    """Coefficients (6, layers, 8) of the log of what each layer takes of each budget."""
+    whole = sums.sum(axis=2, dtype=np.float64)
+    energy = whole[..., SUMS.index("energy")]
+    terms = totals.layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
+    layers = energy.shape[1]
+    found = np.empty((len(totals.BUDGETS), layers, totals.LAYER_TERMS))
+    for number, name in enumerate(totals.BUDGETS):
+        amount = whole[..., SUMS.index(name)]
+        unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
+        logs = np.log(amount / unit + totals.EXPECTED_FLOOR[name])
+        for layer in range(layers):
+            found[number, layer] = _least_squares(terms[:, layer], logs[:, layer])
+            predicted = np.exp(terms[:, layer] @ found[number, layer]) * unit[:, layer]
+            found[number, layer, 0] += np.log(max(amount[:, layer].sum(), 1e-6) / predicted.sum())
+    return found
+
+
+def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array) -> None:
+    """Add `weight` to the two knots beside each radius, more to the nearer: what linear interpolation reads again."""
+    place = np.minimum(np.log1p(radius / cells._FINEST) / cells._STEP, knots - 1.001)
+    left = place.astype(int)
+    for knot, share in ((left, 1 - (place - left)), (left + 1, place - left)):
+        into += np.bincount(layer * knots + knot, weight * share, len(into))
+
+
+def _proposals(share: Array, shape: tuple[int, int, int]) -> dict[str, Array]:
+    """Where empty cells are drawn in training, and cells far from every hit proposed in sampling."""
+    nx, ny, layers = shape
+    places = lattice(shape)
+    radius = np.hypot(*places.T)
+    knots = np.arange(share.shape[1])
+    at = np.log1p(radius / cells._FINEST) / cells._STEP
+    chance = np.stack([np.interp(at, knots, of_layer) for of_layer in share])  # (layers, lattice)
+
+    grid = np.clip(chance, 0.01, 0.9).reshape(layers, 2 * (nx // 2) + 1, -1)
+    padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
+    pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
+    cumulative = np.cumsum(pairs.reshape(-1))
+
+    bound = np.clip(_HEADROOM * chance, 2e-4, None)
+    likeliest = np.argsort(-bound, axis=1)[:, :CORE_MOST]
+    core = np.zeros_like(bound, dtype=bool)
+    np.put_along_axis(core, likeliest, np.take_along_axis(bound, likeliest, 1) >= 0.7, 1)
+    listed = np.where(np.take_along_axis(core, likeliest, 1), likeliest, -1)
+    listed = np.pad(listed, ((0, 0), (0, CORE_MOST - listed.shape[1])), constant_values=-1)
+    rate = np.where(core, 0.0, -np.log1p(-np.minimum(bound, 0.7)))
+    total = np.minimum(rate.sum(axis=1), FAR_MOST / 2)
+    table = np.empty((layers, FAR_TABLE))
+    chosen = np.zeros_like(rate)  # the chance of a place, as the table makes it
+    for layer in range(layers):
+        wanted = rate[layer] / rate[layer].sum() * (FAR_TABLE - np.count_nonzero(rate[layer]))
+        counts = np.floor(wanted) + (rate[layer] > 0)
+        short = FAR_TABLE - int(counts.sum())
+        counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
+        table[layer] = np.repeat(np.arange(len(places)), counts.astype(int))
+        chosen[layer] = -np.expm1(-total[layer] * counts / FAR_TABLE)
+    return {
+        "proposal": cumulative / cumulative[-1], "core": listed, "far_table": table,
+        "far_counts": stats.poisson.cdf(np.arange(FAR_MOST), total[:, None]), "far_chance": chosen,
+    }  # fmt: skip

@@ -1,0 +1,157 @@
+"""What the density of a cell is told of its shower and layer: what the totals promise, and what is spent of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import tensorflow as tf
+
+from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from training.models.autoregressive.frame import HIT, Axis, Constants, Tensor, axis_of, column
+from training.models.autoregressive.totals import (
+    BUDGETS,
+    budgets_in_units,
+    expected_layers,
+    label_terms,
+    layers_of,
+)
+
+_PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
+_SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
+_EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
+# What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
+_FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS)
+_TINY = 1e-3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
+
+    `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6), what this layer and those after it are
+    expected to take of them; `rest` (M, 3), the energy in this layer and those after it, and the mean and variance of
+    its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it; `promised` (M, ...), what the
+    densities are told of all this.
+    """
+
+    energy: Tensor
+    budgets: Tensor
+    expected: Tensor
+    rest: Tensor
+    depth: Tensor
+    axis: Tensor
+    promised: Tensor
+
+    def at(self, layer: Tensor) -> Plan:
+        """The plan of one layer of N showers, (N, ...), from that of all, (N, layers, ...)."""
+        return Plan(*(getattr(self, field.name)[:, layer] for field in fields(self)))
+
+    def flat(self) -> Plan:
+        """The plan of N * layers layers, from that of all, (N, layers, ...)."""
+        return Plan(*(tf.reshape(each, [-1, *each.shape[2:]]) for each in (getattr(self, f.name) for f in fields(self))))
+
+
+def context_numbers(layers: int, *, odd: bool) -> int:
+    """How many numbers `context` gives for a calorimeter of so many `layers`."""
+    return _PROMISED + layers + _SPENT + (_EVEN_CELLS if odd else 0)
+
+
+def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry) -> Plan:
+    """The plan, (N, layers, ...), of showers with `totals` (N, D) and labels (N,); `theta_rad` is reflected."""
+    layers = geometry.shape[2]
+    labels = label_terms(energy_gev, theta_rad, constants)
+    energy, offset, logs = layers_of(totals, energy_gev, REFERENCE_UNIT_GEV, layers)
+    axis = axis_of(offset, theta_rad, constants, geometry)
+    budgets = budgets_in_units(logs, energy)
+    expected = tf.cumsum(expected_layers(energy, labels, constants), axis=1, reverse=True)
+    depth = tf.range(layers, dtype=tf.float32) - constants["depth"]
+    left, first, second = (
+        tf.cumsum(energy * factor, axis=1, reverse=True) for factor in (tf.ones_like(depth), depth, depth * depth)
+    )
+    mean = tf.math.divide_no_nan(first, left)
+    rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
+    return Plan(
+        energy,
+        tf.repeat(budgets[:, None], layers, axis=1),
+        expected,
+        rest,
+        tf.zeros_like(energy) + depth,
+        tf.stack([axis.x, axis.y], -1),
+        _promised(labels, totals[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0])),
+    )
+
+
+def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor) -> Tensor:
+    """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
+    share = energy / tf.reduce_sum(energy, 1, keepdims=True)
+    log_share = tf.math.log(tf.maximum(share, 1e-6))
+    ahead = [tf.concat([log_share[:, k:], tf.repeat(log_share[:, -1:], k, axis=1)], 1) for k in (1, 2)]
+    behind = tf.concat([log_share[:, :1], log_share[:, :-1]], 1)
+    layer = tf.range(energy.shape[1], dtype=tf.float32)
+    depth = tf.reduce_sum(share * layer, 1, keepdims=True)
+    width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
+    of_shower = tf.concat([labels[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets], 1)
+    of_layer = [
+        log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),
+        axis.x - tf.round(axis.x), axis.y - tf.round(axis.y),
+    ]  # fmt: skip
+    which = tf.eye(energy.shape[1], batch_shape=[tf.shape(energy)[0]])
+    return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
+
+
+def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tensor | None) -> Tensor:
+    """What the density of the cells of M layers is told, (M, context_numbers).
+
+    `before` are the SUMS (M, 12) of all layers before, `one` and `two` of the layer before and the one before that;
+    `even` those of the layer's even cells, None for the even cells themselves.
+    """
+    energy = tf.maximum(column(before, "energy"), _TINY)
+    told = [
+        *_of_layer(one), *_of_layer(two)[:3],
+        tf.math.log(column(before, "beyond_most") / energy + 3e-3),
+        tf.math.log((column(before, "xx") + column(before, "yy")) / energy + 0.05),
+        column(before, "cells") / planned.budgets[:, 0],
+    ]  # fmt: skip
+    spent = before
+    if even is not None:
+        spent = before + even
+        mine = tf.maximum(planned.energy, _TINY)
+        left = 1 - column(even, "energy") / mine
+        told += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(each, _TINY)) for each in (left, left * mine))]
+        told += _of_layer(even)
+    for number, name in enumerate(BUDGETS):
+        remaining = tf.maximum(planned.budgets[:, number] - column(spent, name), 0.0) + _FLOORS[number]
+        ratio = tf.math.log(remaining / (planned.expected[:, number] + _FLOORS[number]))
+        told.append(tf.clip_by_value(ratio, -2.0, 2.0))
+    told += _displacement(planned, before, spent)
+    return tf.concat([planned.promised, tf.stack(told, 1)], 1)
+
+
+def _of_layer(sums: Tensor) -> list[Tensor]:
+    """Eight numbers of a layer with such `sums` (M, 12): the first three say most."""
+    energy = tf.maximum(column(sums, "energy"), _TINY)
+    return [
+        tf.math.log1p(column(sums, "cells")),
+        tf.math.log(column(sums, "beyond_most") / energy + 3e-3),
+        tf.math.log((column(sums, "xx") + column(sums, "yy")) / energy + 0.05),
+        tf.math.log(column(sums, "beyond_half") / energy + 0.02),
+        tf.sqrt(column(sums, "squares")) / energy,
+        tf.clip_by_value(column(sums, "x") / energy, -2.0, 2.0),
+        tf.clip_by_value(column(sums, "y") / energy, -2.0, 2.0),
+        column(sums, "hits") / (column(sums, "cells") + 1.0),
+    ]
+
+
+def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> list[Tensor]:
+    """Where the rest of the energy has to be, in cells from the axis: in x, in y, on the whole and in this layer.
+
+    The deposits of a whole shower have neither a mean distance from the axis nor a slope to it.
+    """
+    energy = tf.maximum(planned.rest[:, 0] - (column(spent, "energy") - column(before, "energy")), _TINY)
+    mean, variance = planned.rest[:, 1], planned.rest[:, 2]
+    told = []
+    for place, moment in (("x", "x_depth"), ("y", "y_depth")):
+        at = -column(spent, place) / energy
+        slope = (-column(spent, moment) / energy - at * mean) / (variance + 0.5)
+        told += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
+    return told

@@ -1,0 +1,155 @@
+"""The model as the engine knows it: its phases are the likelihoods of the totals and of the cells of either colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from preprocessing.dataset import Manifest
+from preprocessing.reading import decode_hits
+from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from training.models.autoregressive import cells, frame, rows, totals
+from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
+from training.models.autoregressive.context import context_numbers, plan
+from training.models.autoregressive.frame import SUMS, Tensor
+from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
+from training.models.autoregressive.sampling import Sampler, noise_numbers
+from training.models.base import Batch, Losses, Model, Phase
+from training.randomness import Draws, ShowerDraws
+
+_COLOURS = ("even", "odd")
+# How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance
+# its books to the last cell: of a budget in units of its scale, of the axis in cells and in cells a layer.
+_BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.003
+HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at
+_MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
+
+
+class Autoregressive(Model):
+    """Showers by likelihood: of their totals, and of which cells are hit, with which energy.
+
+    The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
+    """
+
+    weights = {"totals": 1.0, "occupancy": 1.0, "deposits": 1.0}
+    chosen_by = "losses"
+    generation_batch = 256
+    averaged = ("totals", *_COLOURS)
+
+    def __init__(self, geometry: Geometry, *, width: int) -> None:
+        self._geometry = geometry
+        layers = geometry.shape[2]
+        self._store = ConstantsStore(geometry)
+        self._totals = TotalsDensity(
+            totals.number_of_totals(layers), totals.LABEL_INPUTS, width=24, components=_MIXTURE_OF_TOTALS
+        )
+        even, odd = (
+            CellDensity(
+                name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd"), width=width, depth=2,
+                components=_MIXTURE_OF_DEPOSITS,
+            )
+            for name, inputs in zip(_COLOURS, (cells.EVEN_INPUTS, cells.ODD_INPUTS), strict=True)
+        )  # fmt: skip
+        self._cells = (even, odd)
+        self.networks = {"totals": self._totals, "even": even, "odd": odd, "constants": self._store}
+        of_cells = {"occupancy": 1.0, "deposits": 1.0}
+        self.phases = (
+            Phase("totals", "totals", self._of_totals, {"totals": 1.0}),
+            Phase("even", "even", lambda view, draws: self._of_cells(0, view, draws), of_cells),
+            Phase("odd", "odd", lambda view, draws: self._of_cells(1, view, draws), of_cells),
+        )
+        self._sampler = Sampler(self._store, self._totals, self._cells, geometry)
+
+    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
+        decay = 0.1 if network == "totals" else 0.0
+        return keras.optimizers.AdamW(learning_rate, weight_decay=decay, beta_2=0.99)
+
+    @staticmethod
+    def decode(records: Tensor, manifest: Manifest) -> Batch:
+        return decode_hits(records, manifest)
+
+    def adapt(self, batches: Iterable[Mapping[str, Tensor]], manifest: Manifest) -> None:
+        Adaptation(self._store, self._geometry).run(batches, manifest.energy_gev, manifest.theta_rad)
+
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes long to find out
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        """The totals made normal, and the showers as the cells are told of them."""
+        energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
+        hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
+        sums = frame.layer_sums(hits, self._store, self._geometry.shape[2])
+        values = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
+        labels = totals.label_terms(energy, theta, self._store)
+        planned = plan(self._off(values, labels, draws), energy, theta, self._store, self._geometry)
+        spent = self._spent_off(sums, draws)
+        return {
+            "normal": totals.to_normal(values, labels, self._store),
+            "labels": totals.label_inputs(labels),
+            "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
+            "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
+            "axis": tf.stack([axis.x, axis.y], -1),
+            "planes": rows.planes(hits, self._store, self._geometry),
+            "place": tf.stack([hits.x, hits.y, hits.layer], -1),
+            "value": hits.value,
+        }
+
+    @tf.autograph.experimental.do_not_convert
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
+        view = self.view(batch, draws)
+        of_cells = [self._of_cells(colour, view, draws.fold(name)) for colour, name in enumerate(_COLOURS)]
+        losses = self._of_totals(view, draws) | {
+            name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")
+        }
+        showers = tf.shape(batch["energy_gev"])[0]
+        noise = draws.uniform("showers", [showers, noise_numbers(self._geometry)])
+        return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise)
+
+    @tf.autograph.experimental.do_not_convert
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
+        noise = draws.uniform("showers", (tf.shape(energy_gev)[0], noise_numbers(self._geometry)))
+        return self._sampler.showers(energy_gev, theta_rad, noise)
+
+    def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:
+        """The totals with budgets that are a little off."""
+        kept = values.shape[1] - len(totals.BUDGETS)
+        scale = totals.scales(labels, self._store)[:, kept:]
+        noise = draws.normal("budgets", tf.shape(scale)) * scale * _BUDGET_NOISE
+        return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
+
+    @staticmethod
+    def _spent_off(sums: Tensor, draws: Draws) -> Tensor:
+        """What is added to the moments about the axis of the layers before, (N, 12), as if the axis were off."""
+        energy = tf.reduce_sum(frame.column(sums, "energy"), [1, 2])
+        scale = tf.constant(
+            [_SLOPE_NOISE * 16 if name.endswith("_depth") else _AXIS_NOISE * (name in {"x", "y"}) for name in SUMS]
+        )
+        return draws.normal("axis", [tf.shape(sums)[0], len(SUMS)]) * scale * energy[:, None]
+
+    @tf.autograph.experimental.do_not_convert
+    def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
+        return {"totals": -tf.reduce_sum(self._totals.log_density(view["normal"], view["labels"]), 1)}
+
+    @tf.autograph.experimental.do_not_convert
+    def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:
+        """-log p of the cells of a colour: of whether they are hit, and of the energies of those that are."""
+        density, odd = self._cells[colour], bool(colour)
+        showers = tf.shape(view["value"])[0]
+        static = view["value"].shape[0] or showers
+        hit, log_energy, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
+        empty, weights = rows.some_empty(view, colour, static * EMPTY_A_SHOWER, draws, self._store, self._geometry)
+        place = tf.concat([hit, empty], 0)
+        known, radius = rows.known(view, place, self._geometry, odd=odd)
+        layers = self._geometry.shape[2]
+        shared = density.of_layers(view[_COLOURS[colour]])
+        hidden = density.hidden(known, tf.gather(shared, place[:, 0] * layers + place[:, 3]))
+        odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
+        hits = static * HITS_A_SHOWER
+        missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
+        prior = cells.prior(self._store["log_deposit"], hit[:, 2 + 1], radius[:hits])
+        deposits = -log_mixture(log_energy, *density.log_energy(hidden[:hits], prior)) * weight
+        return {
+            "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
+            "deposits": tf.math.unsorted_segment_sum(deposits, hit[:, 0], showers),
+        }

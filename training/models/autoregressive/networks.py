@@ -1,0 +1,145 @@
+"""The densities: of the totals of a shower, and of a cell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from training.models.autoregressive.frame import Tensor
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class TotalsDensity(keras.Model):
+    """p(v) of the D totals that `totals.to_normal` gives: v_k is a mixture of normals, given v_<k and the labels.
+
+    A network of its own for each k (Uria et al., arXiv 1605.02226, with mixtures as Bishop's, 1994). It begins as the standard
+    normal distribution, so that training begins at the copula.
+    """
+
+    def __init__(self, totals: int, labels: int, *, width: int, components: int) -> None:
+        super().__init__(name="totals")
+        self.totals, self.components, self._labels = totals, components, labels
+        inputs = totals + labels
+        glorot = keras.initializers.RandomNormal
+        self._first = self.add_weight((totals, inputs, width), glorot(stddev=inputs**-0.5), name="first")
+        self._first_bias = self.add_weight((totals, 1, width), "zeros", name="first_bias")
+        self._second = self.add_weight((totals, width, width), glorot(stddev=width**-0.5), name="second")
+        self._second_bias = self.add_weight((totals, 1, width), "zeros", name="second_bias")
+        self._last = self.add_weight((totals, width, 3 * components), glorot(stddev=0.02 * width**-0.5), name="last")
+        self._last_bias = self.add_weight((totals, 1, 3 * components), _standard_normal(components), name="last_bias")
+        mask = np.tril(np.ones((totals, totals), np.float32), -1)
+        self._mask = np.concatenate([mask, np.ones((totals, labels), np.float32)], 1)[:, :, None]
+        self.built = True
+
+    def _mixtures(self, known: Tensor, chosen: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means and log widths, (chosen, N, components), of the totals that `chosen` (chosen,) counts."""
+        weights = (self._first, self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
+        first, first_bias, second, second_bias, last, last_bias = (tf.gather(each.value, chosen) for each in weights)
+        hidden = tf.nn.silu(tf.einsum("ni,dih->dnh", known, first * tf.gather(self._mask, chosen)) + first_bias)
+        hidden += tf.nn.silu(tf.matmul(hidden, second) + second_bias)
+        return _mixture(tf.matmul(hidden, last) + last_bias)
+
+    def log_density(self, normal: Tensor, labels: Tensor) -> Tensor:
+        """log p(v_k | v_<k, labels), (N, D)."""
+        mixtures = self._mixtures(tf.concat([normal, labels], 1), tf.range(self.totals))
+        return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
+
+    def sample(self, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each."""
+
+        def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+            mixture = (part[0] for part in self._mixtures(tf.concat([drawn, labels], 1), k[None]))
+            value = draw_mixture(*mixture, choice[:, k], noise[:, k])
+            return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
+
+        start = (tf.constant(0), tf.zeros_like(noise))
+        return tf.while_loop(lambda k, _: k < self.totals, step, start, maximum_iterations=self.totals)[1]
+
+
+class CellDensity(keras.Model):
+    """p(non-zero) of a cell, and the density of its log energy if it is: a mixture of normals.
+
+    `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
+    the layer. Both densities are corrections to a prior that depends on layer and radius.
+    """
+
+    def __init__(self, name: str, *, neighbours: int, contexts: int, width: int, depth: int, components: int) -> None:
+        super().__init__(name=name)
+        self.components = components
+        dense = keras.layers.Dense
+        self._context_in = dense(2 * width, "silu", name="context_in")
+        self._context_out = dense(width, name="context_out")
+        self._cell_in = dense(width, use_bias=False, name="cell_in")
+        self._hidden = [dense(width, "silu", name=f"hidden_{number}") for number in range(depth)]
+        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
+        self._occupied = dense(1, kernel_initializer=small, name="occupied")
+        self._deposit = dense(
+            3 * components, kernel_initializer=small, bias_initializer=_spread(components), name="deposit"
+        )
+        for layer, inputs in (
+            (self._context_in, contexts), (self._context_out, 2 * width), (self._cell_in, neighbours),
+            *((layer, width) for layer in self._hidden), (self._occupied, width), (self._deposit, width),
+        ):  # fmt: skip
+            layer.build((None, inputs))
+        self.built = True
+
+    def of_layers(self, contexts: Tensor) -> Tensor:
+        """What the cells of a layer have in common, (layers, width), of `contexts` (layers, contexts)."""
+        return self._context_out(self._context_in(contexts))
+
+    def hidden(self, cells: Tensor, shared: Tensor) -> Tensor:
+        """The features (R, width) of cells, of what is known of each (R, neighbours) and of its layer (R, width)."""
+        found = tf.nn.silu(self._cell_in(cells) + shared)
+        for layer in self._hidden:
+            found += layer(found)
+        return found
+
+    def log_odds(self, hidden: Tensor, prior: Tensor) -> Tensor:
+        """log p / (1 - p) of being non-zero, (R,)."""
+        return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
+
+    def log_energy(self, hidden: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means and log widths, (R, components), of the log energy; `prior` (R,) is its mean before."""
+        weights, means, widths = _mixture(tf.cast(self._deposit(hidden), tf.float32))
+        return weights, means + prior[:, None], widths
+
+
+def _mixture(outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    weights, means, widths = tf.split(outputs, 3, -1)
+    return tf.nn.log_softmax(weights), means, tf.clip_by_value(widths, -4.0, 2.0)
+
+
+def log_mixture(values: Tensor, weights: Tensor, means: Tensor, widths: Tensor) -> Tensor:
+    """Log density (...) of `values` (...) under mixtures (..., components)."""
+    pull = (values[..., None] - means) * tf.exp(-widths)
+    return tf.reduce_logsumexp(weights - widths - 0.5 * pull * pull, -1) - _HALF_LOG_2PI
+
+
+def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+    """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
+    passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
+    chosen = tf.one_hot(tf.reduce_sum(tf.cast(passed, tf.int32), 1), weights.shape[1])
+    return tf.reduce_sum(chosen * means, 1) + tf.exp(tf.reduce_sum(chosen * widths, 1)) * noise
+
+
+def _standard_normal(components: int) -> Any:
+    def values(shape: Any, dtype: Any = None) -> Tensor:
+        bias = np.concatenate(
+            [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
+        )
+        return tf.constant(np.broadcast_to(bias, shape).copy(), dtype)
+
+    return values
+
+
+def _spread(components: int) -> Any:
+    def values(shape: Any, dtype: Any = None) -> Tensor:
+        bias = np.concatenate([np.zeros(components), np.linspace(-1.2, 1.0, components), np.full(components, -0.5)])
+        return tf.constant(bias.reshape(shape), dtype)
+
+    return values

@@ -1,0 +1,134 @@
+"""The totals of a shower: what they are, how they are made normal, and how a shower's layers and axis follow from them.
+
+A total z is made normal in three steps: z = mean(E, theta) + scale(E, theta) * q_k(g), with polynomials for mean and
+log scale and the quantiles q_k of the train split; and g = L v, with the Cholesky factor L of the correlations of g.
+So far that is a Gaussian copula with smooth margins; a network learns what v still is beside normal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from training.models.autoregressive.frame import Axis, Constants, Tensor, column
+
+# Sums of a whole shower that are totals, and budgets of the layers to come.
+BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
+COUNTED = ("cells", "hits")  # the others are shares of the energy
+QUANTILES = 129
+QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and go on in a straight line
+MEAN_TERMS, SCALE_TERMS = 11, 6
+_SMALLEST = 1e-6
+
+
+def number_of_totals(layers: int) -> int:
+    return layers + 4 + len(BUDGETS)
+
+
+def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants) -> Tensor:
+    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree. `theta_rad` is reflected."""
+    energy = (tf.math.log(energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
+    angle = (tf.cos(theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
+    one = tf.ones_like(energy)
+    return tf.stack(
+        [
+            one, energy, angle, energy**2, energy * angle, angle**2,
+            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
+        ], 1,
+    )  # fmt: skip
+
+
+def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> Tensor:
+    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12).
+
+    log E_vis / E; of each layer but the last the logit of its share of what reaches it; the axis's offset; and the logs
+    of BUDGETS, of cells and hits as they are, of the others as shares of the energy. `unit` is that of the sums, GeV.
+    """
+    layer_energy = column(sums, "energy")
+    visible = tf.reduce_sum(layer_energy, 1)
+    reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
+    share = tf.clip_by_value(layer_energy / tf.maximum(reaching, _SMALLEST), _SMALLEST, 1 - 1e-5)[:, :-1]
+    budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
+    return tf.concat(
+        [
+            tf.math.log(visible * unit / energy_gev)[:, None],
+            tf.math.log(share) - tf.math.log1p(-share),
+            axis.offset,
+            tf.math.log(tf.maximum(tf.stack(budgets, 1), _SMALLEST)),
+        ], 1,
+    )  # fmt: skip
+
+
+def layers_of(totals: Tensor, energy_gev: Tensor, unit: float, layers: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
+    visible = energy_gev * tf.exp(totals[:, 0]) / unit
+    share = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
+    passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
+    return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
+
+
+LABEL_INPUTS = 4
+
+
+def label_inputs(labels: Tensor) -> Tensor:
+    """What the density of the totals is told of the labels, (N, LABEL_INPUTS)."""
+    return tf.gather(labels, [1, 2, 4, 5], axis=1)
+
+
+def scales(labels: Tensor, constants: Constants) -> Tensor:
+    """The scales (N, D) of the totals at `labels`: about half a standard deviation each."""
+    return tf.exp(labels[:, :SCALE_TERMS] @ constants["scale"])
+
+
+def to_normal(totals: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """v, (N, D), of the totals z; `labels` as `label_terms` gives them."""
+    residual = (totals - labels @ constants["mean"]) / scales(labels, constants)
+    quantiles = tf.transpose(constants["quantiles"])  # (D, QUANTILES), rising
+    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
+    right = tf.searchsorted(quantiles, tf.transpose(residual), side="right")
+    left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
+    low, high = (tf.gather(quantiles, left + k, batch_dims=1) for k in (0, 1))
+    normal = tf.transpose((tf.cast(left, tf.float32) + (tf.transpose(residual) - low) / (high - low)) * step)
+    normal = tf.clip_by_value(normal - QUANTILE_REACH, -QUANTILE_REACH - 1, QUANTILE_REACH + 1)
+    return normal @ tf.transpose(constants["whitening"])
+
+
+def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """The totals z, (N, D), of v: the inverse of `to_normal`."""
+    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
+    place = (normal @ tf.transpose(constants["colouring"]) + QUANTILE_REACH) / step
+    left = tf.clip_by_value(tf.floor(place), 0.0, QUANTILES - 2.0)
+    flat = tf.reshape(tf.transpose(constants["quantiles"]), [-1])
+    start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
+    low, high = tf.gather(flat, start), tf.gather(flat, start + 1)
+    residual = low + (place - left) * (high - low)
+    return labels @ constants["mean"] + scales(labels, constants) * residual
+
+
+def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
+    """Budgets (N, 6) as sums, from their logs in the totals."""
+    visible = tf.reduce_sum(layer_energy, 1)
+    return tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
+
+
+def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on its energy and neighbours'."""
+    terms = layer_terms(layer_energy, labels)
+    found = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
+    counted = tf.constant([name in COUNTED for name in BUDGETS])
+    return tf.where(counted, found, found * layer_energy[..., None])
+
+
+def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
+    """What the expectations of a layer are linear in, (N, layers, 8)."""
+    share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), _SMALLEST))
+    after = tf.concat([share[:, 1:], share[:, -1:]], 1)
+    before = tf.concat([share[:, :1], share[:, :-1]], 1)
+    one = tf.ones_like(share)
+    energy, angle = (labels[:, k : k + 1] * one for k in (1, 2))
+    return tf.stack([one, energy, angle, angle**2, share, share**2, after, before], -1)
+
+
+LAYER_TERMS = 8
+EXPECTED_FLOOR: dict[str, Any] = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
