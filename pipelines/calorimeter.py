@@ -35,7 +35,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
         output: str,
         dataset: str = "",
         registry: str = "",
-        config: str = "quick",
+        config: str = "fast",
         epochs: int = 0,
         steps: int = 0,
         settings: dict = {},  # type: ignore[type-arg]  # noqa: B006  kfp takes defaults as literals
@@ -61,7 +61,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             output: Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json.
             dataset: Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset.
             registry: Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry.
-            config: Training config: quick, 3dgan or small.
+            config: Training config: fast, standard, full, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for no such end.
             settings: Training settings in place of the config's own, for example {"average": 0.999}.

@@ -20,7 +20,7 @@ from preprocessing import storage
 from preprocessing.dataset import CUT_GEV, Settings
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.flaws import SKIP, STOP, Tolerance
-from training.configs import ANEW, CONFIGS, FROM_INCUMBENT, STRATEGIES
+from training.configs import ANEW, CONFIGS, DEFAULT, FROM_INCUMBENT, STRATEGIES
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
 _EXAMPLES = """
@@ -69,7 +69,7 @@ def _add_parameters(task: argparse.ArgumentParser) -> None:
     task.add_argument(
         "--registry", metavar="DIR", help="promoted models, which runs may share (default: OUTPUT/registry)"
     )
-    task.add_argument("--config", choices=list(CONFIGS), help="training config (default quick)")
+    task.add_argument("--config", choices=list(CONFIGS), help="training config (default fast)")
     task.add_argument("--epochs", type=int, metavar="N", help="passes over the train split (default: the config's)")
     task.add_argument("--steps", type=int, metavar="N", help="end the training after N steps")
     task.add_argument("--set", action="append", dest="settings", metavar="NAME=VALUE",
@@ -151,7 +151,7 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy
-    config = with_settings(named_config(parameters.get("config", "quick"), **given), parameters.get("settings", {}))
+    config = with_settings(named_config(parameters.get("config", DEFAULT), **given), parameters.get("settings", {}))
     require_origin(parameters.get("warm_start", FROM_INCUMBENT))
     if parameters.get("registry"):
         storage.location(parameters["registry"])

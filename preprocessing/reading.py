@@ -93,9 +93,7 @@ class TrainingSplit:
     tensors of a batch of records, as the function of that name does.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode) -> None:
         self._manifest, self._decode = manifest, decode
         shards = [shard for shard in manifest.shards if shard.split == "train"]
         self._events = np.array([shard.events for shard in shards], dtype=np.int64)

@@ -16,7 +16,7 @@ from preprocessing.options import add_bad_event, add_cut, add_geometry, add_spli
 from preprocessing.splits import SplitRule
 from training.configs import (
     CONFIGS,
-    GENERATION_BATCH,
+    DEFAULT,
     PRECISIONS,
     SCHEDULES,
     STRATEGIES,
@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("--dataset", required=True, metavar="DIR", help="folder or gs:// address that preprocessing wrote")
     fit.add_argument("--output", required=True, metavar="DIR", help="model folder; goes on where it stopped")
     fit.add_argument(
-        "--config", default="quick", metavar="NAME",
-        help="; ".join(f"{name}: {c.model}, batch {c.batch}, {c.epochs} epochs" for name, c in CONFIGS.items())
+        "--config", default=DEFAULT, metavar="NAME",
+        help="; ".join(f"{name}: {c.model}, batch {c.batch}, " + (f"{c.steps} steps" if c.steps else f"{c.epochs} epochs") for name, c in CONFIGS.items())
         + " (default %(default)s)",
     )  # fmt: skip
     _add_config(fit)
@@ -71,8 +71,8 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
-        "--batch", type=int, default=GENERATION_BATCH, metavar="N",
-        help="showers made at a time; changes none of them (default %(default)s)",
+        "--batch", type=int, default=0, metavar="N",
+        help="showers made at a time; changes none of them (default: as the model makes them fastest)",
     )  # fmt: skip
     add_split_file(generate)
     add_geometry(generate)
@@ -112,7 +112,7 @@ def _add_config(fit: argparse.ArgumentParser) -> None:
     group.add_argument("--epochs", type=int, metavar="N", help="passes over the train split")
     group.add_argument("--steps", type=int, metavar="N", help="end after N steps, if the epochs have not ended before")
     group.add_argument("--batch", type=int, metavar="N", help="showers a replica and step")
-    group.add_argument("--learning-rate", type=float, metavar="X", help="of RMSprop")
+    group.add_argument("--learning-rate", type=float, metavar="X", help="of the optimizers")
     group.add_argument("--schedule", metavar="NAME", help=f"of the learning rate: {', '.join(SCHEDULES)}")
     group.add_argument("--warm-up-epochs", type=float, metavar="X", help="in which the learning rate rises from 0")
     group.add_argument(
@@ -121,9 +121,16 @@ def _add_config(fit: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--average", type=float, metavar="X",
-        help="keep a moving average of the generator's weights, of decay X a step, such as 0.999",
+        help="keep a moving average of the weights that make showers, of decay X a step, such as 0.999",
     )  # fmt: skip
     group.add_argument("--patience", type=int, metavar="N", help="end after N epochs without a better metric")
+    group.add_argument(
+        "--evaluation-steps",
+        type=int,
+        metavar="N",
+        help="least number of steps between two looks at the validation split",
+    )
+    group.add_argument("--width", type=int, metavar="N", help="of the networks of the model autoregressive")
     group.add_argument("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS)} (default float32)")
     group.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
     group.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")

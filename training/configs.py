@@ -33,16 +33,14 @@ SCHEDULES = ("constant", "cosine", "exponential")
 APPROACHES = ("custom", "builtin")
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
 FROM_INCUMBENT, ANEW = "incumbent", "none"
-# Showers generated at a time. From 16 to 64 a processor makes them alike fast (benchmarks/generation.py); fewer call
-# more often, more leave its caches.
-GENERATION_BATCH = 32
+DEFAULT = "fast"  # the config of a training that names none
 
 
 @dataclass(frozen=True)
 class FitConfig:
     """What decides the weights that a training ends with, beside its dataset.
 
-    `batch` counts showers a replica; `learning_rate` is RMSprop's, of every network; `momentum` is the batch
+    `batch` counts showers a replica; `learning_rate` is that of every network's optimizer; `momentum` is the batch
     normalisation's; `steps` ends the run early, after so many optimisation steps, 0 meaning that `epochs` alone
     decides. `precision` names the arithmetic.
 
@@ -52,7 +50,10 @@ class FitConfig:
 
     `average` is the decay, an update, of an exponential moving average of the generator's weights, which then are what
     is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so many epochs without a better
-    metric on the validation split; 0 does not.
+    metric on the validation split; 0 does not. The model is judged by that split at the end of an epoch, if
+    `evaluation_steps` have passed since it was judged, and at the end of the training.
+
+    `width` is that of the networks of the model `autoregressive`; others have their own.
     """
 
     model: str
@@ -68,6 +69,7 @@ class FitConfig:
     average: float = 0.0
     patience: int = 0
     steps: int = 0
+    evaluation_steps: int = 0
     width: int = 0
     seed: int = 1
 
@@ -78,7 +80,10 @@ class FitConfig:
             if (value := getattr(self, name)) not in known:
                 raise InputError(f"--{name} {value!r} is unknown; known: {', '.join(known)}")
         require_seed(self.seed)
-        for name, low in (("batch", 1), ("epochs", 1), ("steps", 0), ("linear_scaling", 0), ("patience", 0)):
+        for name, low in (
+            ("batch", 1), ("epochs", 1), ("steps", 0), ("linear_scaling", 0), ("patience", 0),
+            ("evaluation_steps", 0), ("width", 0),
+        ):  # fmt: skip
             if getattr(self, name) < low:
                 raise InputError(f"{_option(name)} is {getattr(self, name)}, expected at least {low}")
         if not 0 < self.learning_rate < 1:
@@ -98,7 +103,7 @@ class FitConfig:
         if MODELS[self.model] not in (None, geometry.shape):
             raise InputError(
                 f"the showers have {geometry.shape} cells, the model {self.model} is for {MODELS[self.model]}; "
-                "choose --config quick, which takes any shape"
+                f"choose --config {DEFAULT}, which takes any shape"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -155,11 +160,22 @@ def _option(name: str) -> str:
 CONFIGS = {
     # The published training (reference: svalleco/3Dgan; arXiv 2111.04628): days on a laptop, an hour on 8 GPUs.
     "3dgan": FitConfig(model="3dgan", batch=64, epochs=60, learning_rate=1e-3, momentum=0.99),
-    # Minutes on two cores: likelihoods of a shower's totals and of its cells.
-    "fast": FitConfig(
-        model="autoregressive", batch=16, epochs=30, learning_rate=3e-3, momentum=0.0, schedule="cosine",
-        warm_up_epochs=0.5, average=0.998, width=64,
-    ),
+    # Likelihoods of a shower's totals and of its cells, for 3, 15 and 60 minutes on two cores.
+    **{
+        name: FitConfig(
+            model="autoregressive",
+            batch=32,
+            epochs=1_000_000,
+            steps=steps,
+            learning_rate=3e-3,
+            momentum=0.0,
+            schedule="cosine",
+            average=0.998,
+            evaluation_steps=steps // 4,
+            width=64,
+        )
+        for name, steps in (("fast", 1_600), ("standard", 10_000), ("full", 40_000))
+    },
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
     "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
 }

@@ -280,14 +280,14 @@ class _Training:
         return over
 
     def _end_epoch(self, step: int) -> None:
-        """Judge the model, note it, keep it."""
+        """Note the epoch; judge the model and keep it, if that is due."""
         engine = self._engine
         steps = (step - 1) % engine.steps_an_epoch + 1
         means = engine.take_sums() / steps
         seconds, self._seconds = self._seconds, 0.0
         if self._history is None:
             return
-        judged = self._judged(engine.state())
+        judged = self._judged(engine.state()) if self._evaluation_is_due(step) else None
         self._history.add(
             {
                 "epoch": -(-step // engine.steps_an_epoch),
@@ -296,11 +296,19 @@ class _Training:
                 "images_per_s": steps * engine.global_batch / seconds,
                 "learning_rate": engine.learning_rate(),
                 "train": engine.table(means),
-                **judged,
+                **(judged or {}),
             }
         )
+        if judged is None:
+            return
         by_losses = engine.model.chosen_by == "losses"
         self._save(step, judged[_CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value"))
+
+    def _evaluation_is_due(self, step: int) -> bool:
+        """Whether the model is judged at the end of the epoch that `step` ends."""
+        every = self._engine.config.evaluation_steps
+        before = step - self._engine.steps_an_epoch
+        return every == 0 or step // every > before // every or step == self._engine.last_step
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the history tells of the model in `state`."""

@@ -23,7 +23,6 @@ from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, models
-from training.configs import GENERATION_BATCH
 from training.folder import Card
 from training.randomness import ShowerDraws
 
@@ -31,17 +30,17 @@ Item = TypeVar("Item")
 
 
 class Generator:
-    """A trained model, ready to make showers, `batch` of them at a time.
+    """A trained model, ready to make showers, `batch` of them at a time; 0 leaves their number to the model.
 
     They are made on the first accelerator, or on the processor where there is none.
     """
 
-    def __init__(self, model: Path, batch: int = GENERATION_BATCH) -> None:
-        if batch < 1:
+    def __init__(self, model: Path, batch: int = 0) -> None:
+        if batch < 0:
             raise InputError(f"--batch is {batch}, expected at least 1")
         self.card: Card = folder.read_card(model)
-        self.batch = batch
         self._model = models.build(self.card.config, self.card.geometry)
+        self.batch = batch or self._model.generation_batch
         folder.load_weights(model, self._model.networks)
         self._compiled = tf.function(self.cells)
 
@@ -96,7 +95,7 @@ def generate(
     rule: SplitRule,
     per_event: int = 1,
     seed: int = 1,
-    batch: int = GENERATION_BATCH,
+    batch: int = 0,
     cut_gev: float = CUT_GEV,
     geometry: str = "",
     bad_event: str = STOP,
@@ -106,7 +105,7 @@ def generate(
 
     Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
     `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
-    unit of `like`. `batch` showers are made at a time, while the ones before them are written, so that memory does not
+    unit of `like`. `batch` showers are made at a time, the model's own number if it is 0, while the ones before them are written, so that memory does not
     grow with their number. A file that stands for the same model, labels and seed is left as it is, and one of other
     generated showers replaced. Labels outside the range of the training are an error, unless it may `extrapolate`.
     Raises InputError.

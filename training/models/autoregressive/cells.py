@@ -31,7 +31,7 @@ def radius_knots(reach: float) -> int:
 
 def radius_place(radius: Tensor) -> Tensor:
     """Where `radius`, in cells, is between the knots; as a number of knots."""
-    return tf.math.log1p(radius / _FINEST) / _STEP
+    return tf.math.log(1.0 + radius / _FINEST) / _STEP
 
 
 def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
 
 def scaled(energy: Tensor, constants: Constants) -> Tensor:
     """Energies as the networks see them: 0 for none, about 1 for the largest."""
-    return tf.math.log1p(energy / constants["deposit"]) / 4.0
+    return tf.math.log(1.0 + energy / constants["deposit"]) / 4.0
 
 
 def offsets(steps: tuple[tuple[int, int], ...], row: int) -> Tensor:

@@ -168,7 +168,9 @@ class Adaptation:
         planned = plan(*(tf.constant(each[some]) for each in (values, energy, theta)), self._store, self._geometry)
         found = {}
         for name in ("even", "odd"):
-            told = contexts_of(planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd").numpy()
+            told = contexts_of(
+                planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
+            ).numpy()
             found |= {f"{name}_mean": told.mean(0), f"{name}_scale": told.std(0) + 1e-3}
         return found
 

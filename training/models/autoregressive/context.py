@@ -48,7 +48,9 @@ class Plan:
 
     def flat(self) -> Plan:
         """The plan of N * layers layers, from that of all, (N, layers, ...)."""
-        return Plan(*(tf.reshape(each, [-1, *each.shape[2:]]) for each in (getattr(self, f.name) for f in fields(self))))
+        return Plan(
+            *(tf.reshape(each, [-1, *each.shape[2:]]) for each in (getattr(self, f.name) for f in fields(self)))
+        )
 
 
 def context_numbers(layers: int, *, odd: bool) -> int:
@@ -131,7 +133,7 @@ def _of_layer(sums: Tensor) -> list[Tensor]:
     """Eight numbers of a layer with such `sums` (M, 12): the first three say most."""
     energy = tf.maximum(column(sums, "energy"), _TINY)
     return [
-        tf.math.log1p(column(sums, "cells")),
+        tf.math.log(1.0 + column(sums, "cells")),
         tf.math.log(column(sums, "beyond_most") / energy + 3e-3),
         tf.math.log((column(sums, "xx") + column(sums, "yy")) / energy + 0.05),
         tf.math.log(column(sums, "beyond_half") / energy + 0.02),

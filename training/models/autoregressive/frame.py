@@ -76,9 +76,7 @@ def axis_of(offset: Tensor, theta_rad: Tensor, constants: Constants, geometry: G
     """The axis with `offset` (N, 4) of showers of reflected angle `theta_rad` (N,)."""
     depth = tf.range(geometry.shape[2], dtype=tf.float32) - constants["depth"]  # (layers,)
     along_y = offset[:, 3] + particle_slope(theta_rad, geometry)
-    return Axis(
-        offset[:, 0:1] + offset[:, 1:2] * depth, offset[:, 2:3] + along_y[:, None] * depth, offset
-    )
+    return Axis(offset[:, 0:1] + offset[:, 1:2] * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
 
 
 def reflect(

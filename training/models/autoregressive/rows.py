@@ -63,7 +63,9 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
     step = tf.cast(counted[-1], tf.float32) / tf.cast(number, tf.float32)
     targets = (tf.cast(tf.range(number), tf.float32) + draws.uniform("hits", [])) * step
     wanted = tf.minimum(tf.cast(targets, tf.int32) + 1, counted[-1])
-    chosen = tf.minimum(tf.searchsorted(counted, wanted), tf.size(counted) - 1)  # the first at which so many are counted
+    chosen = tf.minimum(
+        tf.searchsorted(counted, wanted), tf.size(counted) - 1
+    )  # the first at which so many are counted
     shower = chosen // tf.shape(view["value"])[1]
     log_energy = tf.math.log(tf.maximum(tf.gather(value, chosen), 1e-12))
     return tf.concat([shower[:, None], tf.gather(place, chosen)], 1), log_energy, step

@@ -174,9 +174,7 @@ class _Layer:
         at = (place[:, 0] * column + place[:, 1] + cells.MARGIN) * row + place[:, 2] + cells.MARGIN
         around = [(self._images[0], cells.LAYER_BEFORE), (self._images[1], cells.SECOND_BEFORE)]
         around += [(own, cells.OTHER_COLOUR)] if odd else []
-        known = [
-            tf.gather(tf.reshape(image, [-1]), at[:, None] + cells.offsets(steps, row)) for image, steps in around
-        ]
+        known = [tf.gather(tf.reshape(image, [-1]), at[:, None] + cells.offsets(steps, row)) for image, steps in around]
         return tf.concat([*known, cells.place(dx, dy)], 1)
 
     def _distance(self, place: Tensor) -> tuple[Tensor, Tensor]:

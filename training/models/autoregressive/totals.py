@@ -131,4 +131,11 @@ def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
 
 
 LAYER_TERMS = 8
-EXPECTED_FLOOR: dict[str, Any] = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
+EXPECTED_FLOOR: dict[str, Any] = {
+    "cells": 0.5,
+    "hits": 0.5,
+    "beyond_half": 0.01,
+    "beyond_most": 3e-3,
+    "xx": 0.03,
+    "yy": 0.03,
+}
