@@ -35,6 +35,7 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
   python -m training export --model runs/model --output runs/saved_model
+  python -m training export --model runs/model --output runs/model.onnx
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
 """
@@ -82,10 +83,11 @@ def parser() -> argparse.ArgumentParser:
     _add_registry(tasks)
 
     export = tasks.add_parser(
-        "export", help="write a SavedModel", description="Write a TensorFlow SavedModel that generates showers in GeV."
+        "export", help="write a SavedModel or an ONNX file",
+        description="Write a TensorFlow SavedModel, or an ONNX file, that generates showers in GeV.",
     )
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-    export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel")
+    export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel, or FILE.onnx")
     return command
 
 

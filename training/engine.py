@@ -60,7 +60,7 @@ class Engine:
         with strategy.scope():
             self.model = build(config, manifest.geometry)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
-            self.optimizers = {name: self._optimizer(name) for name in trained}
+            self.optimizers = {name: self._optimizer(name, manifest.count("train")) for name in trained}
             self._step = _counter("step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
             self._loss_scale = tf.Variable(_FIRST_LOSS_SCALE, trainable=False, name="loss_scale")
@@ -168,13 +168,13 @@ class Engine:
     def _averaged(self) -> list[keras.Variable]:
         return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
 
-    def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
+    def _optimizer(self, network: str, showers: int) -> keras.optimizers.Optimizer:
         updates = sum(phase.network == network for phase in self.model.phases)
         rate = LearningRate(
             self.config, global_batch=self.global_batch, total_steps=self.last_step,
             steps_an_epoch=self.steps_an_epoch, updates_a_step=updates,
         )  # fmt: skip
-        optimizer = self.model.optimizer(network, rate)
+        optimizer = self.model.optimizer(network, rate, showers)
         optimizer.build(self.model.networks[network].trainable_variables)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs

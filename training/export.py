@@ -22,7 +22,9 @@ _SCHEMA_VERSION = 1
 
 
 def export(model: Path, output: Path) -> None:
-    """Write the model in folder `model` to `output` as a SavedModel, whole or not at all.
+    """Write the model in folder `model` to `output`: an ONNX file if its name ends in .onnx, else a SavedModel.
+
+    What an ONNX file takes and gives is said in `training.onnx_export`. A SavedModel is written whole or not at all.
 
     Its one signature, `serving_default`, takes `energy_gev` (N,) float32, `theta_rad` (N,) float32 and `seed` () int32
     and gives `cells_gev` (N, x, y, layer) float32, in GeV: the showers that `training.generation` makes of the same
@@ -43,6 +45,11 @@ def export(model: Path, output: Path) -> None:
         "model": card.fingerprint(),
         "cells_unit_gev": 1.0,
     }
+    if output.suffix == ".onnx":
+        from training.onnx_export import write_onnx  # noqa: PLC0415  loads a converter that nothing else needs
+
+        write_onnx(model, output, identity)
+        return
     if output.exists():
         _require_same(output, identity)
         print(f"export stands: {output}; nothing to do")

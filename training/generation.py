@@ -24,9 +24,11 @@ from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
-from training.randomness import ShowerDraws
+from training.randomness import NoiseDraws, ShowerDraws
 
 Item = TypeVar("Item")
+
+_BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 
 
 class Generator:
@@ -66,6 +68,15 @@ class Generator:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after, unchecked; for graphs."""
         return self._model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
 
+    @property
+    def noise_numbers(self) -> int:
+        """Uniform numbers that a shower is made of."""
+        return self._model.noise_numbers
+
+    def cells_of_noise(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """As `cells`, of `noise` (N, noise_numbers), uniform in [0, 1), in place of a seed."""
+        return self._model.generate(energy_gev, theta_rad, NoiseDraws(noise))
+
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
         low, high = allowed(bounds)
@@ -80,10 +91,12 @@ class Generator:
 def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
     """The lowest and the highest label that a model valid within `bounds` may be asked for.
 
-    Labels are float32 in files and in the card: a unit in their last place is no extrapolation.
+    The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
+    little: a thousandth of the range is no extrapolation, nor is a unit in the last place of float32 labels.
     """
     low, high = (np.float32(bound) for bound in bounds)
-    return np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
+    beyond = np.float32(_BEYOND) * (high - low)
+    return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
 
 
 def generate(

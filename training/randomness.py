@@ -62,7 +62,25 @@ class Draws:
             _active.reset(token)
 
 
-class ShowerDraws:
+class NoiseDraws:
+    """Random numbers that are given: `noise` (N, numbers), uniform in [0, 1). A model draws from them once."""
+
+    def __init__(self, noise: tf.Tensor) -> None:
+        self._noise = noise
+
+    def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:  # noqa: ARG002  there is one purpose
+        """Numbers in [0, 1) of `shape`, (N, numbers), one row a shower."""
+        return self._noise[:, : shape[1]]
+
+    def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
+        """Standard normal numbers of `shape`, (N, ...), one row a shower, of `uniform_for_normal` uniform ones each."""
+        numbers = math.prod(shape[1:])
+        columns = uniform_for_normal(numbers)
+        normal = tf.concat(box_muller(*tf.split(self.uniform(purpose, [shape[0], columns]), 2, 1)), axis=1)
+        return tf.reshape(normal[:, :numbers], shape)
+
+
+class ShowerDraws(NoiseDraws):
     """Random numbers of which row i is a pure function of (`seed`, `first` + i, purpose).
 
     They come from Philox4x32-10 with the seed as its key, shower and purpose being its counter. The bits are equal on
@@ -74,22 +92,10 @@ class ShowerDraws:
         self._seed, self._first = seed, first
 
     def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
-        """Numbers in [0, 1) of `shape` (N, numbers), multiples of 2^-24; one row a shower."""
+        """Numbers in [0, 1) of `shape`, (N, numbers), multiples of 2^-24; one row a shower."""
         columns = -(-shape[1] // _WORDS) * _WORDS
         words = self._words(purpose, shape[0], columns)[:, : shape[1]]
         return tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) * 2.0**-24
-
-    def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
-        """Standard normal numbers of `shape`, (N, ...), one row a shower, by Box and Muller's formula."""
-        numbers = math.prod(shape[1:])
-        pairs = -(-numbers // _WORDS) * _WORDS // 2
-        words = self._words(purpose, shape[0], 2 * pairs)
-        # half a step off zero, whose logarithm is infinite; 32 bits would round to 1
-        uniform = (tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) + 0.5) * 2.0**-24
-        radius = tf.sqrt(-2.0 * tf.math.log(uniform[:, :pairs]))
-        angle = 2.0 * math.pi * uniform[:, pairs:]
-        normal = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=1)
-        return tf.reshape(normal[:, :numbers], shape)
 
     def _words(self, purpose: str, rows: Any, columns: int) -> tf.Tensor:
         """Uniform words (rows, columns) of 32 bits; `columns` is a multiple of `_WORDS`."""
@@ -99,6 +105,19 @@ class ShowerDraws:
             shape=[rows, columns], key=[tf.cast(self._seed, tf.uint64)], counter=[low, high], alg=_PHILOX,
             dtype=tf.uint32,
         )  # fmt: skip
+
+
+def uniform_for_normal(numbers: int) -> int:
+    """How many uniform numbers `numbers` normal ones are made of."""
+    return -(-numbers // _WORDS) * _WORDS
+
+
+def box_muller(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two tensors of standard normal numbers of two of uniform ones, multiples of 2^-24 in [0, 1)."""
+    # half a step off zero, whose logarithm is infinite; 32 bits would round to 1
+    radius = tf.sqrt(-2.0 * tf.math.log(one + 2.0**-25))
+    angle = 2.0 * math.pi * (two + 2.0**-25)
+    return radius * tf.cos(angle), radius * tf.sin(angle)
 
 
 def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor, numbers: int) -> tf.Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import keras
 
 from preprocessing.dataset import Manifest
-from training.randomness import Draws, ShowerDraws
+from training.randomness import Draws, NoiseDraws
 
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
@@ -38,7 +38,8 @@ class Model(ABC):
     `networks` by name; `phases` in order; `averaged` names the networks that make showers, whose weights may be
     averaged; `weights` those of the losses that `evaluate` gives. `chosen_by` says which epoch is the best: that of the
     smallest total of these losses on the validation split, where they are likelihoods, or of the smallest `metric` of
-    its showers. `generation_batch` is how many showers are best made at a time on a processor.
+    its showers. `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many
+    uniform numbers a shower is made of.
     """
 
     networks: Mapping[str, keras.Model]
@@ -47,10 +48,11 @@ class Model(ABC):
     weights: Mapping[str, float]
     chosen_by: Literal["losses", "metric"]
     generation_batch: int
+    noise_numbers: int
 
     @abstractmethod
-    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
-        """A new optimizer for the network of that name."""
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        """A new optimizer for the network of that name, which is trained on so many `showers`."""
 
     @abstractmethod
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
@@ -74,7 +76,7 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
         Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.

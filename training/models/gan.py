@@ -15,7 +15,7 @@ from preprocessing.dataset import Manifest
 from preprocessing.reading import decode
 from training import physics
 from training.models.base import Batch, Losses, Model, Phase, Tensor
-from training.randomness import Draws, ShowerDraws
+from training.randomness import Draws, NoiseDraws, uniform_for_normal
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
@@ -34,6 +34,7 @@ class ConditionalGAN(Model):
     weights = LOSS_WEIGHTS
     averaged = ("generator",)
     chosen_by = "metric"
+    noise_numbers = uniform_for_normal(LATENT - 2)
     generation_batch = 32  # from 16 to 64 a processor makes them alike fast; more leave its caches
 
     def __init__(self, generator: keras.Model, discriminator: keras.Model) -> None:
@@ -47,7 +48,7 @@ class ConditionalGAN(Model):
             Phase("generator_second", "generator", self._generator, LOSS_WEIGHTS),
         )
 
-    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:  # noqa: ARG002  both alike
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
         return keras.optimizers.RMSprop(learning_rate)
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
@@ -68,7 +69,7 @@ class ConditionalGAN(Model):
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
         return losses, physics.cells_of(image)
 
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
     def _made(self, batch: Batch, draws: Draws, *, training: bool) -> Tensor:
@@ -79,7 +80,7 @@ class ConditionalGAN(Model):
         labels = {name: ops.cast(values, self.generator.variable_dtype) for name, values in batch.items()}
         return labels | {"ecal": physics.ecal_sum(labels["cells"])}
 
-    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | ShowerDraws) -> Tensor:
+    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
         noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
         labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
         return ops.concatenate([labels, noise], axis=1)

@@ -8,15 +8,13 @@ import tensorflow as tf
 from training.models.autoregressive.frame import Constants, Tensor
 
 MARGIN = 2  # cells beside the calorimeter that are always empty, so that every cell has neighbours
-# Neighbours that are known: cells around it in the layer before, in the one before that, and the other colour's cells
-# around it in its own layer. Pairs of steps in x and y.
-_AROUND = [(x, y) for x in range(-2, 3) for y in range(-2, 3)]
-LAYER_BEFORE = tuple(_AROUND)
-SECOND_BEFORE = tuple(step for step in _AROUND if max(map(abs, step)) < 2)
-OTHER_COLOUR = tuple(step for step in _AROUND if sum(step) % 2)
+# The cells around a cell, as steps in x and y. Known are those in the two layers before, and of its own those of the
+# other colour, for odd cells.
+AROUND = [(x, y) for x in range(-MARGIN, MARGIN + 1) for y in range(-MARGIN, MARGIN + 1)]
+OTHER_COLOUR = [(x + y) % 2 == 1 for x, y in AROUND]
 PLACE = 13
-EVEN_INPUTS = len(LAYER_BEFORE) + len(SECOND_BEFORE) + PLACE
-ODD_INPUTS = EVEN_INPUTS + len(OTHER_COLOUR)
+EVEN_INPUTS = 2 * len(AROUND) + PLACE
+ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
 # coarse steps would stay in the showers as rings.
@@ -50,9 +48,11 @@ def scaled(energy: Tensor, constants: Constants) -> Tensor:
     return tf.math.log(1.0 + energy / constants["deposit"]) / 4.0
 
 
-def offsets(steps: tuple[tuple[int, int], ...], row: int) -> Tensor:
-    """`steps` in a flattened array whose rows of x have `row` cells."""
-    return tf.constant([x * row + y for x, y in steps], tf.int32)
+def windows(image: Tensor) -> Tensor:
+    """The five cells along y around each, (N, x + 4, y, 5), of a layer (N, x, y); a margin of empty cells beside it."""
+    wide = tf.pad(image, [[0, 0], [MARGIN, MARGIN], [MARGIN, MARGIN]])[..., None]
+    taken = tf.eye(2 * MARGIN + 1)[None, :, None]  # a convolution that takes each of the five, faster than a stack
+    return tf.nn.conv2d(wide, taken, 1, "VALID")
 
 
 def place(dx: Tensor, dy: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
         "odds": (layers, cells.radius_knots(max(nx, ny))), "log_deposit": (layers, cells.radius_knots(max(nx, ny))),
         "proposal": (layers * (2 * (nx // 2) + 1) * (ny // 2 + 1),),
         "far_table": (layers, FAR_TABLE), "far_counts": (layers, FAR_MOST),
-        "far_chance": (layers, len(lattice(geometry.shape))), "core": (layers, CORE_MOST),
+        "chance": (layers, len(lattice(geometry.shape))), "core": (layers, CORE_MOST),
         "even_mean": (context_numbers(layers, odd=False),), "even_scale": (context_numbers(layers, odd=False),),
         "odd_mean": (context_numbers(layers, odd=True),), "odd_scale": (context_numbers(layers, odd=True),),
     }  # fmt: skip
@@ -165,8 +165,9 @@ class Adaptation:
     def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
         """Mean and width of what the densities are told, over the layers of some showers."""
         some = slice(0, 2 * SCOUTS)
-        planned = plan(*(tf.constant(each[some]) for each in (values, energy, theta)), self._store, self._geometry)
-        found = {}
+        told_of = (tf.constant(each[some]) for each in (values, energy, theta))
+        planned = plan(*told_of, constants=self._store, geometry=self._geometry)
+        found: dict[str, Any] = {}
         for name in ("even", "odd"):
             told = contexts_of(
                 planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
@@ -288,8 +289,8 @@ def _proposals(share: Array, shape: tuple[int, int, int]) -> dict[str, Array]:
         short = FAR_TABLE - int(counts.sum())
         counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
         table[layer] = np.repeat(np.arange(len(places)), counts.astype(int))
-        chosen[layer] = -np.expm1(-total[layer] * counts / FAR_TABLE)
+        chosen[layer] = np.where(core[layer], 1.0, -np.expm1(-total[layer] * counts / FAR_TABLE))
     return {
         "proposal": cumulative / cumulative[-1], "core": listed, "far_table": table,
-        "far_counts": stats.poisson.cdf(np.arange(FAR_MOST), total[:, None]), "far_chance": chosen,
+        "far_counts": stats.poisson.cdf(np.arange(FAR_MOST), total[:, None]), "chance": chosen,
     }  # fmt: skip

@@ -18,12 +18,14 @@ from training.models.autoregressive.frame import SUMS, Tensor
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
 from training.models.base import Batch, Losses, Model, Phase
-from training.randomness import Draws, ShowerDraws
+from training.randomness import Draws, NoiseDraws
 
 _COLOURS = ("even", "odd")
 # How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance
 # its books to the last cell: of a budget in units of its scale, of the axis in cells and in cells a layer.
 _BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.003
+# Weight decay of the totals' network, times showers: a thousand showers have few totals, and are soon known by heart.
+_DECAYED_BY = 10_000.0
 HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at
 _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 
@@ -41,6 +43,7 @@ class Autoregressive(Model):
 
     def __init__(self, geometry: Geometry, *, width: int) -> None:
         self._geometry = geometry
+        self.noise_numbers = noise_numbers(geometry)
         layers = geometry.shape[2]
         self._store = ConstantsStore(geometry)
         self._totals = TotalsDensity(
@@ -63,8 +66,8 @@ class Autoregressive(Model):
         )
         self._sampler = Sampler(self._store, self._totals, self._cells, geometry)
 
-    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
-        decay = 0.1 if network == "totals" else 0.0
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        decay = min(_DECAYED_BY / showers, 20.0) if network == "totals" else 0.0
         return keras.optimizers.AdamW(learning_rate, weight_decay=decay, beta_2=0.99)
 
     @staticmethod
@@ -103,12 +106,12 @@ class Autoregressive(Model):
             name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")
         }
         showers = tf.shape(batch["energy_gev"])[0]
-        noise = draws.uniform("showers", [showers, noise_numbers(self._geometry)])
+        noise = draws.uniform("showers", [showers, self.noise_numbers])
         return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise)
 
     @tf.autograph.experimental.do_not_convert
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: ShowerDraws) -> Tensor:
-        noise = draws.uniform("showers", (tf.shape(energy_gev)[0], noise_numbers(self._geometry)))
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
+        noise = draws.uniform("showers", (tf.shape(energy_gev)[0], self.noise_numbers))
         return self._sampler.showers(energy_gev, theta_rad, noise)
 
     def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:

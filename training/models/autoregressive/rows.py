@@ -34,10 +34,12 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
     """
     nx, ny, layers = geometry.shape
     row, plane = ny + 2 * cells.MARGIN, (nx + 2 * cells.MARGIN) * (ny + 2 * cells.MARGIN)
-    around = [cells.offsets(cells.LAYER_BEFORE, row) - plane, cells.offsets(cells.SECOND_BEFORE, row) - 2 * plane]
+    around = tf.constant([x * row + y for x, y in cells.AROUND])
+    at = _own(place, geometry)[:, None] + tf.concat([around - plane, around - 2 * plane, *([around] if odd else [])], 0)
+    neighbours = tf.gather(view["planes"], at)
     if odd:
-        around.append(cells.offsets(cells.OTHER_COLOUR, row))
-    neighbours = tf.gather(view["planes"], _own(place, geometry)[:, None] + tf.concat(around, 0))
+        before = [True] * (2 * len(cells.AROUND))
+        neighbours *= tf.cast(tf.constant(before + cells.OTHER_COLOUR), tf.float32)
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), place[:, 0] * layers + place[:, 3])
     dx, dy = (tf.cast(place[:, 1 + k], tf.float32) - middle(geometry.shape[k]) - axis[:, k] for k in (0, 1))
     return tf.concat([neighbours, cells.place(dx, dy)], 1), tf.sqrt(dx * dx + dy * dy)

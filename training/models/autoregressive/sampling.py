@@ -1,7 +1,7 @@
 """Showers drawn cell by cell: layer after layer, in each the even cells and then the odd ones.
 
-Of the thousands of cells of a layer about a hundred and fifty are looked at: those about the axis, those beside a hit,
-and a few anywhere, each of the last proposed with a known chance that its own is divided by. That biases nothing as
+Of the thousands of cells of a layer about a hundred are looked at: those about the axis, odd ones beside an even hit, and
+a few anywhere, each of the last proposed with a known chance that its own is divided by. That biases nothing as
 long as the chance of the proposal is the larger.
 """
 
@@ -18,9 +18,7 @@ from training.models.autoregressive.constants import FAR_MOST, FAR_TABLE, Consta
 from training.models.autoregressive.context import Plan, context, plan
 from training.models.autoregressive.frame import COLOURS, SUMS, Tensor, lattice, middle
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture
-from training.randomness import hashed_uniform
-
-_MARGINS = [[0, 0], [cells.MARGIN] * 2, [cells.MARGIN] * 2]
+from training.randomness import box_muller, hashed_uniform
 
 
 def noise_numbers(geometry: Geometry) -> int:
@@ -59,20 +57,20 @@ class Sampler:
         """The plans of showers whose totals are drawn with `noise` (N, 3 D)."""
         choice, one, two = tf.split(noise, 3, 1)
         labels = totals.label_terms(energy_gev, reflected, self._store)
-        normal = self._totals.sample(totals.label_inputs(labels), choice, _normal(one, two))
+        normal = self._totals.sample(totals.label_inputs(labels), choice, box_muller(one, two)[0])
         values = totals.from_normal(normal, labels, self._store)
         return plan(values, energy_gev, reflected, self._store, self._geometry)
 
     def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor) -> Tensor:
         nx, ny, layers = self._geometry.shape
         showers = tf.shape(keys)[0]
-        empty = tf.zeros([showers, nx + 2 * cells.MARGIN, ny + 2 * cells.MARGIN])
+        empty = tf.zeros([showers, nx + 2 * cells.MARGIN, ny, 2 * cells.MARGIN + 1])
         none = tf.zeros([showers, len(SUMS)])
         deposits = tf.TensorArray(tf.float32, layers, element_shape=[None, nx, ny])
 
         def step(layer: Tensor, images: Any, sums: Any, deposits: Any) -> Any:
             found, own = _Layer(self, layer, planned.at(layer), images, sums, keys).draw(far[:, layer])
-            seen = tf.pad(cells.scaled(found, self._store), _MARGINS)
+            seen = cells.windows(cells.scaled(found, self._store))
             before, one, _ = sums
             return layer + 1, (seen, images[0]), (before + own, own, one), deposits.write(layer, found)
 
@@ -82,7 +80,7 @@ class Sampler:
 
 
 class _Layer:
-    """One layer of N showers: `images` are those before it, with margins and scaled, `sums` their SUMS."""
+    """One layer of N showers: `images` are those before it, scaled and in windows, `sums` their SUMS."""
 
     def __init__(
         self, sampler: Sampler, layer: Tensor, planned: Plan, images: tuple[Tensor, Tensor],
@@ -96,36 +94,35 @@ class _Layer:
     def draw(self, far: Tensor) -> tuple[Tensor, Tensor]:
         """Deposits (N, x, y), which sum to the layer's energy, and their SUMS (N, 12)."""
         nx, ny, _ = self._shape
-        near = _beside(self._images[0] > 0, nx, ny, corners=True) | _inside(self._images[1] > 0, nx, ny)
-        near |= self._marked(tf.gather(self._store["core"], self._layer)[None])
         number = tf.reduce_sum(tf.cast(tf.gather(self._store["far_counts"], self._layer) < far[:, :1], tf.int32), 1)
         entry = tf.cast(far[:, 1:] * FAR_TABLE, tf.int32)
-        drawn = tf.gather(tf.gather(self._store["far_table"], self._layer), entry)
-        away = self._marked(tf.where(tf.range(FAR_MOST) < number[:, None], drawn, -1.0))
+        away = tf.gather(tf.gather(self._store["far_table"], self._layer), entry)
+        away = tf.where(tf.range(FAR_MOST) < number[:, None], away, -1.0)
+        core = tf.gather(self._store["core"], self._layer)
+        proposed = self._marked(tf.concat([away, tf.repeat(core[None], tf.shape(away)[0], axis=0)], 1))
         parity = (tf.range(nx)[:, None] + tf.range(ny)) % COLOURS
-        own, even, found = tf.zeros_like(self._images[0]), None, []
+        own, even, found = tf.zeros([tf.shape(far)[0], nx, ny]), None, []
         for colour in range(COLOURS):
-            if colour:
-                near |= _beside(own > 0, nx, ny, corners=False)
-            place, chosen = self._places((near | away) & (parity == colour))
-            place, value = self._deposits(colour, place, chosen, tf.gather_nd(near, place), own, even)
+            beside = _beside(own > 0) if colour else None
+            marked = proposed | beside if colour else proposed
+            place, chosen = self._places(marked & (parity == colour))
+            place, value = self._deposits(colour, place, chosen, beside, own, even)
             found.append((place, value))
             if not colour:
                 even = self._summed(place, value)
-                own = tf.tensor_scatter_nd_add(own, place + [0, cells.MARGIN, cells.MARGIN], self._scaled(value))
+                own = tf.tensor_scatter_nd_add(own, place, cells.scaled(value, self._store))
         place, value = (tf.concat(parts, 0) for parts in zip(*found, strict=True))
         return self._filled(place, value)
 
     def _marked(self, at: Tensor) -> Tensor:
-        """Which cells (N, x, y) are at places `at` (N or 1, F) of the lattice about the axis; -1 marks none."""
+        """Which cells (N, x, y) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
         nx, ny, _ = self._shape
-        step = tf.gather(tf.constant(self._lattice, tf.int32), tf.cast(tf.maximum(at, 0), tf.int32))  # (.., F, 2)
+        step = tf.gather(tf.constant(self._lattice, tf.int32), tf.cast(tf.maximum(at, 0), tf.int32))  # (N, F, 2)
         x, y = (self._middle[:, k, None] + step[..., k] for k in (0, 1))
         inside = (at >= 0) & (x >= 0) & (x < nx) & (y >= 0) & (y < ny)
         showers = tf.shape(x)[0]
         place = tf.where(inside, (tf.range(showers)[:, None] * nx + x) * ny + y, showers * nx * ny)
-        place = tf.reshape(place, [-1, 1])
-        marks = tf.scatter_nd(place, tf.ones_like(place[:, 0]), [showers * nx * ny + 1])
+        marks = tf.scatter_nd(tf.reshape(place, [-1, 1]), tf.ones_like(tf.reshape(place, [-1])), [showers * nx * ny + 1])
         return tf.reshape(marks[:-1] > 0, [showers, nx, ny])
 
     def _places(self, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,7 +137,7 @@ class _Layer:
         return tf.stack([flat // (nx * ny), flat // ny % nx, flat % ny], 1), wanted <= counted[-1]
 
     def _deposits(
-        self, colour: int, place: Tensor, chosen: Tensor, near: Tensor, own: Tensor, even: Tensor | None
+        self, colour: int, place: Tensor, chosen: Tensor, beside: Tensor | None, own: Tensor, even: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Places (R', 3) and energies (R',) of those of the cells `place` (R, 3) that are hit."""
         nx, ny, _ = self._shape
@@ -156,25 +153,26 @@ class _Layer:
         about = [place[:, 1 + k] - tf.gather(self._middle[:, k], shower) + self._shape[k] // 2 for k in (0, 1)]
         wide = 2 * (ny // 2) + 1
         at = tf.clip_by_value(about[0] * wide + about[1], 0, len(self._lattice) - 1)
-        proposed = tf.where(near, 1.0, tf.gather(tf.gather(self._store["far_chance"], self._layer), at))
-        numbers = hashed_uniform(tf.gather(self._keys, shower), (layer * nx + x) * ny + y, 4)  # (R, 4)
-        hit = chosen & (numbers[:, 0] * proposed < tf.sigmoid(log_odds))
+        proposed = tf.gather(tf.gather(self._store["chance"], self._layer), at)
+        if beside is not None:
+            proposed = tf.where(tf.gather_nd(beside, place), 1.0, proposed)
+        number = (self._layer * nx + x) * ny + y
+        accepted = hashed_uniform(tf.gather(self._keys, shower), 4 * number, 1)[:, 0]
+        hit = chosen & (accepted * proposed < tf.sigmoid(log_odds))
         if not self._capacity:
-            place, hidden, numbers, radius, layer = (
-                tf.boolean_mask(each, hit) for each in (place, hidden, numbers, radius, layer)
-            )
-            hit = tf.ones_like(layer, tf.bool)
+            place, hidden, radius, number = (tf.boolean_mask(each, hit) for each in (place, hidden, radius, number))
+            hit = tf.ones_like(number, tf.bool)
+        layer = tf.zeros_like(number) + self._layer
+        numbers = [hashed_uniform(tf.gather(self._keys, place[:, 0]), 4 * number + k, 1)[:, 0] for k in (1, 2, 3)]
         mixture = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
-        value = tf.exp(draw_mixture(*mixture, numbers[:, 1], _normal(numbers[:, 2], numbers[:, 3])))
+        value = tf.exp(draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0]))
         return place, tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
 
     def _known(self, place: Tensor, own: Tensor, dx: Tensor, dy: Tensor, *, odd: bool) -> Tensor:
         """What is known of cells `place` (R, 3), as `rows.known` gives it in training."""
-        row, column = (self._shape[k] + 2 * cells.MARGIN for k in (1, 0))
-        at = (place[:, 0] * column + place[:, 1] + cells.MARGIN) * row + place[:, 2] + cells.MARGIN
-        around = [(self._images[0], cells.LAYER_BEFORE), (self._images[1], cells.SECOND_BEFORE)]
-        around += [(own, cells.OTHER_COLOUR)] if odd else []
-        known = [tf.gather(tf.reshape(image, [-1]), at[:, None] + cells.offsets(steps, row)) for image, steps in around]
+        nx, ny, _ = self._shape
+        known = [_around(self._images[0], place, nx, ny), _around(self._images[1], place, nx, ny)]
+        known += [_around(cells.windows(own), place, nx, ny)] if odd else []
         return tf.concat([*known, cells.place(dx, dy)], 1)
 
     def _distance(self, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,9 +180,6 @@ class _Layer:
         axis = tf.gather(self._planned.axis, place[:, 0])
         dx, dy = (tf.cast(place[:, 1 + k], tf.float32) - middle(self._shape[k]) - axis[:, k] for k in (0, 1))
         return dx, dy
-
-    def _scaled(self, value: Tensor) -> Tensor:
-        return cells.scaled(value, self._store)
 
     def _summed(self, place: Tensor, value: Tensor) -> Tensor:
         """SUMS (N, 12) of deposits `value` (R,) at `place` (R, 3)."""
@@ -206,19 +201,15 @@ class _Layer:
         return tf.reshape(deposits, [showers, nx, ny]), self._summed(place, value)
 
 
-def _inside(image: Tensor, nx: int, ny: int) -> Tensor:
-    return image[:, cells.MARGIN : cells.MARGIN + nx, cells.MARGIN : cells.MARGIN + ny]
+def _around(windows: Tensor, place: Tensor, nx: int, ny: int) -> Tensor:
+    """The cells around `place` (R, 3), (R, 25), of `windows` (N, x + 4, y, 5): five gathers of five cells in a row."""
+    reach = 2 * cells.MARGIN + 1
+    at = (place[:, 0] * (nx + 2 * cells.MARGIN) + place[:, 1]) * ny + place[:, 2]
+    rows = tf.gather(tf.reshape(windows, [-1, reach]), at[:, None] + tf.range(reach) * ny)
+    return tf.reshape(rows, [-1, reach * reach])
 
 
-def _beside(image: Tensor, nx: int, ny: int, *, corners: bool) -> Tensor:
-    """Cells (N, x, y) that are marked in `image`, which has margins, or beside one that is."""
-    margin = cells.MARGIN
-    along_x = image[:, margin - 1 : margin - 1 + nx] | image[:, margin : margin + nx] | image[:, margin + 1 :][:, :nx]
-    rows = along_x if corners else image[:, margin : margin + nx]
-    sides = rows[:, :, margin - 1 : margin - 1 + ny] | rows[:, :, margin + 1 : margin + 1 + ny]
-    return sides | along_x[:, :, margin : margin + ny]
-
-
-def _normal(one: Tensor, two: Tensor) -> Tensor:
-    """Standard normal numbers of two uniform ones each, by Box and Muller's formula."""
-    return tf.sqrt(-2.0 * tf.math.log(one + 2.0**-25)) * tf.cos(2.0 * math.pi * two)
+def _beside(image: Tensor) -> Tensor:
+    """The cells (N, x, y) that share a side with one that is marked in `image` (N, x, y)."""
+    wide = tf.pad(image, [[0, 0], [1, 1], [1, 1]])
+    return wide[:, :-2, 1:-1] | wide[:, 2:, 1:-1] | wide[:, 1:-1, :-2] | wide[:, 1:-1, 2:]
