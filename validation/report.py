@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from validation import likeness, sections
+from validation import edges, likeness, sections
 from validation.plots import Plot
 
 _STYLE = Path(__file__).with_name("report.css")
@@ -46,6 +46,7 @@ def page(document: dict[str, Any], plots: Sequence[Plot]) -> str:
         likeness.alike(document),
         likeness.memorisation(document.get("memorisation")),
         _plots(plots),
+        edges.section(document.get("edges")),
         sections.all_criteria(criteria),
         likeness.distances(document.get("distances")),
         sections.metric(document["metric"]),
