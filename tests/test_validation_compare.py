@@ -139,6 +139,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     document = validate([reference], [candidate], output, rule=SplitRule())
     assert (document["paired"], document["per_event"]) == (True, 3)
     assert document["events"] == {"reference": 60, "candidate": 180}
+    assert document["classifier"].keys() == {"observables", "cells"}  # no finer ones unless asked for
     assert document["verdict"] == "rejected"
     assert document["hard_failures"][0]["name"] == "NaN or negative cells"
     assert all(each["floor"]["scaled"] for each in document["criteria"] if each["key"] != "coverage")
