@@ -88,8 +88,8 @@ def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
 
 
 def energy_in_rings(showers: Showers, _: np.random.Generator) -> Showers:
-    """The density of energy 20 % too high and too low by turns, in rings about the axis of each shower; the energy of
-    each block of cells (3 x 3 x 5 of them on the axis) as it was.
+    """The density of energy 20 % too high and too low by turns, in rings about each shower's axis, at equal energy of
+    each block of cells.
     """
     factor = np.append(np.resize([1.2, 0.8], len(_RINGS) - 1), 1.0).astype(np.float32)
     shape = showers.cells.shape[1:]
@@ -110,8 +110,7 @@ def cells_in_rings(showers: Showers, rng: np.random.Generator) -> Showers:
     """Of each two rings one holds a fifth fewer cells with energy, by turns the inner and the outer one. Their deposits
     are in cells of the other ring that were empty, in the same layer: hits and layers hold what they held.
     """
-    cells = showers.cells.copy()
-    layer = np.arange(cells.shape[3])
+    cells, layer = showers.cells.copy(), np.arange(showers.cells.shape[3])
     for shower, ring in zip(cells, rings_of(cells), strict=True):
         place = (ring // 2 * len(layer) + layer).reshape(-1)  # a pair of rings in a layer
         leaves = ring % 2 == ring // 2 % 2
@@ -128,7 +127,7 @@ def rings_of(cells: FloatArray) -> Iterator[Rows]:
     """Of each shower the ring (x, y, layer) that each cell is in, about the line fitted to the shower's energy."""
     x, y, z = (np.arange(size) + 0.5 for size in cells.shape[1:])
     for shower in cells.astype(np.float64):
-        axis_x, axis_y = fitted_line(shower.sum(axis=1)[None], x, z)[0], fitted_line(shower.sum(axis=0)[None], y, z)[0]
+        axis_x, axis_y = (fitted_line(shower.sum(axis=k)[None], along, z)[0] for k, along in ((1, x), (0, y)))
         distance = np.hypot((x[:, None] - axis_x)[:, None], y[:, None] - axis_y)
         yield np.searchsorted(_RINGS, distance, side="right") - 1
 

@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--fine-classifier", action="store_true",
-        help="also try to tell the sets apart cell by cell about the axis: a minute for 7,000 showers a side",
+        help="also try to tell the sets apart cell by cell about the axis: half a minute for 7,000 a side",
     )  # fmt: skip
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")

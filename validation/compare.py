@@ -156,6 +156,7 @@ def validate(
         "metric": judged.metric(),
         **alike,
         "memorisation": memory,
+        "edges": None,
         "incumbent": _contest(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
         "inputs": inputs | {"versions": _versions()},

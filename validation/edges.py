@@ -26,7 +26,7 @@ and angle with a narrow one at either end. Not criteria.</p>"""
 def compared(curve: Curve) -> Points:
     """Candidate over Monte Carlo, or minus it, and its standard error, each (bins,); NaN where either is unknown.
 
-    The two sets are taken as independent, which makes the errors too wide for paired sets, never too narrow.
+    The two sets are taken as independent, which makes the errors too wide for paired sets rather than too narrow.
     """
     (ours, our_error), (theirs, their_error) = curve.reference, curve.candidate
     if curve.frame.below == "difference":
