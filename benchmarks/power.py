@@ -10,6 +10,7 @@ verdict's own, with its criteria and hard failures. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter
@@ -28,7 +29,9 @@ from preprocessing.errors import InputError, run_command
 from preprocessing.hits import Hits
 from preprocessing.layouts import open_all
 from preprocessing.showers import FloatArray, Showers
+from validation.axis import fitted_line
 from validation.binning import Binning
+from validation.coarse import coarse_edges
 from validation.criteria import load_grade
 from validation.judging import Judgement
 from validation.measuring import Measured, digests_of
@@ -38,6 +41,8 @@ from validation.table import Table
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]
 
+# Edges, in cells, of the rings in which a generator that tabulates its density about the axis may err.
+_RINGS = np.array([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12])
 _RESPONSE_SPREAD = 0.0187  # sigma/mean of E_vis/E in the Geant4 sample, all energies together
 _SHOWN = 4  # of the criteria of a row, those that answered most often
 
@@ -80,6 +85,58 @@ def softer_hits(showers: Showers, _: np.random.Generator) -> Showers:
 def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
     """The shower of theta + 2 degrees sold as one of theta."""
     return replace(showers, theta_rad=showers.theta_rad - np.float32(np.radians(2)))
+
+
+def energy_in_rings(showers: Showers, _: np.random.Generator) -> Showers:
+    """The density of energy 20 % too high and too low by turns, in rings about each shower's axis, at equal energy of
+    each block of cells.
+    """
+    factor = np.append(np.resize([1.2, 0.8], len(_RINGS) - 1), 1.0).astype(np.float32)
+    shape = showers.cells.shape[1:]
+    edges = coarse_edges(shape)
+    blocks = tuple(len(each) - 1 for each in edges)
+    block = np.ravel_multi_index(
+        np.ix_(*(np.repeat(np.arange(len(each) - 1), np.diff(each)) for each in edges)), blocks
+    ).reshape(-1)
+    cells = np.empty_like(showers.cells)
+    for before, after, ring in zip(showers.cells, cells, rings_of(showers.cells), strict=True):
+        stepped = before * factor[ring]
+        sums = [np.bincount(block, each.reshape(-1), math.prod(blocks)) for each in (before, stepped)]
+        after[:] = stepped * (sums[0] / np.where(sums[1] > 0, sums[1], 1.0))[block].reshape(shape)
+    return replace(showers, cells=cells)
+
+
+def cells_in_rings(showers: Showers, rng: np.random.Generator) -> Showers:
+    """Of each two rings one holds a fifth fewer cells with energy, by turns the inner and the outer one. Their deposits
+    are in cells of the other ring that were empty, in the same layer: hits and layers hold what they held.
+    """
+    cells, layer = showers.cells.copy(), np.arange(showers.cells.shape[3])
+    for shower, ring in zip(cells, rings_of(cells), strict=True):
+        place = (ring // 2 * len(layer) + layer).reshape(-1)  # a pair of rings in a layer
+        leaves = ring % 2 == ring // 2 % 2
+        inside, flat = ring < len(_RINGS) - 1, shower.reshape(-1)
+        moved = inside & leaves & (shower > 0) & (rng.random(shower.shape) < 0.2)
+        origin, source = _numbered(np.flatnonzero(moved), place, rng)
+        free, target = _numbered(np.flatnonzero(inside & ~leaves & (shower == 0)), place, rng)
+        _, mine, theirs = np.intersect1d(source, target, return_indices=True)
+        flat[free[theirs]], flat[origin[mine]] = flat[origin[mine]], 0
+    return replace(showers, cells=cells)
+
+
+def rings_of(cells: FloatArray) -> Iterator[Rows]:
+    """Of each shower the ring (x, y, layer) that each cell is in, about the line fitted to the shower's energy."""
+    x, y, z = (np.arange(size) + 0.5 for size in cells.shape[1:])
+    for shower in cells.astype(np.float64):
+        axis_x, axis_y = (fitted_line(shower.sum(axis=k)[None], along, z)[0] for k, along in ((1, x), (0, y)))
+        distance = np.hypot((x[:, None] - axis_x)[:, None], y[:, None] - axis_y)
+        yield np.searchsorted(_RINGS, distance, side="right") - 1
+
+
+def _numbered(cells: Rows, place: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """`cells` in random order within each place, and numbers that say which place and the how-manieth in it."""
+    cells = cells[np.lexsort((rng.random(len(cells)), place[cells]))]
+    held = place[cells]
+    return cells, held * len(place) + np.arange(len(cells)) - np.searchsorted(held, held)
 
 
 def labels_shuffled(showers: Showers, rng: np.random.Generator) -> Showers:
@@ -126,6 +183,8 @@ FAULTS = (
     Fault("10 % of cells dropped, equal energy", "Mean number of hits", cells_dropped),
     Fault("softer hits, equal energy", "S: Hit energies", softer_hits),
     Fault("2 degrees of angle bias", "Mean measured angle", angle_bias),
+    Fault("rings of energy, +-20 %", "Energy in rings about the axis", energy_in_rings),
+    Fault("rings of cells, -20 %", "Cells in rings about the axis, tail", cells_in_rings),
     Fault("10 % of showers twice", "The same shower twice", rows=a_tenth_twice),
     Fault("labels shuffled", "Visible energy does not rise with E", labels_shuffled),
 )

@@ -139,6 +139,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     document = validate([reference], [candidate], output, rule=SplitRule())
     assert (document["paired"], document["per_event"]) == (True, 3)
     assert document["events"] == {"reference": 60, "candidate": 180}
+    assert document["classifier"].keys() == {"observables", "cells"}  # no finer ones unless asked for
     assert document["verdict"] == "rejected"
     assert document["hard_failures"][0]["name"] == "NaN or negative cells"
     assert all(each["floor"]["scaled"] for each in document["criteria"] if each["key"] != "coverage")
@@ -148,7 +149,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "&lt;script&gt;&amp;.h5" in page
     assert not re.search(r'(?:src|href)=(?!"data:)', page)
-    assert page.count("data:image/png") == 22
+    assert page.count("data:image/png") == 24
     assert document["inputs"]["reference"][0]["sha256"] in page
     assert (output / "overview.png").read_bytes().startswith(b"\x89PNG")
 

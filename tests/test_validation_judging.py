@@ -155,8 +155,13 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     worse.cells[:] *= np.float32(1.2)
     write_file(incumbent, worse)
     document = validate(
-        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all"
-    )
+        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all",
+        fine_classifier=True,
+    )  # fmt: skip
+    low, high = document["classifier"]["fine_cells"]["interval"]
+    assert low < 0.5 < high
+    assert document["scalars"]["auc_fine_cells"] == document["classifier"]["fine_cells"]["value"]
+    assert {name: len(rows) for name, rows in document["edges"].items()} == {"energy_gev": 5, "theta_deg": 5}
     assert document["incumbent"]["outcome"] == "better"
     assert document["incumbent"]["verdict"] == "rejected"
     assert document["memorisation"]["training"] == 250
@@ -166,4 +171,5 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     page = (tmp_path / "out/report.html").read_text()
     assert "Against the incumbent" in page
     assert "Memorisation" in page
+    assert "AUC on fine cells" in page
     assert json.loads((tmp_path / "out/verdict.json").read_text())["scalars"].keys() >= {"fpd", "auc_cells", "coverage"}

@@ -64,6 +64,10 @@ def parser() -> argparse.ArgumentParser:
         "--grade", default="precision", metavar="NAME|FILE",
         help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
     )  # fmt: skip
+    command.add_argument(
+        "--fine-classifier", action="store_true",
+        help="also try to tell the sets apart cell by cell about the axis: half a minute for 7,000 a side",
+    )  # fmt: skip
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
@@ -88,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cut_gev=options.cut_gev,
         geometry=options.geometry,
         bad_event=options.on_bad_event,
+        fine_classifier=options.fine_classifier,
         workers=options.workers,
         seed=options.seed,
     )

@@ -24,6 +24,7 @@ from validation.contest import contest
 from validation.criteria import load_grade
 from validation.curves import Compared, summarise
 from validation.displays import draw_pairs
+from validation.edges import edges
 from validation.judging import Judgement
 from validation.measuring import measuring
 from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
@@ -67,6 +68,7 @@ def validate(
     cut_gev: float = CUT_GEV,
     geometry: str = "",
     bad_event: str = STOP,
+    fine_classifier: bool = False,
     workers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
@@ -75,7 +77,8 @@ def validate(
     Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and
     corrupt ones where `bad_event` is "skip". The showers of an `incumbent` are judged beside the candidate's, and the
     two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
-    repeats them. `workers` processes read the files.
+    repeats them. A `fine_classifier` also tries to tell the sets apart by their cells about the axis. `workers`
+    processes read the files.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
@@ -106,6 +109,7 @@ def validate(
         "split_files": [list(pair) for pair in rules["rule"].by_file],
         "cut_gev": cut_gev,
         "bad_event": bad_event,
+        "fine_classifier": fine_classifier,
         "geometry": sets.reference.geometry.to_json(),
         "seed": seed,
         "code_version": code_version(),
@@ -118,10 +122,10 @@ def validate(
 
     storage.require_writable(output)  # before the minutes that measuring may take
     with measuring(workers) as reader:
-        mine = reader.measure(sets.reference)
+        mine = reader.measure(sets.reference, fine=fine_classifier)
         rivals = [each for each in (sets.candidate, sets.incumbent) if each is not None]
         pairs = [pairing(mine.table, each) for each in rivals]  # before the minutes that measuring them may take
-        found = [reader.measure(each) for each in rivals]
+        found = [reader.measure(each, fine=fine_classifier and each is sets.candidate) for each in rivals]
         learned = None if sets.training is None else reader.measure(sets.training)
     if hint := faults.another_unit(mine.table, found[0].table):
         logger.warning("%s", hint)
@@ -152,6 +156,7 @@ def validate(
         "metric": judged.metric(),
         **alike,
         "memorisation": memory,
+        "edges": None,
         "incumbent": _contest(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
         "inputs": inputs | {"versions": _versions()},
@@ -162,6 +167,7 @@ def validate(
         summary = summarise(
             Compared(judged.reference, judged.candidate, some.reference, some.candidate, sets.reference.geometry)
         )
+        document["edges"] = edges(summary)
         images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
@@ -210,7 +216,6 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     numbers = {
         "fpd": alike["distances"]["fpd"]["value"],
         "kpd": alike["distances"]["kpd"]["value"],
-        "auc_observables": alike["classifier"]["observables"]["value"],
-        "auc_cells": alike["classifier"]["cells"]["value"],
+        **{f"auc_{name}": found["value"] for name, found in alike["classifier"].items()},
     }
     return {name: value for name, value in numbers.items() if value is not None}

@@ -18,8 +18,8 @@ LEVEL = 0.95  # of the interval that must lie inside the tolerance to pass
 ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria together: a share of it falls to each
 
 TOLERANCES = (
-    "response", "resolution", "layer_energy", "layer_energy_tail", "depth_x0", "r90", "second_moment", "hits",
-    "angle_deg", "separation", "correlation", "coverage",
+    "response", "resolution", "layer_energy", "layer_energy_tail", "depth_x0", "r90", "second_moment", "ring",
+    "ring_tail", "hits", "angle_deg", "separation", "correlation", "coverage",
 )  # fmt: skip
 _GRADES = Path(__file__).parent / "grades"
 

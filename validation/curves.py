@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal
 
-import hist
 import numpy as np
 
 from preprocessing.showers import Geometry
 from validation.measurements import CORRELATED
 from validation.observables import SCALARS, SPECTRUM_EDGES, Array, Observables, radial_edges_mm
-from validation.statistics import correlations, with_products
 from validation.table import Rows
+from validation.tallies import (
+    LEAST_IN_BIN,
+    InBins,
+    Means,
+    Points,
+    Products,
+    Shares,
+    Tally,
+    mean_at_centre,
+    mean_in_bin,
+    relative_width,
+)
 
 _FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers
 _LABEL_BINS = 6  # of energy, or angle, for a mean or width against it
-_LEAST_IN_BIN = 20  # showers for a point of these
+_EDGE_BINS, _EDGE_SHARE = 8, 0.02  # between the narrow bins at the ends of a label, each of so much of its range
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,7 @@ class Compared:
 
 
 Scale = Literal["linear", "log"]
+Below = Literal["ratio", "difference"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +56,7 @@ class Frame:
     y: str
     edges: Array
     scales: tuple[Scale, ...] = ("linear",)
-    below: Literal["ratio", "difference"] = "ratio"
-
-
-Points = tuple[Array, Array]  # a value for each bin and its standard error over showers; NaN where unknown
+    below: Below = "ratio"
 
 
 @dataclass(frozen=True)
@@ -61,9 +70,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Summary:
-    """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`."""
+    """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
+
+    `edges`: the mean response, the resolution and the measured angle less the true one (`response`, `resolution`,
+    `angle_deg`), each by fine bins of a label (`energy_gev`, `theta_deg`), with a narrow one at either end.
+    """
 
     curves: dict[str, Curve]
+    edges: dict[str, dict[str, Curve]]
     labels: tuple[str, ...]
     reference: Array
     candidate: Array
@@ -71,12 +85,12 @@ class Summary:
 
 def summarise(compared: Compared) -> Summary:
     """Read each set once, and add up all that the report draws."""
-    plans = _plans(compared)
+    plans = _plans(compared) | _edge_plans(compared)
     chosen = [scalar for scalar in SCALARS if scalar.name in CORRELATED]
     found = []
     for rows in (compared.reference, compared.candidate):
         tallies = {name: tally() for name, (_, tally) in plans.items()}
-        products = _Products([scalar.name for scalar in chosen], compared.sample_reference)
+        products = Products([scalar.name for scalar in chosen], compared.sample_reference)
         for piece in rows.pieces():
             products.add(piece)
             for tally in tallies.values():
@@ -84,15 +98,14 @@ def summarise(compared: Compared) -> Summary:
         found.append(({name: tally.points() for name, tally in tallies.items()}, products.matrix()))
     (ours, our_matrix), (theirs, their_matrix) = found
     curves = {name: Curve(frame, ours[name], theirs[name]) for name, (frame, _) in plans.items()}
-    return Summary(curves, tuple(scalar.label for scalar in chosen), our_matrix, their_matrix)
+    edges: dict[str, dict[str, Curve]] = {}
+    for name in _edge_plans(compared):
+        label, _, quantity = name.partition(" ")
+        edges.setdefault(label, {})[quantity] = curves.pop(name)
+    return Summary(curves, edges, tuple(scalar.label for scalar in chosen), our_matrix, their_matrix)
 
 
-class _Tally(Protocol):
-    def add(self, piece: Observables) -> None: ...
-    def points(self) -> Points: ...
-
-
-_Plans = dict[str, tuple[Frame, Callable[[], _Tally]]]
+_Plans = dict[str, tuple[Frame, Callable[[], Tally]]]
 
 
 def _plans(compared: Compared) -> _Plans:
@@ -101,12 +114,12 @@ def _plans(compared: Compared) -> _Plans:
     energies = _label_edges(compared.reference.energy_gev.astype(np.float64), events)
     angles = _label_edges(np.degrees(compared.reference.theta_rad.astype(np.float64)), events)
 
-    def profile(name: str, title: str, x: str, y: str, edges: Array) -> tuple[Frame, Callable[[], _Tally]]:
-        return Frame("Profiles", title, x, y, edges, ("linear", "log")), lambda: _Means(name)
+    def profile(name: str, title: str, x: str, y: str, edges: Array) -> tuple[Frame, Callable[[], Tally]]:
+        return Frame("Profiles", title, x, y, edges, ("linear", "log")), lambda: Means(name)
 
-    def distribution(group: str, name: str, title: str, x: str) -> tuple[Frame, Callable[[], _Tally]]:
+    def distribution(group: str, name: str, title: str, x: str) -> tuple[Frame, Callable[[], Tally]]:
         edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)
-        return Frame(group, title, x, "Share of the showers", edges), lambda: _Shares(name, edges)
+        return Frame(group, title, x, "Share of the showers", edges), lambda: Shares(name, edges)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
     along_x, along_y = (_centred_edges_mm(bins, geometry.cell_mm) for bins in geometry.shape[:2])
@@ -122,11 +135,11 @@ def _plans(compared: Compared) -> _Plans:
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
         "response_against_energy": (
             Frame("Energy", "Response against energy", "E [GeV]", r"Mean $E_\mathrm{vis}/E$", energies),
-            lambda: _InBins(energies, _energy, _response, _mean),
+            lambda: InBins(energies, _energy, _response, mean_in_bin),
         ),
         "resolution_against_energy": (
             Frame("Energy", "Resolution against energy", "E [GeV]", r"$\sigma$/mean of $E_\mathrm{vis}/E$", energies),
-            lambda: _InBins(energies, _energy, _response, _relative_width),
+            lambda: InBins(energies, _energy, _response, relative_width),
         ),
         "hits": distribution("Shape", "hits", "Number of hits", "Hits above 0.3 MeV"),
         "depth_x0": distribution("Shape", "depth_x0", "Mean shower depth", "Depth [$X_0$]"),
@@ -141,90 +154,29 @@ def _plans(compared: Compared) -> _Plans:
                 angles, below="difference",
             ),
             # What is averaged is the distance from the true angle, so that angles within a bin do not add their spread.
-            lambda: _InBins(angles, _angle, lambda piece: piece.column("angle_deg") - _angle(piece), _mean_at_centre),
+            lambda: InBins(angles, _angle, _angle_error, mean_at_centre),
         ),
     }  # fmt: skip
 
 
-class _Means:
-    """The mean over showers of each column of `name` (N, bins)."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._events = name, 0
-        self._sum = self._squares = np.zeros(1)
-
-    def add(self, piece: Observables) -> None:
-        values = getattr(piece, self._name).astype(np.float64)
-        self._events += len(values)
-        self._sum = self._sum + values.sum(axis=0)
-        self._squares = self._squares + (values**2).sum(axis=0)
-
-    def points(self) -> Points:
-        mean = self._sum / self._events
-        return mean, np.sqrt(np.maximum(self._squares / self._events - mean**2, 0) / self._events)
-
-
-class _Shares:
-    """The share of the showers in each bin of the scalar `name`, the outer two open, with its binomial error."""
-
-    def __init__(self, name: str, edges: Array) -> None:
-        self._name, self._filled = name, hist.Hist(hist.axis.Variable(edges))
-
-    def add(self, piece: Observables) -> None:
-        self._filled.fill(_inside(piece.column(self._name), self._filled.axes[0].edges))
-
-    def points(self) -> Points:
-        counts = self._filled.values()
-        share = counts / counts.sum()
-        return share, np.sqrt(share * (1 - share) / counts.sum())
-
-
-_Answer = Callable[[Array, Array, Array, Array], Points]
-
-
-class _InBins:
-    """`answer` of the edges, and of the number, mean and variance of `value` in bins of `label`, the outer two open."""
-
-    def __init__(
-        self,
-        edges: Array,
-        label: Callable[[Observables], Array],
-        value: Callable[[Observables], Array],
-        answer: _Answer,
-    ) -> None:
-        self._edges, self._label, self._value, self._answer = edges, label, value, answer
-        self._filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
-
-    def add(self, piece: Observables) -> None:
-        self._filled.fill(_inside(self._label(piece), self._edges), sample=self._value(piece))
-
-    def points(self) -> Points:
-        view = self._filled.view()
-        known = view.count >= _LEAST_IN_BIN
-        count, mean, variance = (np.where(known, each, np.nan) for each in (view.count, view.value, view.variance))
-        return self._answer(self._edges, count, mean, variance)
-
-
-class _Products:
-    """Pearson's coefficients of the scalars `names`, standardised by `sample` to keep the sums of products exact."""
-
-    def __init__(self, names: Sequence[str], sample: Observables) -> None:
-        self._columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in names]
-        self._centre = sample.scalars.mean(axis=0)
-        self._spread = np.maximum(sample.scalars.std(axis=0), 1e-30)  # an observable that does not vary
-        self._sum, self._events = np.zeros(1), 0
-
-    def add(self, piece: Observables) -> None:
-        standard = ((piece.scalars - self._centre) / self._spread)[:, self._columns]
-        self._sum = self._sum + with_products(standard).sum(axis=0)
-        self._events += len(piece)
-
-    def matrix(self) -> Array:
-        size = len(self._columns)
-        matrix = np.eye(size)
-        rows, columns = np.triu_indices(size, 1)
-        matrix[rows, columns] = matrix[columns, rows] = correlations(self._sum / self._events, size)
-        return matrix
+def _edge_plans(compared: Compared) -> _Plans:
+    """How well a set is calibrated up to the ends of its labels, where a generator has the least to learn from."""
+    events = min(len(compared.reference), len(compared.candidate))
+    plans: _Plans = {}
+    for label, x, values, of in (
+        ("energy_gev", "E [GeV]", compared.reference.energy_gev.astype(np.float64), _energy),
+        ("theta_deg", "True angle [degrees]", np.degrees(compared.reference.theta_rad.astype(np.float64)), _angle),
+    ):
+        edges = _narrow_at_the_ends(values, events)
+        response = Frame("", "", x, "Mean response", edges), partial(InBins, edges, of, _response, mean_in_bin)
+        resolution = Frame("", "", x, "Resolution", edges), partial(InBins, edges, of, _response, relative_width)
+        angle = (
+            Frame("", "", x, "Angle", edges, below="difference"),
+            partial(InBins, edges, of, _angle_error, mean_in_bin),
+        )
+        parts = {"response": response, "resolution": resolution, "angle_deg": angle}
+        plans |= {f"{label} {name}": plan for name, plan in parts.items()}
+    return plans
 
 
 def _energy(piece: Observables) -> Array:
@@ -235,27 +187,12 @@ def _angle(piece: Observables) -> Array:
     return np.degrees(piece.theta_rad)
 
 
+def _angle_error(piece: Observables) -> Array:
+    return piece.column("angle_deg") - _angle(piece)
+
+
 def _response(piece: Observables) -> Array:
     return piece.column("response")
-
-
-def _mean(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
-    return mean, np.sqrt(variance / count)
-
-
-def _mean_at_centre(edges: Array, count: Array, mean: Array, variance: Array) -> Points:
-    return (edges[1:] + edges[:-1]) / 2 + mean, np.sqrt(variance / count)
-
-
-def _relative_width(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
-    """sigma/mean; its error is that of a normal distribution whose mean is well known."""
-    width = np.sqrt(variance) / mean
-    return width, width / np.sqrt(2 * count)
-
-
-def _inside(values: Array, edges: Array) -> Array:
-    """`values` with those beyond the outer edges moved into the outer bins."""
-    return values.clip(edges[0], np.nextafter(edges[-1], -np.inf))
 
 
 def _edges(values: Array, events: int) -> Array:
@@ -278,8 +215,18 @@ def _label_edges(values: Array, events: int) -> Array:
     low, high = float(values.min()), float(values.max())
     if not high - low > 1e-9 * high:
         low, high = 0.99 * low, 1.01 * high
-    count = int(np.clip(events // (2 * _LEAST_IN_BIN), 1, _LABEL_BINS))
+    count = int(np.clip(events // (2 * LEAST_IN_BIN), 1, _LABEL_BINS))
     return np.linspace(low, high, count + 1)
+
+
+def _narrow_at_the_ends(values: Array, events: int) -> Array:
+    """Bins over the whole range of a label, narrow at either end, wider where there are few showers."""
+    low, high = float(values.min()), float(values.max())
+    if not high - low > 1e-9 * high:
+        return np.array([0.99 * low, 1.01 * high])
+    narrow = float(np.clip(2 * LEAST_IN_BIN / events, _EDGE_SHARE, 1 / 4)) * (high - low)
+    between = int(np.clip(events // (4 * LEAST_IN_BIN), 1, _EDGE_BINS))
+    return np.array([low, *np.linspace(low + narrow, high - narrow, between + 1), high])
 
 
 def _centred_edges_mm(bins: int, width_mm: float) -> Array:

@@ -48,6 +48,11 @@ _MEASURES = (
         "0.577, L2LFlows 0.708, the GANs MDMA 0.942 and DeepTree 0.963.",
     ),
     _Measure(
+        "classifier", "fine_cells", "AUC on fine cells", 1,
+        "The same on single cells, layer by layer in a window about the axis, and on rings a quarter of a cell wide: "
+        "what the field calls a low-level classifier.",
+    ),
+    _Measure(
         "neighbours", "coverage", "Coverage, all showers", 1,
         "Share of Monte Carlo's showers that have one of the candidate's in their neighbourhood, over the share that "
         "other showers of Monte Carlo reach: 1 is perfect, less means that kinds of showers are missing. In each "

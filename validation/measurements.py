@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from validation.axis import ring_labels, ring_shares
 from validation.binning import Bin, Binning, degrees
 from validation.criteria import Grade, Measurement
+from validation.expectation import SAMPLE_SHOWERS, Expectation
 from validation.neighbours import coverage
 from validation.observables import SCALARS, Array, Observables
 from validation.physics_distances import features
@@ -31,13 +31,11 @@ from validation.statistics import (
 from validation.table import Labels, Rows, Samples, samples, selected, thinned
 
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
-# Edges of histograms, and what is expected at a label, come from so many showers; what is measured comes from all.
-_SAMPLE_SHOWERS = 10_000
 # In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
-# one comparison in twenty was rejected.
-_CORRELATION_EVENTS = 100
-_LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the noise of the events it is fitted to
-_TAIL_SHARE = 0.01  # a layer with less of the visible energy is in a tail
+# one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
+_NORMAL_EVENTS = 100
+_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
+_LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 # One of the three thirds is left out: they sum to one.
 CORRELATED = (
@@ -55,6 +53,7 @@ _PROFILES = {
     "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
     "radial": "Radial profile", "spectrum": "Hit energies",
 }  # fmt: skip
+_RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
 
 
 def measure(
@@ -100,10 +99,10 @@ def _in_energy_bin(
 ) -> list[Measurement]:
     tolerance = grade.tolerance
     events = (len(reference), len(candidate))
-    some = samples(reference, candidate, per_event=per_event, showers=_SAMPLE_SHOWERS, rng=rng)
+    some = samples(reference, candidate, per_event=per_event, showers=SAMPLE_SHOWERS, rng=rng)
     one_hot = _histograms(some.reference, some.candidate, histogram_bins(events, tolerance["separation"]))
-    taken_out = (*_RATIOS, "depth_x0", "layers")
-    expected = {name: _Expectation.of(some.reference, reference, _mean_values(name)) for name in taken_out}
+    taken_out = (*_RATIOS, "depth_x0", "layers", *_RINGS)
+    expected = {name: Expectation.of(some.reference, reference, _mean_values(name)) for name in taken_out}
     centre = some.reference.scalars.mean(axis=0), np.maximum(some.reference.scalars.std(axis=0), 1e-30)
     columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in CORRELATED]
 
@@ -131,6 +130,7 @@ def _in_energy_bin(
     found.append(compared("Resolution sigma/E", "resolution", ratio_of_widths("resolution"), 1.0))
     found.append(compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0"))
     found += _layers(drawn, label, tolerance)
+    found += _rings(drawn, label, tolerance)
     found.append(_correlations(drawn, label, tolerance["correlation"]))
     found.append(_coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng))
     titles = {scalar.name: scalar.label for scalar in SCALARS} | _PROFILES
@@ -164,23 +164,48 @@ def _layers(drawn: Resampled, label: str, tolerance: dict[str, float]) -> list[M
     return found
 
 
+def _rings(drawn: Resampled, label: str, tolerance: dict[str, float]) -> list[Measurement]:
+    """The share of the energy, and of the cells with energy, in each ring about the axis: ratios, by core and tail."""
+    tail = drawn.point.reference["ring_energy"] < _TAIL_SHARE
+    found = []
+    for feature, name in _RINGS.items():
+        held = drawn.point.reference[feature] >= _LEAST_SHARE
+        for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
+            labels = [ring if kept else "" for ring, kept in zip(ring_labels(), chosen, strict=True)]
+            measurement = Measurement(name + kind, key, label, "", 1.0, tolerance[key], (), {})
+            if chosen.any():
+                found.append(_all_of(measurement, drawn, ratio_of_means(feature), labels))
+    return found
+
+
 def _correlations(drawn: Resampled, label: str, tolerance: float) -> Measurement:
     first, second = np.triu_indices(len(CORRELATED), 1)
-    statistic = correlation_differences("products", len(CORRELATED))
-    with np.errstate(invalid="ignore"):
-        largest = np.nanmax(np.abs(statistic(drawn.halves)), axis=1, initial=0.0)
     names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]
+    labels = [f"{names[i]} and {names[j]}" for i, j in zip(first, second, strict=True)]
+    measurement = Measurement("Largest difference of correlations", "correlation", label, "", 0.0, tolerance, (), {})
+    return _all_of(measurement, drawn, correlation_differences("products", len(CORRELATED)), labels)
+
+
+def _all_of(
+    measurement: Measurement, drawn: Resampled, statistic: Callable[[Pair], Array], labels: Sequence[str]
+) -> Measurement:
+    """`measurement` of the many numbers of a `statistic`, those without a label left out. Its floor is the largest's.
+
+    An observable that does not vary, in Monte Carlo or in the candidate, has no correlation, and is left out too.
+    """
     estimates = drawn.estimate(statistic)
-    if min(drawn.events) < _CORRELATION_EVENTS:
+    if min(drawn.events) < _NORMAL_EVENTS:
         estimates = [replace(estimate, standard_error=math.nan) for estimate in estimates]
-    # An observable that does not vary, in Monte Carlo or in the candidate, has no correlation.
-    kept = [k for k, estimate in enumerate(estimates) if math.isfinite(estimate.value)]
-    return Measurement(
-        "Largest difference of correlations", "correlation", label, "", 0.0, tolerance,
-        tuple(estimates[k] for k in kept),
-        _floor(drawn, float(largest.mean()) * drawn.half_to_sample()),
-        labels=tuple(f"{names[first[k]]} and {names[second[k]]}" for k in kept),
-    )  # fmt: skip
+    kept = [k for k, estimate in enumerate(estimates) if labels[k] and math.isfinite(estimate.value)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = np.abs(statistic(drawn.halves) - measurement.target)[:, [k for k, name in enumerate(labels) if name]]
+    largest = float(np.nanmax(away, axis=1, initial=0.0).mean())
+    return replace(
+        measurement,
+        estimates=tuple(estimates[k] for k in kept),
+        floor=_floor(drawn, largest * drawn.half_to_sample()),
+        labels=tuple(labels[k] for k in kept),
+    )
 
 
 def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
@@ -190,7 +215,7 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     floor = {"value": near.floor if math.isfinite(near.floor) else None, "scaled": False, "events": len(some.reference)}
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,
-        most_events=_SAMPLE_SHOWERS,
+        most_events=SAMPLE_SHOWERS,
     )  # fmt: skip
 
 
@@ -203,8 +228,8 @@ def _angle(
     grade: Grade,
     rng: np.random.Generator,
 ) -> Measurement:
-    some = thinned(reference, _SAMPLE_SHOWERS, rng)
-    fit = _Expectation.of(some, reference, _mean_values("angle_deg"))
+    some = thinned(reference, SAMPLE_SHOWERS, rng)
+    fit = Expectation.of(some, reference, _mean_values("angle_deg"))
     drawn = resample(
         lambda rows: {"angle": fit.take_out(reference[rows])},
         lambda rows: {"angle": fit.take_out(candidate[rows])},
@@ -246,63 +271,18 @@ def _histograms(
     return {scalar.name: one_hot(index) for index, scalar in enumerate(SCALARS)}
 
 
-@dataclass(frozen=True)
-class _Expectation:
-    """What Monte Carlo expects of an observable at a shower's own energy and angle.
-
-    Taking it out leaves means as they are where both sets have the same labels. Where they have not, it removes
-    what the labels alone make different, and the noise that their spread would add. A surface of second degree in
-    log E and theta; too few events for it have their mean alone.
-    """
-
-    values: Callable[[Observables], Array]
-    centre: tuple[Array, Array]
-    mean_terms: npt.NDArray[Any]
-    coefficients: npt.NDArray[Any]
-
-    @classmethod
-    def of(cls, some: Observables, reference: Rows, values: Callable[[Observables], Array]) -> _Expectation:
-        """Fitted to `some` showers of the reference."""
-        labels = _labels(some.energy_gev, some.theta_rad)
-        spread = labels.std(axis=0)
-        centre = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
-        fitted = len(some) >= _LABEL_FIT_EVENTS
-        coefficients = np.linalg.lstsq(_terms(labels, centre, fitted), values(some), rcond=None)[0]
-        sums = [
-            _terms(_labels(energy, theta), centre, fitted).sum(axis=0)
-            for energy, theta in zip(_parts(reference.energy_gev), _parts(reference.theta_rad), strict=True)
-        ]
-        return cls(values, centre, np.sum(sums, axis=0) / len(reference), coefficients)
-
-    def take_out(self, table: Observables) -> Array:
-        """The observable less what the labels of `table` add to the mean of the reference: (n, k)."""
-        terms = _terms(_labels(table.energy_gev, table.theta_rad), self.centre, len(self.coefficients) > 1)
-        return self.values(table) - (terms - self.mean_terms) @ self.coefficients
-
-
 def _energies(rows: Rows) -> Labels:
     return rows.energy_gev
 
 
-def _parts(labels: Labels) -> list[Labels]:
-    """Few at a time, so that what is made of them does not grow with the showers."""
-    return np.array_split(labels, max(len(labels) // _SAMPLE_SHOWERS, 1))
-
-
-def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
-    return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
-
-
-def _terms(labels: Array, centre: tuple[Array, Array], fitted: bool) -> Array:
-    u, v = ((labels - centre[0]) / centre[1]).T
-    terms = [np.ones_like(u), u, v, u * u, u * v, v * v]
-    return np.stack(terms if fitted else terms[:1], axis=1)
-
-
 def _mean_values(name: str) -> Callable[[Observables], Array]:
-    """The columns (n, k) whose mean is compared. A layer's energy is taken over E, whose spread says nothing."""
+    """The columns (n, k) whose mean is compared. A layer's energy is taken over E, whose spread says
+    nothing, and a ring's over that of all rings, so that no scale moves it.
+    """
     if name == "layers":
         return lambda table: table.layers / table.energy_gev[:, None]
+    if name in _RINGS:
+        return lambda table: ring_shares(getattr(table, name))
     return lambda table: table.column(name)[:, None]
 
 

@@ -71,6 +71,7 @@ class _Task:
     theta_rad: FloatArray
     bad_event: str
     pictures: int
+    fine: bool
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ class Measuring:
     def __init__(self, pool: ProcessPoolExecutor | None, workers: int) -> None:
         self._pool, self._ahead = pool, workers * _TASKS_AHEAD
 
-    def measure(self, showers: ShowerSet) -> Measured:
-        """Read a set once, in pieces, of which a few are in memory at a time. InputError: a shower it must not hold,
-        or no Monte Carlo with energy.
+    def measure(self, showers: ShowerSet, *, fine: bool = False) -> Measured:
+        """Read a set once, in pieces, of which a few are in memory at a time; with its `fine` cells, if asked.
+        InputError: a shower it must not hold, or no Monte Carlo with energy.
         """
         digests: list[Digests] = []
         gallery: list[Picture] = []
@@ -99,7 +100,7 @@ class Measuring:
         def parts() -> Iterator[Observables]:
             nonlocal bad, first_bad
             with progress_bar(showers.name, len(showers), "showers") as bar:
-                for task, piece in self._pieces(_tasks(showers)):
+                for task, piece in self._pieces(_tasks(showers, fine)):
                     digests.append(piece.digests)
                     bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
                     gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
@@ -178,7 +179,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _tasks(showers: ShowerSet) -> Iterator[_Task]:
+def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
     pictures = _GALLERY
     for file, mask in zip(showers.files, showers.masks, strict=True):
         bare = replace(
@@ -192,7 +193,7 @@ def _tasks(showers: ShowerSet) -> Iterator[_Task]:
             if chosen.any():
                 yield _Task(
                     bare, part.start, part.stop, chosen, file.energy_gev[part], file.theta_rad[part],
-                    showers.bad_event, pictures,
+                    showers.bad_event, pictures, fine,
                 )  # fmt: skip
                 pictures = max(pictures - int(chosen.sum()), 0)
 
@@ -221,7 +222,7 @@ def _measure(task: _Task) -> _Piece:
             hits = _without_bad_cells(hits)
         bad_showers += int(bad.sum())
         hits = hits[kept]
-        table = observe_hits(hits, energy[kept], theta[kept], geometry)
+        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine)
         parts.append(table)
         digests.append(digests_of(hits)[table.column("visible_gev") > 0])
         if len(pictures) < task.pictures:

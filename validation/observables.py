@@ -12,7 +12,9 @@ import numpy.typing as npt
 from preprocessing.angle import angle_of_projections
 from preprocessing.hits import Hits
 from preprocessing.showers import FloatArray, Geometry
+from validation.axis import divided, fitted_line, in_rings, moments, ring_of
 from validation.coarse import coarse
+from validation.fine import FineCells, fine_cells
 
 Array = npt.NDArray[np.float64]
 
@@ -57,12 +59,14 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower: N rows of 2.5 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower: N rows of 2.7 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
-    `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; `spectrum` (N, 40) counts hits by
-    log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`validation.coarse`);
-    `index_angle_rad` (N,) is the reference's measured angle, in units of the index.
+    `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; so is `ring_energy` (N, 29), of
+    the rings of `validation.axis`, in which `ring_cells` counts the cells with energy; `spectrum` (N, 40) counts hits
+    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`validation.coarse`);
+    `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `fine` (N, columns) are the cells
+    about the axis (`validation.fine`), no columns unless they were asked for.
     """
 
     energy_gev: Array
@@ -72,9 +76,12 @@ class Observables:
     along_x: FloatArray
     along_y: FloatArray
     radial: FloatArray
+    ring_energy: FloatArray
+    ring_cells: FloatArray
     spectrum: FloatArray
     coarse: FloatArray
     index_angle_rad: Array
+    fine: FineCells
 
     def __len__(self) -> int:
         return len(self.energy_gev)
@@ -114,18 +121,21 @@ def observe(
 
 
 def observe_hits(
-    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False
 ) -> Observables:
-    """`observe` of showers without their empty cells, which is all that there is to measure."""
+    """`observe` of showers without their empty cells, which is all that there is to measure; `fine` cells if asked."""
     deposits = _Deposits.of(hits, geometry)
     layers, along_x, along_y = deposits.in_x.sum(axis=1), deposits.in_x.sum(axis=2), deposits.in_y.sum(axis=2)
     total = layers.sum(axis=1)
-    fine = _fine_radial(deposits, geometry)
+    axis = _axis(deposits, geometry)
+    distance = np.hypot(deposits.x + 0.5 - axis[0], deposits.y + 0.5 - axis[1])  # in the plane of a layer
+    fine_radial, ring = _fine_radial(deposits, distance, geometry), ring_of(distance)
+    filled = deposits.energy > CELL_GEV
     empty = total <= 0
 
-    depth, depth_variance = _moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
+    depth, depth_variance = moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
     (mean_x, second_x), (mean_y, second_y) = (
-        _moments(profile, _centres(profile.shape[1], geometry.cell_mm)) for profile in (along_x, along_y)
+        moments(profile, _centres(profile.shape[1], geometry.cell_mm)) for profile in (along_x, along_y)
     )
     count = _count(deposits.event[deposits.energy > HIT_GEV], len(hits))
     projections = deposits.in_x, deposits.in_y
@@ -140,9 +150,9 @@ def observe_hits(
         "mean_y_mm": mean_y,
         "second_x_mm2": second_x,
         "second_y_mm2": second_y,
-        "r90_mm": containment_radius(fine, geometry.cell_mm / _FINE_PER_CELL, 0.9),
+        "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
         "hits": count,
-        "sparsity": 1 - _count(deposits.event[deposits.energy > CELL_GEV], len(hits)) / geometry.cells,
+        "sparsity": 1 - _count(deposits.event[filled], len(hits)) / geometry.cells,
         "angle_deg": np.where(empty, np.nan, angle),
     }
     columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))
@@ -153,7 +163,9 @@ def observe_hits(
         layers=layers.astype(np.float32),
         along_x=along_x.astype(np.float32),
         along_y=along_y.astype(np.float32),
-        radial=_coarse(fine, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
+        radial=_coarse(fine_radial, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
+        ring_energy=in_rings(deposits.event, ring, len(hits), deposits.energy).astype(np.float32),
+        ring_cells=in_rings(deposits.event[filled], ring[filled], len(hits), None).astype(np.float32),
         spectrum=_spectrum(deposits, len(hits)).astype(np.float32),
         coarse=coarse(
             deposits.event,
@@ -165,6 +177,7 @@ def observe_hits(
             shape=geometry.shape,
         ),
         index_angle_rad=angle_of_projections(*projections).astype(np.float64),
+        fine=_fine(deposits, axis, ring, filled, geometry) if fine else np.empty((len(hits), 0), np.float16),
     )
 
 
@@ -179,7 +192,7 @@ def depth_shares(layers: npt.NDArray[Any]) -> Array:
     Layer i of L is in third 3i // L, so that 25 layers divide into 9, 8 and 8. NaN for a shower without energy.
     """
     third = np.arange(layers.shape[1]) * 3 // layers.shape[1]
-    return _divide(np.stack([layers[:, third == k].sum(axis=1) for k in range(3)], axis=1), layers.sum(axis=1))
+    return divided(np.stack([layers[:, third == k].sum(axis=1) for k in range(3)], axis=1), layers.sum(axis=1))
 
 
 def containment_radius(radial: Array, width: float, share: float) -> Array:
@@ -221,40 +234,35 @@ class _Deposits:
         return cls(hits.row, x, y, layer, energy, in_x, in_y)
 
 
-def _fine_radial(hits: _Deposits, geometry: Geometry) -> Array:
-    """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell.
+def _axis(hits: _Deposits, geometry: Geometry) -> tuple[Array, Array]:
+    """Where the axis of its shower crosses the layer of each hit, along x and y in cells, (hits,) each.
 
-    The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight; the
-    distance is taken in the plane of a layer. So a tilted shower is as narrow as an upright one. A shower in a
-    single layer has no slope, and its axis runs along z.
+    The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight. Distances
+    from it are taken in the plane of a layer, so that a tilted shower is as narrow as an upright one.
     """
-    x, y, z = (
-        _centres(bins, width)
-        for bins, width in zip(
-            geometry.shape, (geometry.cell_mm, geometry.cell_mm, geometry.layer_pitch_mm), strict=True
-        )
-    )
-    axis_x, axis_y = _axis(hits.in_x, x, z), _axis(hits.in_y, y, z)  # (N, layer): where the axis crosses each layer
-    distance = np.hypot(x[hits.x] - axis_x[hits.event, hits.layer], y[hits.y] - axis_y[hits.event, hits.layer])
+    x, y, layers = geometry.shape
+    z = _centres(layers, geometry.layer_pitch_mm)
+    axis_x, axis_y = fitted_line(hits.in_x, _centres(x, 1), z), fitted_line(hits.in_y, _centres(y, 1), z)
+    return axis_x[hits.event, hits.layer], axis_y[hits.event, hits.layer]
 
-    events = len(axis_x)
+
+def _fine(
+    hits: _Deposits, axis: tuple[Array, Array], ring: npt.NDArray[np.intp], filled: npt.NDArray[np.bool_],
+    geometry: Geometry,
+) -> FineCells:  # fmt: skip
+    return fine_cells(
+        hits.event, (hits.x, hits.y, hits.layer), hits.energy, ring, axis, events=len(hits.in_x),
+        layers=geometry.shape[2], filled=filled,
+    )  # fmt: skip
+
+
+def _fine_radial(hits: _Deposits, distance: Array, geometry: Geometry) -> Array:
+    """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell."""
+    events = len(hits.in_x)
     bins = _FINE_PER_CELL * max(geometry.shape[0], geometry.shape[1], _RADIAL_BINS // 2 + 1)
-    place = np.minimum((distance * (_FINE_PER_CELL / geometry.cell_mm)).astype(np.intp), bins - 1)
+    place = np.minimum((distance * _FINE_PER_CELL).astype(np.intp), bins - 1)
     sums = np.bincount(hits.event * bins + place, weights=hits.energy, minlength=events * bins)
     return sums.reshape(events, bins).astype(np.float64, copy=False)
-
-
-def _axis(energy: Array, place: Array, z: Array) -> Array:
-    """The line place(z), (N, layer), fitted to `energy` (N, bins, layer) by weighted least squares."""
-    layers = energy.sum(axis=1)
-    moment = np.einsum("nbl,b->nl", energy, place)
-    total = layers.sum(axis=1)
-    mean_z, variance_z = _moments(layers, z)
-    mean = _divide(moment.sum(axis=1), total)
-    covariance = _divide((moment * (z - mean_z[:, None])).sum(axis=1), total)
-    flat = ~(variance_z > 1e-9 * z[0] ** 2)  # one layer, up to rounding
-    slope = np.where(flat, 0.0, covariance / np.where(flat, 1.0, variance_z))
-    return mean[:, None] + slope[:, None] * (z - mean_z[:, None])
 
 
 def _spectrum(hits: _Deposits, events: int) -> Array:
@@ -264,13 +272,6 @@ def _spectrum(hits: _Deposits, events: int) -> Array:
     place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
     flat = hits.event[above] * bins + place.clip(0, bins - 1)
     return np.bincount(flat, minlength=events * bins).reshape(events, bins).astype(np.float64)
-
-
-def _moments(profile: Array, place: Array) -> tuple[Array, Array]:
-    """Mean and variance of `place` (bins,) in each `profile` (N, bins); NaN without energy."""
-    total = profile.sum(axis=1)
-    mean = _divide(profile @ place, total)
-    return mean, _divide((profile * (place - mean[:, None]) ** 2).sum(axis=1), total)
 
 
 def _centres(bins: int, width: float) -> Array:
@@ -286,9 +287,3 @@ def _coarse(fine: Array, merge: int, bins: int) -> Array:
 
 def _count(event: npt.NDArray[np.intp], events: int) -> Array:
     return np.bincount(event, minlength=events).astype(np.float64)
-
-
-def _divide(values: Array, total: Array) -> Array:
-    """`values` (N, ...) over `total` (N,), NaN where the total is zero."""
-    divisor = np.where(total > 0, total, np.nan).reshape(-1, *(1 for _ in values.shape[1:]))
-    return values / divisor

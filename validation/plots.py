@@ -17,8 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from validation.curves import Curve, Points, Scale, Summary
+from validation.curves import Curve, Scale, Summary
+from validation.edges import compared
 from validation.observables import Array
+from validation.tallies import Points
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
 _STYLE: dict[Any, Any] = {
@@ -29,6 +31,7 @@ _STYLE: dict[Any, Any] = {
 _DPI = 110
 _WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
 _OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
+_TWO_SIDED = 1.96  # standard errors of a 95 % interval
 _WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
 _MARGIN = 1.2  # about what the lower panel has to show
 _SMALLEST_REACH = 0.02  # of a ratio from one
@@ -50,6 +53,9 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
         picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
         yield Plot(curve.frame.group, curve.frame.title, picture)
+    for curves, title in zip(summary.edges.values(), ("By energy", "By angle"), strict=True):
+        picture = png(partial(_draw_edges, curves=list(curves.values()), title=title), 6.2)
+        yield Plot("Calibration to the ends of the labels", title, picture)
     difference = summary.candidate - summary.reference
     largest = max(float(np.nanmax(np.abs(difference), initial=0.0)), 0.1)
     for title, matrix, reach in (
@@ -98,6 +104,29 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
     for axis in axes:
         axis.yaxis.set_label_coords(-0.165, 0.5)
+
+
+def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
+    """One above the other: the ratio, or difference, of each quantity by bins of a label, with 95 % intervals."""
+    axes = figure.subplots(len(curves), 1, sharex=True, gridspec_kw={"hspace": 0.08})
+    figure.subplots_adjust(left=0.18, right=0.945, bottom=0.09, top=0.93)
+    for axis, curve in zip(axes, curves, strict=True):
+        ratio = curve.frame.below == "ratio"
+        edges = curve.frame.edges
+        value, error = compared(curve)
+        axis.axhline(1.0 if ratio else 0.0, color=_MC, linewidth=1)
+        axis.errorbar(
+            (edges[1:] + edges[:-1]) / 2, value, xerr=np.diff(edges) / 2, yerr=_TWO_SIDED * error, fmt="o",
+            color=_CANDIDATE, markersize=4, linewidth=1.2,
+        )  # fmt: skip
+        reach = np.nanmax(np.abs(value - ratio) + _TWO_SIDED * error, initial=_SMALLEST_REACH)
+        axis.set_ylim(float(ratio) - 1.1 * reach, float(ratio) + 1.1 * reach)
+        axis.set_ylabel(f"{curve.frame.y}, {'ratio' if ratio else 'difference [°]'}", fontsize=10)
+        axis.yaxis.set_label_coords(-0.145, 0.5)
+        for edge in (edges[1], edges[-2]):
+            axis.axvline(edge, color=_MC, linewidth=0.5, linestyle=":")
+    axes[0].set_title(title, loc="left", fontsize=12, y=1.0)
+    axes[-1].set_xlabel(curves[0].frame.x)
 
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:

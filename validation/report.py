@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from validation import likeness, sections
+from validation import edges, likeness, sections
 from validation.plots import Plot
 
 _STYLE = Path(__file__).with_name("report.css")
@@ -18,12 +18,12 @@ _WORST = 12  # criteria of the first table
 # What a browser that follows it enforces: no script, and nothing from anywhere else.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-_PLOTS = """<p class="soft">Grey: Monte Carlo. Points: the candidate. Errors are one standard deviation, over showers.
-Below, the ratio of the candidate to Monte Carlo (of angles, the difference in degrees): the errors of the points are
-the candidate's and the hatched band Monte Carlo's, those of a difference both; a triangle at the edge is a point
-beyond it. The outer bins of a distribution also hold what lies beyond them. Neighbouring points of a profile are
-correlated; between unpaired sets the plots also show by how much their energies and angles differ by chance, which the
-criteria take out.</p>"""
+_PLOTS = """<p class="soft">Grey: Monte Carlo. Points: the candidate. Errors are one standard deviation, over showers;
+those of the calibration to the ends of the labels are 95 % intervals. Below, the ratio of the candidate to Monte Carlo
+(of angles, the difference in degrees): the errors of the points are the candidate's and the hatched band Monte
+Carlo's, those of a difference both; a triangle at the edge is a point beyond it. The outer bins of a distribution also
+hold what lies beyond them. Neighbouring points of a profile are correlated; between unpaired sets the plots also show
+by how much their energies and angles differ by chance, which the criteria take out.</p>"""
 
 
 def page(document: dict[str, Any], plots: Sequence[Plot]) -> str:
@@ -46,6 +46,7 @@ def page(document: dict[str, Any], plots: Sequence[Plot]) -> str:
         likeness.alike(document),
         likeness.memorisation(document.get("memorisation")),
         _plots(plots),
+        edges.section(document.get("edges")),
         sections.all_criteria(criteria),
         likeness.distances(document.get("distances")),
         sections.metric(document["metric"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from preprocessing.showers import FloatArray
 from validation import faults
+from validation.axis import ring_shares
 from validation.classifier import auc
 from validation.coarse import root_shares
 from validation.criteria import LEVEL
@@ -33,11 +35,13 @@ def resemblance(
     """
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
+    seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
+    if reference.fine.shape[1]:  # where it was asked for
+        seen["fine_cells"] = _fine
     return {
         "distances": compare_distances(reference, candidate, per_event=per_event, rng=rng),
         "classifier": {
-            "observables": _classified(*pair, per_event, rng),
-            "cells": _classified(_shares(reference), _shares(candidate), per_event, rng),
+            name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
         },
         "neighbours": {
             "coverage": _relative(near.coverage, near.own_coverage, near.blocks),
@@ -75,6 +79,15 @@ def memorised(
 def _shares(table: Observables) -> FloatArray:
     """Root of the share of the incident energy in each coarse cell."""
     return root_shares(table.coarse, table.energy_gev)
+
+
+def _observables(table: Observables) -> npt.NDArray[Any]:
+    """What the distances look at, and the shares of the rings about the axis."""
+    return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
+
+
+def _fine(table: Observables) -> FloatArray:
+    return table.fine.astype(np.float32)
 
 
 def _classified(

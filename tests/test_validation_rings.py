@@ -1,0 +1,192 @@
+"""Rings about the axis, and cells in a window about it: against loops, and planted in real showers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from showers import SAMPLE, SMALL_GEOMETRY, make_showers
+
+from preprocessing.hits import Hits
+from preprocessing.layouts import open_showers
+from preprocessing.showers import FloatArray, Geometry
+from validation.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of
+from validation.binning import Binning
+from validation.classifier import auc
+from validation.criteria import Criterion, judge_all, load_grade
+from validation.fine import fine_columns
+from validation.measurements import measure
+from validation.observables import CELL_GEV, Array, Observables, observe, observe_hits
+from validation.physics_distances import features
+from validation.resemblance import _fine, _observables
+
+GEOMETRY = Geometry(shape=(9, 8, 6), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
+
+
+def random_cells(events: int) -> FloatArray:
+    rng = np.random.default_rng(3)
+    filled = rng.random((events, *GEOMETRY.shape)) < 0.3
+    return (filled * rng.exponential(0.05, (events, *GEOMETRY.shape))).astype(np.float32)
+
+
+def observed(cells: FloatArray, geometry: Geometry = GEOMETRY, *, fine: bool = False) -> Observables:
+    labels = np.full(len(cells), 100.0), np.full(len(cells), 1.5)
+    return observe_hits(Hits.of(cells), *labels, geometry, fine=fine)
+
+
+def axis_of(shower: FloatArray) -> tuple[Array, Array]:
+    """Where NumPy's fit has the axis of a shower cross each layer, in cells."""
+    place = [index.ravel() + 0.5 for index in np.indices(shower.shape)]
+    lines = [np.polyfit(place[2], along, 1, w=np.sqrt(shower.ravel().astype(float))) for along in place[:2]]
+    x, y = (np.polyval(line, np.arange(shower.shape[2]) + 0.5) for line in lines)
+    return x, y
+
+
+def test_a_ring_holds_its_inner_edge_and_the_last_all_that_is_beyond() -> None:
+    distance = np.concatenate([RING_EDGES, np.nextafter(RING_EDGES[1:], 0), [3.1, 11.99, 12.5, 1e6]])
+    expected = [int((each >= RING_EDGES).sum()) - 1 for each in distance]
+    np.testing.assert_array_equal(ring_of(distance), expected)
+    labels = ring_labels()
+    assert len(labels) == len(RING_EDGES) == 29
+    assert (labels[0], labels[16], labels[-1]) == ("0 to 0.25 cells", "4 to 4.5 cells", "beyond 12 cells")
+
+
+def test_rings_agree_with_loops_and_hold_every_cell() -> None:
+    cells = random_cells(4)
+    cells[0, 4, 4, 2] = 0.9 * CELL_GEV / 0.02  # too little to count
+    table = observed(cells)
+    for event, shower in enumerate(cells):
+        axis_x, axis_y = axis_of(shower)
+        energy, count = np.zeros(29), np.zeros(29)
+        for (x, y, layer), value in np.ndenumerate(shower):
+            distance = math.hypot(x + 0.5 - axis_x[layer], y + 0.5 - axis_y[layer])
+            ring = max(k for k, edge in enumerate(RING_EDGES) if distance >= edge)
+            energy[ring] += 0.02 * value
+            count[ring] += 0.02 * value > CELL_GEV
+        np.testing.assert_allclose(table.ring_energy[event], energy, rtol=1e-5, atol=1e-9)
+        np.testing.assert_array_equal(table.ring_cells[event], count)
+    np.testing.assert_allclose(table.ring_energy.sum(axis=1), table.column("visible_gev"), rtol=1e-5)
+    filled = (1 - table.column("sparsity")) * GEOMETRY.cells
+    np.testing.assert_allclose(table.ring_cells.sum(axis=1), filled)
+
+
+def test_fine_cells_agree_with_loops_and_are_there_only_if_asked() -> None:
+    cells = random_cells(3)
+    cells[1] = 0
+    assert observed(cells).fine.shape == (3, 0)
+    found = observed(cells, fine=True).fine
+    assert found.shape == (3, fine_columns(6)) == (3, 49 * 6 + 2 * 29 * 2)
+    assert not found[1].any()
+    window, energy, count = np.split(found[2].astype(np.float64), [49 * 6, 49 * 6 + 58])
+    axis_x, axis_y = axis_of(cells[2])
+    for layer in range(6):
+        for i in range(7):
+            for j in range(7):
+                x, y = math.floor(axis_x[layer]) + i - 3, math.floor(axis_y[layer]) + j - 3
+                inside = 0 <= x < 9 and 0 <= y < 8
+                expected = math.sqrt(0.02 * cells[2, x, y, layer]) if inside else 0
+                assert window[(layer * 7 + i) * 7 + j] == pytest.approx(expected, rel=1e-3)
+    rings = energy.reshape(2, 29), count.reshape(2, 29)
+    np.testing.assert_allclose((rings[0] ** 2).sum(axis=1), 0.02 * layers_joined(cells[2]), rtol=1e-3)
+    assert rings[1].sum() == (cells[2] > 0).sum()
+
+
+def layers_joined(shower: FloatArray) -> Array:
+    layers = shower.sum(axis=(0, 1), dtype=np.float64)
+    return np.array([layers[:5].sum(), layers[5:].sum()])
+
+
+def stepped(hits: Hits, amplitude: float) -> Hits:
+    """The density of energy too high and too low by turns in rings of a quarter of a cell and more, at equal energy."""
+    x, y, z = (np.arange(size) + 0.5 for size in hits.shape[1:])
+    column, row, layer = np.unravel_index(hits.cell, hits.shape[1:])
+    axis_x, axis_y = (fitted_line(seen, along, z) for seen, along in zip(hits.projections(), (x, y), strict=True))
+    distance = np.hypot(x[column] - axis_x[hits.row, layer], y[row] - axis_y[hits.row, layer])
+    value = hits.value * np.where(ring_of(distance) % 2 == 0, 1 + amplitude, 1 - amplitude).astype(np.float32)
+    made = Hits(hits.row, hits.cell, value, hits.shape)
+    return replace(made, value=(value * (hits.sums() / made.sums())[hits.row]).astype(np.float32))
+
+
+@cache
+def geant4(amplitude: float = 0.0) -> Observables:
+    """The Geant4 sample in the repository, 1,000 showers of it; with rings in the second half of these."""
+    tables = []
+    for file, step in zip(map(open_showers, sorted(SAMPLE.glob("*.h5"))), (0.0, amplitude), strict=False):
+        showers = file.read()
+        hits = Hits.of(showers.cells)
+        hits = stepped(hits, step) if step else hits
+        tables.append(observe_hits(hits, showers.energy_gev, showers.theta_rad, file.geometry, fine=True))
+    return Observables.joined(tables)
+
+
+def criteria(reference: Observables, candidate: Observables, *, per_event: int = 0) -> dict[str, Criterion]:
+    events = min(len(reference), len(candidate))
+    found = measure(
+        reference, candidate, per_event=per_event, binning=Binning.of(reference, events),
+        grade=load_grade("precision"), rng=np.random.default_rng(0),
+    )  # fmt: skip
+    return {each.measurement.name: each for each in judge_all(found)}
+
+
+def test_rings_in_real_showers_are_rejected_by_the_criterion_of_their_name_alone() -> None:
+    mine, theirs = geant4(0.15)[:500], geant4(0.15)[500:]
+    found = criteria(mine, theirs)
+    failed = {name for name, each in found.items() if each.verdict == "fail"}
+    assert "Energy in rings about the axis" in failed
+    assert failed <= {name for name in found if name.startswith("Energy in rings")}
+    assert "cells" in found["Energy in rings about the axis"].worst
+
+
+@pytest.mark.parametrize(("columns", "least"), [(_observables, 0.7), (_fine, 0.55)])
+def test_classifiers_tell_rings_which_the_other_observables_do_not(
+    columns: Callable[[Observables], Array], least: float
+) -> None:
+    mine, theirs, alike = geant4(0.15)[:500], geant4(0.15)[500:], geant4()[500:]
+    rng = np.random.default_rng(0)
+    coarser = auc(features(mine), features(theirs), per_event=0, rng=rng)
+    found = auc(columns(mine), columns(theirs), per_event=0, rng=rng)
+    none = auc(columns(mine), columns(alike), per_event=0, rng=rng)
+    assert coarser.high is not None
+    assert found.low is not None
+    assert none.low is not None
+    assert none.high is not None
+    assert found.low > least
+    assert coarser.high < 0.65
+    assert none.low < 0.5 < none.high
+
+
+def test_the_ratios_are_those_of_mean_shares_and_tails_have_a_criterion_of_their_own() -> None:
+    showers = make_showers(events=300)
+    mine = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    factor = np.linspace(0.8, 1.2, 29)
+    theirs = replace(mine, ring_energy=(mine.ring_energy * factor).astype(np.float32))
+    found = criteria(mine, theirs, per_event=1)
+    shares = [each.ring_energy / each.ring_energy.sum(axis=1, keepdims=True) for each in (mine, theirs)]
+    means = [each.mean(axis=0, dtype=np.float64) for each in shares]
+    for name, chosen in (("", means[0] >= 0.01), (", tail", (means[0] < 0.01) & (means[0] >= 5e-4))):
+        measurement = found[f"Energy in rings about the axis{name}"].measurement
+        expected = means[1][chosen] / means[0][chosen]
+        np.testing.assert_allclose([each.value for each in measurement.estimates], expected, rtol=1e-5)
+        assert list(measurement.labels) == [label for label, kept in zip(ring_labels(), chosen, strict=True) if kept]
+    cells = found["Cells in rings about the axis"].measurement
+    assert [each.value for each in cells.estimates] == pytest.approx([1.0] * len(cells.estimates))
+
+
+def test_the_energy_scale_moves_no_ring_and_few_showers_have_no_interval() -> None:
+    showers = make_showers(events=120, seed=1)
+    mine = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    found = criteria(mine, replace(mine, ring_energy=mine.ring_energy * np.float32(1.5)), per_event=1)
+    assert found["Energy in rings about the axis"].value == pytest.approx(1.0)
+    few = criteria(mine[:60], mine[60:])
+    assert few["Energy in rings about the axis"].interval is None
+    assert few["Energy in rings about the axis"].verdict == "inconclusive"
+
+
+def test_in_rings_counts_and_sums() -> None:
+    event, ring = np.array([0, 0, 1]), np.array([2, 2, 28])
+    assert in_rings(event, ring, 2, None)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
+    assert in_rings(event, ring, 2, np.array([0.5, 1.0, 4.0])).sum(axis=1).tolist() == [1.5, 4.0]

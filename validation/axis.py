@@ -1,0 +1,69 @@
+"""The axis of a shower, the straight line through its cells, and what lies in rings about it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, wider where
+# few cells hold energy. What lies beyond the last is in a ring of its own.
+RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
+_OF_QUARTER = np.searchsorted(RING_EDGES, np.arange(4 * RING_EDGES[-1] + 1) / 4, side="right") - 1
+
+
+def ring_of(distance: Array) -> npt.NDArray[np.intp]:
+    """In which of the 29 rings each distance from the axis is, in cells."""
+    quarter = np.minimum(distance * 4, len(_OF_QUARTER) - 1).astype(np.intp)
+    return _OF_QUARTER[quarter]
+
+
+def ring_labels() -> list[str]:
+    """What each ring is called, the innermost first."""
+    inner = [f"{low:g} to {high:g} cells" for low, high in itertools.pairwise(RING_EDGES)]
+    return [*inner, f"beyond {RING_EDGES[-1]:g} cells"]
+
+
+def in_rings(event: npt.NDArray[np.intp], ring: npt.NDArray[np.intp], events: int, weights: Array | None) -> Array:
+    """Sum of the weights of each shower's cells in each ring, (events, 29), or their number where there are none."""
+    rings = len(RING_EDGES)
+    sums = np.bincount(event * rings + ring, weights=weights, minlength=events * rings)
+    return sums.reshape(events, rings).astype(np.float64, copy=False)
+
+
+def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
+    """The share of each ring in what `rings` (N, 29) hold, NaN for a shower without any."""
+    held = rings.astype(np.float64)
+    return divided(held, held.sum(axis=1))
+
+
+def fitted_line(energy: Array, place: Array, z: Array) -> Array:
+    """The line place(z), (N, layer), fitted to `energy` (N, bins, layer) by weighted least squares.
+
+    A shower in a single layer has no slope, and its line runs along z.
+    """
+    layers = energy.sum(axis=1)
+    moment = np.einsum("nbl,b->nl", energy, place)
+    total = layers.sum(axis=1)
+    mean_z, variance_z = moments(layers, z)
+    mean = divided(moment.sum(axis=1), total)
+    covariance = divided((moment * (z - mean_z[:, None])).sum(axis=1), total)
+    flat = ~(variance_z > 1e-9 * z[0] ** 2)  # one layer, up to rounding
+    slope = np.where(flat, 0.0, covariance / np.where(flat, 1.0, variance_z))
+    return mean[:, None] + slope[:, None] * (z - mean_z[:, None])
+
+
+def moments(profile: Array, place: Array) -> tuple[Array, Array]:
+    """Mean and variance of `place` (bins,) in each `profile` (N, bins); NaN without energy."""
+    total = profile.sum(axis=1)
+    mean = divided(profile @ place, total)
+    return mean, divided((profile * (place - mean[:, None]) ** 2).sum(axis=1), total)
+
+
+def divided(values: Array, total: Array) -> Array:
+    """`values` (N, ...) over `total` (N,), NaN where the total is zero."""
+    divisor = np.where(total > 0, total, np.nan).reshape(-1, *(1 for _ in values.shape[1:]))
+    return values / divisor
