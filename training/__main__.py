@@ -55,8 +55,7 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("--output", required=True, metavar="DIR", help="model folder; goes on where it stopped")
     fit.add_argument(
         "--config", default=DEFAULT, metavar="NAME",
-        help="; ".join(f"{name}: {c.model}, batch {c.batch}, " + (f"{c.steps} steps" if c.steps else f"{c.epochs} epochs") for name, c in CONFIGS.items())
-        + " (default %(default)s)",
+        help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
     )  # fmt: skip
     _add_config(fit)
     _add_running(fit)
@@ -83,12 +82,18 @@ def parser() -> argparse.ArgumentParser:
     _add_registry(tasks)
 
     export = tasks.add_parser(
-        "export", help="write a SavedModel or an ONNX file",
+        "export",
+        help="write a SavedModel or an ONNX file",
         description="Write a TensorFlow SavedModel, or an ONNX file, that generates showers in GeV.",
     )
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel, or FILE.onnx")
     return command
+
+
+def _summary(name: str, config: FitConfig) -> str:
+    length = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
+    return f"{name}: {config.model}, batch {config.batch}, {length}"
 
 
 def _add_registry(tasks: Any) -> None:

@@ -106,7 +106,7 @@ class Evaluator:
             self.model.exercise(batch, draws)
 
     def _renew_statistics(self) -> None:
-        """Give the averaged networks the batch normalisation statistics of their present weights, from labels of the train split.
+        """Give the averaged networks the batch normalisation statistics of their weights, from train labels.
 
         Each batch leaves its own mean and variance; those of all are the mean of the means, and the mean of the
         variances with the variance of the means.

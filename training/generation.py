@@ -118,10 +118,10 @@ def generate(
 
     Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
     `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
-    unit of `like`. `batch` showers are made at a time, the model's own number if it is 0, while the ones before them are written, so that memory does not
-    grow with their number. A file that stands for the same model, labels and seed is left as it is, and one of other
-    generated showers replaced. Labels outside the range of the training are an error, unless it may `extrapolate`.
-    Raises InputError.
+    unit of `like`. `batch` showers are made at a time, or as many as suits the model if it is 0, while the ones before
+    them are written, so that memory does not grow with their number. A file that stands for the same model, labels and
+    seed is left as it is, and one of other generated showers replaced. Labels outside the range of the training are an
+    error, unless it may `extrapolate`. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")

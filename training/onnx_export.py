@@ -24,8 +24,8 @@ IDENTITY, CARD = "calopipe_export", "calopipe_card"  # names of its metadata, JS
 def write_onnx(model: Path, output: Path, identity: dict[str, Any]) -> None:
     """Write the model in folder `model` to the file `output`, whole or not at all.
 
-    Inputs are `energy_gev` (N,), `theta_rad` (N,) and `noise` (N, numbers), uniform in [0, 1): a shower is a function of
-    its row of them alone. The output is `cells_gev` (N, x, y, layer), in GeV. All are float32. A shower with a label
+    Inputs are `energy_gev` (N,), `theta_rad` (N,) and `noise` (N, numbers), uniform in [0, 1): a shower is a function
+    of its row of them alone. The output is `cells_gev` (N, x, y, layer), in GeV. All are float32. A shower with a label
     outside of the model's valid range is NaN: ONNX has no errors.
 
     Its metadata hold `identity` and the model's card. An export of the same model is left as it is; anything else that
@@ -54,9 +54,7 @@ def write_onnx(model: Path, output: Path, identity: dict[str, Any]) -> None:
 
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
     graph, _ = tf2onnx.convert.from_function(generate, generate.input_signature, opset=OPSET)
-    onnx.helper.set_model_props(
-        graph, {IDENTITY: json.dumps(identity), CARD: json.dumps(generator.card.to_json())}
-    )
+    onnx.helper.set_model_props(graph, {IDENTITY: json.dumps(identity), CARD: json.dumps(generator.card.to_json())})
     onnx.checker.check_model(graph)
     with storage.replacing(output) as temporary:
         temporary.write_bytes(graph.SerializeToString())

@@ -165,8 +165,8 @@ class Adaptation:
     def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
         """Mean and width of what the densities are told, over the layers of some showers."""
         some = slice(0, 2 * SCOUTS)
-        told_of = (tf.constant(each[some]) for each in (values, energy, theta))
-        planned = plan(*told_of, constants=self._store, geometry=self._geometry)
+        energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
+        planned = plan(tf.constant(values[some]), energy_gev, theta_rad, self._store, self._geometry)
         found: dict[str, Any] = {}
         for name in ("even", "odd"):
             told = contexts_of(
@@ -219,7 +219,7 @@ def _copula(values: Array, labels: Array) -> dict[str, Array]:
 
 
 def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:
-    """Quantiles that go on straight beyond the sample, with the mean slope of its outer parts, and never stand still."""
+    """Quantiles that go on straight beyond the sample, with the slope of its outer parts, and never stand still."""
     reach = max(len(ordered) // 50, 2)
     for side, edge in ((knots < levels[0], 0), (knots > levels[-1], -1)):
         inner = reach if edge == 0 else -1 - reach
@@ -261,7 +261,7 @@ def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array)
 
 def _proposals(share: Array, shape: tuple[int, int, int]) -> dict[str, Array]:
     """Where empty cells are drawn in training, and cells far from every hit proposed in sampling."""
-    nx, ny, layers = shape
+    nx, layers = shape[0], shape[2]
     places = lattice(shape)
     radius = np.hypot(*places.T)
     knots = np.arange(share.shape[1])

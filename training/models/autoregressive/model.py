@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -36,7 +37,7 @@ class Autoregressive(Model):
     The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
     """
 
-    weights = {"totals": 1.0, "occupancy": 1.0, "deposits": 1.0}
+    weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "occupancy": 1.0, "deposits": 1.0})
     chosen_by = "losses"
     generation_batch = 256
     averaged = ("totals", *_COLOURS)
@@ -141,7 +142,9 @@ class Autoregressive(Model):
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers
         hit, log_energy, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
-        empty, weights = rows.some_empty(view, colour, static * EMPTY_A_SHOWER, draws, self._store, self._geometry)
+        empty, weights = rows.some_empty(
+            view, colour, static * EMPTY_A_SHOWER, draws, constants=self._store, geometry=self._geometry
+        )
         place = tf.concat([hit, empty], 0)
         known, radius = rows.known(view, place, self._geometry, odd=odd)
         layers = self._geometry.shape[2]

@@ -17,8 +17,8 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 class TotalsDensity(keras.Model):
     """p(v) of the D totals that `totals.to_normal` gives: v_k is a mixture of normals, given v_<k and the labels.
 
-    A network of its own for each k (Uria et al., arXiv 1605.02226, with mixtures as Bishop's, 1994). It begins as the standard
-    normal distribution, so that training begins at the copula.
+    Each k has a network of its own, as in Uria et al. (arXiv 1605.02226), with the mixtures of Bishop (1994). It begins
+    as the standard normal distribution, so that training begins at the copula.
     """
 
     def __init__(self, totals: int, labels: int, *, width: int, components: int) -> None:
@@ -53,8 +53,8 @@ class TotalsDensity(keras.Model):
         """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each."""
 
         def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-            mixture = (part[0] for part in self._mixtures(tf.concat([drawn, labels], 1), k[None]))
-            value = draw_mixture(*mixture, choice[:, k], noise[:, k])
+            weights, means, widths = (part[0] for part in self._mixtures(tf.concat([drawn, labels], 1), k[None]))
+            value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k])
             return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
 
         start = (tf.constant(0), tf.zeros_like(noise))

@@ -1,10 +1,12 @@
-"""Which cells a training step looks at: some of the hits and some of the empty cells, weighed so that the likelihood is right.
+"""Which cells a training step looks at: some hits and some empty cells, with weights that keep the likelihood right.
 
 A shower has a thousand hits and sixty thousand empty cells, nearly all of them far from its axis and certain to be
 empty. Hits are drawn evenly, empty cells the more often the more likely they are to be hit.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import tensorflow as tf
 
@@ -74,13 +76,13 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
 
 
 def some_empty(
-    view: Batch, parity: int, number: int, draws: Draws, constants: Constants, geometry: Geometry
+    view: Batch, parity: int, number: Any, draws: Draws, *, constants: Constants, geometry: Geometry
 ) -> tuple[Tensor, Tensor]:
     """`number` cells of the colour `parity`, by the proposal, and how many empty cells each stands for.
 
-    The proposal is of pairs of neighbours along y, one of each colour, about the axis; numbers at even distances, one in
-    each, choose among its pairs. Cells that are hit or outside of the calorimeter stand for none. Gives places
-    (number, 4) and weights (number,).
+    The proposal is of pairs of neighbours along y, one of each colour, about the axis; random numbers, one in each of
+    `number` equal intervals, choose among its pairs. Cells that are hit or outside of the calorimeter stand for none.
+    Gives places (number, 4) and weights (number,).
     """
     nx, ny, layers = geometry.shape
     showers = tf.shape(view["axis"])[0]

@@ -1,7 +1,7 @@
 """Showers drawn cell by cell: layer after layer, in each the even cells and then the odd ones.
 
-Of the thousands of cells of a layer about a hundred are looked at: those about the axis, odd ones beside an even hit, and
-a few anywhere, each of the last proposed with a known chance that its own is divided by. That biases nothing as
+Of the thousands of cells of a layer about a hundred are looked at: those about the axis, odd ones beside an even hit,
+and a few anywhere, each of the last proposed with a known chance that its own is divided by. That biases nothing as
 long as the chance of the proposal is the larger.
 """
 
@@ -69,7 +69,7 @@ class Sampler:
         deposits = tf.TensorArray(tf.float32, layers, element_shape=[None, nx, ny])
 
         def step(layer: Tensor, images: Any, sums: Any, deposits: Any) -> Any:
-            found, own = _Layer(self, layer, planned.at(layer), images, sums, keys).draw(far[:, layer])
+            found, own = _Layer(self, layer, planned.at(layer), images=images, sums=sums, keys=keys).draw(far[:, layer])
             seen = cells.windows(cells.scaled(found, self._store))
             before, one, _ = sums
             return layer + 1, (seen, images[0]), (before + own, own, one), deposits.write(layer, found)
@@ -83,7 +83,7 @@ class _Layer:
     """One layer of N showers: `images` are those before it, scaled and in windows, `sums` their SUMS."""
 
     def __init__(
-        self, sampler: Sampler, layer: Tensor, planned: Plan, images: tuple[Tensor, Tensor],
+        self, sampler: Sampler, layer: Tensor, planned: Plan, *, images: tuple[Tensor, Tensor],
         sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
     ) -> None:  # fmt: skip
         self._store, self._densities = sampler._store, sampler._cells
@@ -106,7 +106,7 @@ class _Layer:
             beside = _beside(own > 0) if colour else None
             marked = proposed | beside if colour else proposed
             place, chosen = self._places(marked & (parity == colour))
-            place, value = self._deposits(colour, place, chosen, beside, own, even)
+            place, value = self._deposits(colour, place, chosen, beside=beside, own=own, even=even)
             found.append((place, value))
             if not colour:
                 even = self._summed(place, value)
@@ -122,7 +122,8 @@ class _Layer:
         inside = (at >= 0) & (x >= 0) & (x < nx) & (y >= 0) & (y < ny)
         showers = tf.shape(x)[0]
         place = tf.where(inside, (tf.range(showers)[:, None] * nx + x) * ny + y, showers * nx * ny)
-        marks = tf.scatter_nd(tf.reshape(place, [-1, 1]), tf.ones_like(tf.reshape(place, [-1])), [showers * nx * ny + 1])
+        place = tf.reshape(place, [-1, 1])
+        marks = tf.scatter_nd(place, tf.ones_like(place[:, 0]), [showers * nx * ny + 1])
         return tf.reshape(marks[:-1] > 0, [showers, nx, ny])
 
     def _places(self, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +138,7 @@ class _Layer:
         return tf.stack([flat // (nx * ny), flat // ny % nx, flat % ny], 1), wanted <= counted[-1]
 
     def _deposits(
-        self, colour: int, place: Tensor, chosen: Tensor, beside: Tensor | None, own: Tensor, even: Tensor | None
+        self, colour: int, place: Tensor, chosen: Tensor, *, beside: Tensor | None, own: Tensor, even: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Places (R', 3) and energies (R',) of those of the cells `place` (R, 3) that are hit."""
         nx, ny, _ = self._shape

@@ -7,8 +7,6 @@ So far that is a Gaussian copula with smooth margins; a network learns what v st
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from training.models.autoregressive.frame import Axis, Constants, Tensor, column
@@ -113,7 +111,7 @@ def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
 
 
 def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
-    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on its energy and neighbours'."""
+    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
     terms = layer_terms(layer_energy, labels)
     found = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
     counted = tf.constant([name in COUNTED for name in BUDGETS])
@@ -131,7 +129,8 @@ def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
 
 
 LAYER_TERMS = 8
-EXPECTED_FLOOR: dict[str, Any] = {
+# What is added before the logarithm of the regressions.
+EXPECTED_FLOOR = {
     "cells": 0.5,
     "hits": 0.5,
     "beyond_half": 0.01,
