@@ -25,7 +25,7 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import fit, folder, models
 from training.checkpoints import Checkpoints
-from training.configs import named_config
+from training.configs import DEFAULT, named_config
 from training.engine import Engine
 from training.evaluation import Evaluation, Evaluator
 from training.folder import read_card
@@ -197,8 +197,8 @@ def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model
             np.testing.assert_allclose(after[name], before[name], atol=1e-6)
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
         fit_small(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
-    with pytest.raises(InputError, match="a 3dgan-small, not a 2dgan"):
-        fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", "quick")
+    with pytest.raises(InputError, match=r"3dgan-small, not .*autoregressive"):
+        fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", DEFAULT)
 
 
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
@@ -220,7 +220,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     assert sorted(path.name for path in (tmp_path / "m/checkpoints").glob("*.npz")) == [
         f"step-{step:09d}.npz" for step in (14, 21, 28)
     ]
-    generator = models.build(card.config, SMALL_GEOMETRY).generator
+    generator = models.build(card.config, SMALL_GEOMETRY).networks["generator"]
     generator.load_weights(tmp_path / "m/generator.weights.h5")
     with np.load(tmp_path / "m/checkpoints/step-000000014.npz") as state:
         for number, weight in enumerate(generator.get_weights()):
@@ -311,8 +311,8 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
     [
         (("--batch", "5000"), "too few for one batch of 5000"),
         (("--output", "DATASET"), "holds a dataset"),
-        (("--config", "none"), "--config 'none' is unknown; known: 3dgan, quick, small"),
-        (("--config", "3dgan"), "choose --config quick"),
+        (("--config", "none"), "--config 'none' is unknown; known: 3dgan, fast, standard, full, small"),
+        (("--config", "3dgan"), "choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
     ],
 )
