@@ -79,8 +79,9 @@ def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, i
     showers = make_showers(events=12, geometry=geometry)
     encoded = _encoded(showers)
     dense = decode(encoded, manifest)
-    for decoding in (decode_hits, tf.function(decode_hits)):
-        found = {name: tensor.numpy() for name, tensor in decoding(encoded, manifest).items()}
+    in_graph = tf.function(lambda records: decode_hits(records, manifest))
+    for decoded in (decode_hits(encoded, manifest), in_graph(encoded)):
+        found = {name: tensor.numpy() for name, tensor in decoded.items()}
         assert found.keys() == {"cell", "value", "energy_gev", "theta_rad", "mtheta_rad"}
         assert found["cell"].dtype == np.int32
         assert found["cell"].shape == found["value"].shape
