@@ -1,6 +1,6 @@
 """Keras's `fit` against a loop of our own, the central comparison of the study: rate, collectives, memory, profile.
 
-    python benchmarks/approaches.py --input 'data/geant4/*.h5' [--config quick] [--steps 40] [--repeats 3] [--quick]
+    python benchmarks/approaches.py --input 'data/geant4/*.h5' [--config fast] [--steps 40] [--repeats 3] [--quick]
 
 Each case is a training of its own through the command, `python -m training fit --profile`, so that memory is that of
 one case; cases take turns. A global batch is the same 16 showers whatever the number of replicas, and all replicas
@@ -28,6 +28,7 @@ from preprocessing.dataset import Settings
 from preprocessing.errors import run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.configs import DEFAULT
 
 _BATCH = 16
 _TWO_DEVICES = (
@@ -91,7 +92,7 @@ def main() -> None:
     command.add_argument(
         "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
     )
-    command.add_argument("--config", default="quick", metavar="NAME", help="of the training (default %(default)s)")
+    command.add_argument("--config", default=DEFAULT, metavar="NAME", help="of the training (default %(default)s)")
     command.add_argument("--steps", type=int, default=40, metavar="N", help="of each training (default %(default)s)")
     command.add_argument("--repeats", type=int, default=3, metavar="N", help="trainings a case (default %(default)s)")
     command.add_argument("--quick", action="store_true", help="the first file alone, ten steps, once")

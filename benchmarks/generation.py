@@ -2,10 +2,9 @@
 
     python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--quick]
 
-Without --model, the model is of the config `quick` after two steps: as fast to make showers as a trained one, but slow
-to write, for nearly half of its cells hold energy and do not compress. Batches are timed in turn, so that what else the
-machine does meets all alike; figures are medians. Memory is the highest resident size of the whole command
-`python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
+Without --model, the model is of the config `fast` after two steps: it looks at about as many cells as a trained one.
+Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory is the
+highest resident size of the whole command `python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from preprocessing.inputs import discover
 from preprocessing.layouts import open_all, shower_writer
 from preprocessing.pipeline import preprocess
 from preprocessing.splits import ALL, SplitRule
-from training.configs import GENERATION_BATCH, named_config
+from training.configs import DEFAULT, named_config
 from training.fit import fit
 from training.generation import Generator, generate
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
-_BATCHES = (1, 16, GENERATION_BATCH, 64, 128)
+_BATCHES = (1, 16, 32, 64, 128, 256)
 _COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
 
 # The system's own figure for an ended child would begin with the size of the process that started it.
@@ -53,10 +52,10 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 
 def barely_trained(inputs: list[str], folder: Path) -> Path:
-    """The folder of a model of the config `quick` after two steps on the showers of `inputs`."""
+    """The folder of a model of the config `fast` after two steps on the showers of `inputs`."""
     with redirect_stdout(sys.stderr):
         preprocess(discover(inputs), folder / "dataset", Settings())
-        fit(folder / "dataset", folder / "model", named_config("quick", steps=2))
+        fit(folder / "dataset", folder / "model", named_config(DEFAULT, steps=2))
     return folder / "model"
 
 
@@ -129,7 +128,7 @@ def main() -> None:
             median = statistics.median(values)
             print(f"{batch:5} {median:10.1f} {min(values):8.1f} {max(values):8.1f}  {median / _GEANT4:.0f}")
         count, rate, size = written(model, paths, folder / "generated.h5")
-        print(f"{count} showers, batch {GENERATION_BATCH}, start and HDF5 included: {rate:.0f} showers/s "
+        print(f"{count} showers, batch {Generator(model).batch}, start and HDF5 included: {rate:.0f} showers/s "
               f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower")  # fmt: skip
         if options.quick or options.model:
             return

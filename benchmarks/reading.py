@@ -37,7 +37,7 @@ from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from preprocessing.showers import FloatArray
 from preprocessing.splits import SplitRule
-from training.configs import named_config
+from training.configs import CONFIGS, DEFAULT
 from training.engine import Engine
 from training.physics import CELL_POWER
 from training.strategies import make_strategy
@@ -108,9 +108,11 @@ def rate(form: Form) -> float:
 
 def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float, float]:
     """Share of the steps' time that the trainer waits for batches, seconds for the first one, and images a second."""
-    engine = Engine(named_config("quick"), folder, manifest, make_strategy("one-device"))
-    step, stop = tf.function(engine.step_on), tf.constant(0.0)
-    step(next(iter(engine.batches())), stop).numpy()  # traces it
+    engine = Engine(CONFIGS[DEFAULT], folder, manifest, make_strategy("one-device"))
+    endless, stop = engine.batches(), tf.constant(0.0)
+    # traced once, whatever the length of a batch's lists of hits
+    step = tf.function(engine.step_on, input_signature=[endless.element_spec, tf.TensorSpec([])])
+    step(next(iter(endless)), stop).numpy()
     began = time.perf_counter()
     batches = iter(engine.batches())
     next(batches)
@@ -200,8 +202,8 @@ def main() -> None:
         bytes_dense = (folder / "raw").stat().st_size
         print(f"\nbytes a shower: dataset {bytes_ours / showers:.0f}, dense {bytes_dense / showers:.0f}: "
               f"1/{bytes_dense / bytes_ours:.1f} (target 1/30)")  # fmt: skip
-        share, first, images = waiting(folder, manifest, min(steps, showers // named_config("quick").batch))
-        print(f"training, config quick, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), "
+        share, first, images = waiting(folder, manifest, min(steps, showers // CONFIGS[DEFAULT].batch))
+        print(f"training, config {DEFAULT}, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), "
               f"and once {first:.2f} s for the first batch")  # fmt: skip
 
 

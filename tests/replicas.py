@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from preprocessing.dataset import read_manifest
+from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.reading import decode
 from preprocessing.showers import Geometry
 from training.configs import FitConfig, named_config
 from training.engine import Engine
@@ -29,27 +30,30 @@ from training.workers import Cluster
 class Tiny(Model):
     """A dense network that regresses the energy, in two phases."""
 
+    averaged = ("generator",)
+    chosen_by = "metric"
+    generation_batch = 1
+
     def __init__(self, config: FitConfig, geometry: Geometry) -> None:
         keras.utils.set_random_seed(config.seed)
         cells = keras.Input(geometry.shape)
         with arithmetic(config.precision):
             flow = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(cells))
-            self.generator = keras.Model(cells, keras.layers.Dense(1)(flow))
-        self.networks = {"generator": self.generator}
+            self.networks = {"generator": keras.Model(cells, keras.layers.Dense(1)(flow))}
         self.weights = {"square": 1.0, "noise": 0.0}
         self.phases = (
             Phase("first", "generator", self._losses, self.weights),
             Phase("second", "generator", self._losses, self.weights),
         )
 
-    def optimizer(self, learning_rate: Any) -> keras.optimizers.Optimizer:
+    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(1.0)
+
+    def decode(self, records: Any, manifest: Manifest) -> Batch:
+        return decode(records, manifest)
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         return batch
-
-    def inputs(self, batch: Batch, draws: Draws) -> Any:
-        return batch["cells"]
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         return self._losses(batch, draws), batch["cells"]
@@ -58,7 +62,7 @@ class Tiny(Model):
         raise NotImplementedError
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:
-        error = ops.cast(self.generator(view["cells"])[:, 0], "float32") - view["energy_gev"] / 100.0
+        error = ops.cast(self.networks["generator"](view["cells"])[:, 0], "float32") - view["energy_gev"] / 100.0
         return {"square": 0.01 * ops.square(error), "noise": draws.normal("noise", error.shape)}
 
 

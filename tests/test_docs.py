@@ -24,7 +24,10 @@ def _commands(document: str) -> list[str]:
 
 @pytest.mark.timeout(600)  # a dozen processes, each of which loads TensorFlow or Beam
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
-    """On small showers in place of the sample. What `make` runs, and what needs a cluster, has tests of its own."""
+    """On small showers in place of the sample, with trainings of a few steps.
+
+    What `make` runs, and what needs a cluster, has tests of its own.
+    """
     for number in range(3):
         make_file(tmp_path / f"data/geant4/Ele_VarAngleMeas_100_200_{number:03d}.h5", events=60, seed=number)
     commands = [command for command in _commands("README.md") if command.startswith("python ")]
@@ -35,6 +38,9 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
         arguments = shlex.split(command)[1:]
         if arguments[0].endswith(".py"):
             arguments[0] = str(ROOT / arguments[0])
+        if {"fit", "run"} & set(arguments[:3]):
+            assert "--steps" not in arguments
+            arguments += ["--steps", "4"]
         done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         ran.append(command)

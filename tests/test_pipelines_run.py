@@ -196,7 +196,7 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
         (("run", "--split-file", "test=typo*"), "the test split of the input holds 0 showers"),
         (("run", "--seed", "-1"), "--seed is -1"),
         (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),
-        (("run", "--config", "small"), "choose --config quick"),
+        (("run", "--config", "small"), "choose --config fast"),
         (("run", "--split-file", "x"), "expected SPLIT=PATTERN"),
         (("compile", "--output", "pipeline.txt"), "ends in .yaml"),
         (("compile", "--output", "pipeline.yaml", "--claim", "data:relative"), "expected NAME:PATH"),

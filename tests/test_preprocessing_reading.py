@@ -14,7 +14,7 @@ from preprocessing.dataset import Manifest, Settings, read_manifest
 from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import TrainingSplit, ordered_batches, share, steps_per_epoch
+from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, share, steps_per_epoch
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +137,33 @@ def test_shapes_are_static(manifest: Manifest, split: TrainingSplit) -> None:
     shapes = {name: spec.shape for name, spec in split.batches(batch=5, seed=1).element_spec.items()}
     labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
     assert shapes == {"cells": (5, *manifest.geometry.shape)} | labels
+
+
+@pytest.mark.parametrize("every", [3, 7])
+def test_one_of_so_many_showers_in_the_order_of_all(dataset: Path, manifest: Manifest, every: int) -> None:
+    """The first of every three, counted through the shards, in whole batches but for the last."""
+    batches = _energies(ordered_batches(dataset, manifest, "train", batch=4, every=every))
+    found = [energy for batch in batches for energy in batch]
+    whole = [energy for batch in _energies(ordered_batches(dataset, manifest, "train", batch=64)) for energy in batch]
+    assert len(whole) == len(set(whole)) == manifest.count("train")
+    assert found == whole[::every]
+    assert {len(batch) for batch in batches[:-1]} == {4}
+
+
+def test_lists_of_hits_come_in_the_order_of_the_dense_showers(dataset: Path, manifest: Manifest) -> None:
+    """In training, where their batch is of a static size and only their length is not, and in evaluation."""
+    lists = TrainingSplit(dataset, manifest, decode=decode_hits).batches(batch=5, seed=1)
+    assert {name: spec.shape.as_list() for name, spec in lists.element_spec.items()} == {
+        "cell": [5, None], "value": [5, None], "energy_gev": [5], "theta_rad": [5], "mtheta_rad": [5]
+    }  # fmt: skip
+    dense = TrainingSplit(dataset, manifest, decode=decode).batches(batch=5, seed=1)
+    ordered = [ordered_batches(dataset, manifest, "test", batch=5, decode=form) for form in (decode_hits, decode)]
+    for pairs in (zip(lists.take(20), dense.take(20), strict=True), zip(*ordered, strict=True)):
+        for hits, truth in pairs:
+            cells = truth["cells"].numpy().reshape(len(truth["cells"]), -1)
+            assert [set(row[row >= 0]) for row in hits["cell"].numpy()] == [set(np.flatnonzero(row)) for row in cells]
+            np.testing.assert_allclose(hits["value"].numpy().sum(1), cells.sum(1), rtol=1e-6)
+            np.testing.assert_array_equal(hits["energy_gev"], truth["energy_gev"])
 
 
 def test_too_few_showers_for_a_batch(manifest: Manifest) -> None:

@@ -16,7 +16,8 @@ from preprocessing.hits import Hits
 from preprocessing.inputs import discover
 from preprocessing.layouts import open_showers
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import decode
+from preprocessing.reading import decode, decode_hits
+from preprocessing.showers import Showers
 
 
 def test_a_record_is_a_tensorflow_example() -> None:
@@ -61,3 +62,56 @@ def test_decoding_gives_the_showers_back(tmp_path: Path, shape: tuple[int, int, 
                 np.testing.assert_allclose(found["cells"][row], showers.cells[event] * 2)  # in units of 0.02 GeV
                 assert found["energy_gev"][row] == showers.energy_gev[event]
                 assert found["mtheta_rad"][row] == showers.mtheta_rad[event]
+
+
+def _encoded(showers: Showers) -> tf.Tensor:
+    """The records (N,) of `showers`, as they are in the shards."""
+    labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
+    return tf.constant(list(records.encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
+
+
+@pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])
+def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    """Scattered into empty showers they are those of the file and those of `decode`, in a graph as well."""
+    geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
+    path = make_file(tmp_path / "a.h5", events=12, geometry=geometry)
+    manifest = preprocess(discover([str(path)]), tmp_path / "ds", Settings())
+    showers = make_showers(events=12, geometry=geometry)
+    encoded = _encoded(showers)
+    dense = decode(encoded, manifest)
+    in_graph = tf.function(lambda records: decode_hits(records, manifest))
+    for decoded in (decode_hits(encoded, manifest), in_graph(encoded)):
+        found = {name: tensor.numpy() for name, tensor in decoded.items()}
+        assert found.keys() == {"cell", "value", "energy_gev", "theta_rad", "mtheta_rad"}
+        assert found["cell"].dtype == np.int32
+        assert found["cell"].shape == found["value"].shape
+        scattered = np.zeros((12, geometry.cells), np.float32)
+        row, column = np.nonzero(found["cell"] >= 0)
+        assert len(np.unique(row * geometry.cells + found["cell"][row, column])) == len(row)  # no cell comes twice
+        scattered[row, found["cell"][row, column]] = found["value"][row, column]
+        np.testing.assert_array_equal(scattered.reshape(-1, *shape), dense["cells"])
+        np.testing.assert_allclose(scattered.reshape(-1, *shape), showers.cells * 2)  # in units of 0.02 GeV
+        assert (found["value"][found["cell"] < 0] == 0).all()
+        assert (found["cell"][found["cell"] < 0] == -1).all()
+        for label in ("energy_gev", "theta_rad", "mtheta_rad"):
+            np.testing.assert_array_equal(found[label], getattr(showers, label))
+
+
+@pytest.mark.parametrize(
+    ("hits", "width"), [([1, 0], 128), ([5, 128], 128), ([129, 0, 3], 256), ([400], 512), ([0, 0], 0)]
+)
+def test_lists_of_hits_are_as_long_as_the_longest_rounded_up(tmp_path: Path, hits: list[int], width: int) -> None:
+    manifest = preprocess(discover([str(make_file(tmp_path / "a.h5", events=12))]), tmp_path / "ds", Settings())
+    rng = np.random.default_rng(1)
+    cells = np.zeros((len(hits), SMALL_GEOMETRY.cells), np.float32)
+    for shower, number in zip(cells, hits, strict=True):
+        shower[rng.choice(len(shower), number, replace=False)] = rng.uniform(0.1, 5.0, number)
+    labels = (np.full(len(hits), value, np.float32) for value in (150.0, 1.5, 1.5))
+    showers = Showers(cells.reshape(-1, *SMALL_GEOMETRY.shape), *labels)
+    found = decode_hits(_encoded(showers), manifest)
+    assert found["cell"].shape == found["value"].shape == (len(hits), width)
+    for row, (shower, number) in enumerate(zip(cells, hits, strict=True)):
+        np.testing.assert_array_equal(found["cell"][row, :number], np.flatnonzero(shower))  # padded at the end
+        np.testing.assert_array_equal(found["value"][row, :number], shower[shower > 0])
+        assert (found["cell"].numpy()[row, number:] == -1).all()
+        assert (found["value"].numpy()[row, number:] == 0).all()

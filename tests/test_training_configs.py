@@ -9,11 +9,11 @@ import pytest
 
 from preprocessing.errors import InputError
 from training import __main__ as command
-from training.configs import CONFIGS, SETTINGS, FitConfig, as_options, named_config, with_settings
+from training.configs import CONFIGS, DEFAULT, SETTINGS, FitConfig, as_options, named_config, with_settings
 
 
 def test_settings_take_the_place_of_the_configs_own() -> None:
-    changed = with_settings(CONFIGS["quick"], {"average": 0.999, "batch": 8.0, "precision": "bfloat16", "patience": 2})
+    changed = with_settings(CONFIGS[DEFAULT], {"average": 0.999, "batch": 8.0, "precision": "bfloat16", "patience": 2})
     assert (changed.average, changed.batch, changed.precision, changed.patience) == (0.999, 8, "bfloat16", 2)
     assert type(changed.batch) is int
     assert with_settings(changed, {}) == changed
@@ -36,7 +36,7 @@ def test_settings_take_the_place_of_the_configs_own() -> None:
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        with_settings(CONFIGS["quick"], settings)
+        with_settings(CONFIGS[DEFAULT], settings)
 
 
 def test_options_make_the_config_again() -> None:
@@ -44,9 +44,10 @@ def test_options_make_the_config_again() -> None:
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
     values |= {"linear_scaling": 32, "average": 0.75, "patience": 4}
     assert set(values) == set(SETTINGS)
-    config = with_settings(named_config("small", epochs=7, steps=5, strategy="multi-worker", seed=9), values)
+    others = {"epochs": 7, "steps": 5, "evaluation_steps": 2, "width": 16, "strategy": "multi-worker", "seed": 9}
+    config = with_settings(named_config("small", **others), values)
     arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, "small")]
     options = command.parser().parse_args(arguments)
     given = {field.name: getattr(options, field.name, None) for field in fields(FitConfig)}
     assert named_config(options.config, **given) == config
-    assert as_options(CONFIGS["quick"], "quick") == ["--config", "quick"]
+    assert as_options(CONFIGS[DEFAULT], DEFAULT) == ["--config", DEFAULT]

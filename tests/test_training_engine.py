@@ -18,9 +18,11 @@ from showers import make_file
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.reading import ordered_batches
+from preprocessing.showers import Geometry
 from preprocessing.splits import SplitRule
 from training import convolutions
-from training.configs import named_config
+from training.configs import FitConfig, named_config
 from training.engine import Engine
 from training.randomness import Draws
 from training.schedules import LearningRate
@@ -92,6 +94,49 @@ def test_an_average_of_the_weights_follows_them(dataset: Path) -> None:
             expected[name] = decay * expected[name] + (1 - decay) * weights[f"network/generator/{number}"]
     for number in range(4):
         np.testing.assert_allclose(weights[f"average/{number}"], expected[f"average/{number}"], rtol=1e-5, atol=1e-7)
+
+
+def test_a_model_is_adapted_to_the_train_split_or_evenly_to_some_of_it(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen showers, by their energies in the order of the shards: all of them, or every fourth."""
+    manifest = read_manifest(dataset)
+    (whole,) = ordered_batches(dataset, manifest, "train", batch=16)
+    told: list[tuple[list[float], Any]] = []
+
+    def adapt(model: Tiny, batches: Any, manifest: Any) -> None:
+        told.append(([float(energy) for batch in batches for energy in batch["energy_gev"]], manifest))
+
+    monkeypatch.setattr(Tiny, "adapt", adapt)
+    for most, every in ((20_000, 1), (16, 1), (5, 4)):
+        monkeypatch.setattr("training.engine._ADAPTED_TO", most)
+        monkeypatch.setattr("training.engine._ADAPTED_AT_ONCE", 3)
+        _engine(dataset)
+        assert told.pop() == (whole["energy_gev"].numpy()[::every].tolist(), manifest)
+
+
+def test_a_network_without_a_phase_is_constant(dataset: Path) -> None:
+    """It has no optimizer and no average, and a checkpoint holds it."""
+
+    class WithConstants(Tiny):
+        def __init__(self, config: FitConfig, geometry: Geometry) -> None:
+            super().__init__(config, geometry)
+            cells = keras.Input((3,))
+            self.networks["constants"] = keras.Model(cells, keras.layers.Dense(2)(cells))
+
+    config = named_config("small", average=0.9)
+    engine = Engine(
+        config, dataset, read_manifest(dataset), make_strategy("one-device"), build=WithConstants, compiled=False
+    )
+    assert engine.optimizers.keys() == {"generator"}
+    before = engine.state()
+    engine.run(iter(engine.batches()), 2)
+    after = engine.state()
+    assert len([name for name in after if name.startswith("average/")]) == 4
+    for number in range(2):
+        name = f"network/constants/{number}"
+        np.testing.assert_array_equal(after[name], before[name])
+    assert (after["network/generator/0"] != before["network/generator/0"]).any()
 
 
 def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(

@@ -75,7 +75,7 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
     state = engine.state()
     shift = {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}
     evaluator.take_over(state | shift)
-    generator = evaluator.model.generator
+    generator = evaluator.model.networks["generator"]
     for number, weight in enumerate(generator.trainable_variables):
         np.testing.assert_allclose(weight, state[f"average/{number}"] + 0.01, rtol=1e-6)
 
@@ -83,7 +83,8 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
     before = keras.Model(generator.input, first.input)
     means, variances = [], []
     for number, batch in enumerate(evaluator._batches("train")):
-        latent = evaluator.model.inputs(batch, Draws.of(config.seed, -1, tf.constant(number)).fold("statistics"))
+        draws = Draws.of(config.seed, -1, tf.constant(number)).fold("statistics")
+        latent = evaluator.model._latent(batch["energy_gev"], batch["theta_rad"], draws)
         values = before(latent, training=True).numpy()
         means.append(values.mean(axis=(0, 1, 2, 3)))
         variances.append(values.var(axis=(0, 1, 2, 3)))

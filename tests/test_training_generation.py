@@ -189,8 +189,8 @@ def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], kilobytes
 
 
 def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--batch is 0"):
-        _generate(trained, tmp_path / "g.h5", "--batch", 0)
+    with pytest.raises(InputError, match="--batch is -1"):
+        _generate(trained, tmp_path / "g.h5", "--batch", -1)
     with pytest.raises(InputError, match="--per-event is 0"):
         _generate(trained, tmp_path / "g.h5", "--per-event", 0)
     with pytest.raises(InputError, match=r"ends in \.h5"):

@@ -1,0 +1,143 @@
+"""Uniform numbers of showers and of their cells: what they are a function of, and that they look like chance."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from scipy.stats import chisquare, kstest
+
+from training.randomness import ShowerDraws, hashed_uniform
+
+Numbers = npt.NDArray[np.float32]
+
+
+def _require_uniform(numbers: Numbers) -> None:
+    """Numbers (R,) in [0, 1): by mean and variance, by their distribution, and by each of the bytes of their bits."""
+    assert numbers.dtype == np.float32
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    bits = np.asarray(numbers, np.float64) * 2**24
+    assert (bits == np.floor(bits)).all()
+    assert numbers.mean(dtype=np.float64) == pytest.approx(0.5, abs=4.5 / np.sqrt(12 * len(numbers)))
+    assert numbers.var(dtype=np.float64) == pytest.approx(1 / 12, abs=4.5 / np.sqrt(180 * len(numbers)))
+    assert kstest(numbers[:50_000], "uniform").pvalue > 1e-3
+    for shift in (16, 8, 0):
+        counts = np.bincount((bits.astype(np.int64) >> shift) & 255, minlength=256)
+        assert chisquare(counts).pvalue > 1e-3, shift
+
+
+def _require_independent(one: Numbers, other: Numbers) -> None:
+    """Pairs of numbers (R,), (R,): no correlation, and as many in each of 16 x 16 squares as in any other."""
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(len(one))
+    squares = (16 * one).astype(int) * 16 + (16 * other).astype(int)
+    assert chisquare(np.bincount(squares, minlength=256)).pvalue > 1e-3
+
+
+def test_numbers_of_a_shower_are_the_upper_bits_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The known answer of its authors (Random123, kat_vectors, philox 4x32 10)."""
+    monkeypatch.setattr(zlib, "crc32", lambda _: 0)
+    found = ShowerDraws(0, 0).uniform("", (1, 3)).numpy()[0]
+    np.testing.assert_array_equal(found * 2.0**24, [0x6627E8, 0xE169C5, 0xBC57AC])
+
+
+@pytest.mark.parametrize("numbers", [1, 4, 7])
+def test_numbers_of_a_shower_do_not_depend_on_its_batch(numbers: int) -> None:
+    whole = ShowerDraws(3, 0).uniform("x", (1200, numbers)).numpy()
+    np.testing.assert_array_equal(ShowerDraws(3, 1000).uniform("x", (3, numbers)), whole[1000:1003])
+    for row in (0, 1, 1199):
+        np.testing.assert_array_equal(ShowerDraws(3, row).uniform("x", (1, numbers)), whole[row : row + 1])
+    compiled = tf.function(lambda first: ShowerDraws(3, first).uniform("x", (16, numbers)), jit_compile=True)
+    np.testing.assert_array_equal(compiled(tf.constant(500, tf.int64)), whole[500:516])
+
+
+def test_numbers_of_showers_are_uniform_and_of_each_shower_purpose_and_seed_alone() -> None:
+    whole = ShowerDraws(1, 0).uniform("x", (4000, 254)).numpy()
+    _require_uniform(whole.ravel())
+    _require_independent(whole[:-1].ravel(), whole[1:].ravel())
+    _require_independent(whole[:, :-1].ravel(), whole[:, 1:].ravel())
+    for others in (ShowerDraws(2, 0).uniform("x", (4000, 254)), ShowerDraws(1, 0).uniform("y", (4000, 254))):
+        _require_independent(whole.ravel(), others.numpy().ravel())
+
+
+def _hashed(keys: list[list[int]] | npt.NDArray[np.int64], counters: npt.ArrayLike, numbers: int) -> Numbers:
+    return hashed_uniform(tf.constant(keys, tf.int32), tf.constant(counters, tf.int32), numbers).numpy()
+
+
+def test_a_hash_in_numpys_words_of_32_bits() -> None:
+    """Also of keys and counters whose products do not fit."""
+    rng = np.random.default_rng(1)
+    keys = rng.integers(-(2**31), 2**31, (500, 2))
+    counters = rng.integers(0, 2**31, 500)
+    one, other = keys.astype(np.uint32).T[:, :, None]
+    word = counters.astype(np.uint32)[:, None] * np.uint32(5) + np.arange(5, dtype=np.uint32)
+    word = word * np.uint32(0x9E3779B1) + one
+    for first, second, key in ((0x85EBCA6B, 0xC2B2AE35, other), (0xCC9E2D51, 0x1B873593, one)):
+        word = (word ^ (word >> np.uint32(16))) * np.uint32(first)
+        word = (word ^ (word >> np.uint32(13))) * np.uint32(second) + key
+    word ^= word >> np.uint32(16)
+    np.testing.assert_array_equal(_hashed(keys, counters, 5) * 2.0**24, word >> np.uint32(8))
+
+
+def test_a_hash_is_a_function_of_key_and_counter_alone() -> None:
+    rng = np.random.default_rng(2)
+    keys, counters = rng.integers(0, 2**24, (300, 2)), rng.integers(0, 65_025, 300)
+    whole = _hashed(keys, counters, 4)
+    order = rng.permutation(300)
+    np.testing.assert_array_equal(_hashed(keys[order], counters[order], 4), whole[order])
+    np.testing.assert_array_equal(_hashed(keys[7:8], counters[7:8], 4), whole[7:8])
+    arguments = tf.constant(keys, tf.int32), tf.constant(counters, tf.int32)
+    for compiled in (False, True):
+        traced = tf.function(lambda *given: hashed_uniform(*given, 4), jit_compile=compiled)
+        np.testing.assert_array_equal(traced(*arguments), whole)
+    assert len(np.unique(whole, axis=0)) == 300
+
+
+# Keys as different as they come, and as alike.
+_KEYS = [[9_283_131, 1_020_847], [0, 0], [0, 1], [1, 0], [2**24 - 1, 2**24 - 1]]
+
+
+@pytest.mark.parametrize("key", _KEYS)
+def test_hashes_of_a_shower_are_uniform_and_independent(key: list[int]) -> None:
+    """Of all cells of the sample's calorimeter, under one key, along columns, counters, rows and layers."""
+    cells = 51 * 51 * 25
+    found = _hashed(np.tile(key, (cells, 1)), np.arange(cells), 4)
+    _require_uniform(found.ravel())
+    for one, other in itertools.combinations(range(4), 2):
+        _require_independent(found[:, one], found[:, other])
+    for apart in (1, 2, 51, 51 * 51):
+        for column in range(4):
+            _require_independent(found[:-apart, column], found[apart:, column])
+    _require_independent(found[:-1, 3], found[1:, 0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda keys: np.add(keys, [1, 0]),
+        lambda keys: np.add(keys, [0, 1]),
+        lambda keys: np.add(keys, [1, 1]),
+        lambda keys: keys ^ [1 << 23, 0],
+        lambda keys: keys ^ [0, 1 << 23],
+        lambda keys: keys[:, ::-1],
+    ],
+    ids=["first", "second", "both", "first's bit", "second's bit", "swapped"],
+)
+def test_hashes_of_neighbouring_keys_are_independent(
+    other: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]],
+) -> None:
+    """Under random keys and the same counters; and the first key of all, 0, against it."""
+    rng = np.random.default_rng(3)
+    keys, counters = rng.integers(0, 2**23, (100_000, 2)), rng.integers(0, 65_025, 100_000)
+    ours, theirs = _hashed(keys, counters, 2), _hashed(other(keys), counters, 2)
+    _require_uniform(ours.ravel())
+    for column in range(2):
+        _require_independent(ours[:, column], theirs[:, column])
+    zero, alike = np.zeros((65_025, 2), np.int64), np.arange(65_025)
+    if (other(zero) != zero).any():
+        _require_independent(_hashed(zero, alike, 1)[:, 0], _hashed(other(zero), alike, 1)[:, 0])
