@@ -34,7 +34,7 @@ def train(
         registry: Folder or gs:// address of the promoted models.
         config: Name of the training config.
         epochs: Passes over the train split; 0 for the config's.
-        steps: End after so many steps; 0 for no such end.
+        steps: End after so many steps; 0 for the config's, or as epochs say if those are given.
         settings: Values in place of the config's own.
         strategy: Name of the distribution strategy.
         warm_start: incumbent, to begin with its weights, or none.
@@ -56,7 +56,7 @@ def train(
         from training.retraining import fit_here, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
-        named = named_config(config, epochs=epochs or None, steps=steps, strategy=strategy, seed=seed)
+        named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
         card, incumbent = retrain(
             location(dataset),
             Path(output) / "model",

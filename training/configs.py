@@ -184,6 +184,7 @@ CONFIGS = {
 # What a run of the pipeline may change of a config, beside what it has parameters of its own for.
 SETTINGS = (
     "batch", "learning_rate", "precision", "schedule", "warm_up_epochs", "linear_scaling", "average", "patience",
+    "evaluation_steps", "width",
 )  # fmt: skip
 
 
@@ -221,7 +222,10 @@ def as_options(config: FitConfig, name: str) -> list[str]:
 
 
 def named_config(name: str, **overrides: Any) -> FitConfig:
-    """The config `name`, with the values of `overrides` that are not None."""
+    """The config `name`, with the values of `overrides` that are not None. Epochs that are given replace its steps."""
     if name not in CONFIGS:
         raise InputError(f"--config {name!r} is unknown; known: {', '.join(CONFIGS)}")
-    return replace(CONFIGS[name], **{key: value for key, value in overrides.items() if value is not None})
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if "epochs" in given:
+        given = {"steps": 0, **given}
+    return replace(CONFIGS[name], **given)
