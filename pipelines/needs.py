@@ -45,7 +45,7 @@ STEPS = {
     "discover": Needs("Discover files", cpu="1", memory="1Gi", hours=2),
     # 0.25 GiB a process were measured with 100,000 showers.
     "preprocess": Needs("Preprocess", cpu="2", memory="2Gi", hours=12),
-    # Measured on two processors: 2 GiB for the config quick, 5.6 GiB for 3dgan, whose batch is 64.
+    # Measured on two processors: 2 GiB for the config fast, 5.6 GiB for 3dgan, whose batch is 64.
     "train": Needs("Train", cpu="4", memory="8Gi", hours=72, retries=3),
     # 0.9 GiB were measured with the model of 3dgan on a processor.
     "generate": Needs("Generate showers", cpu="4", memory="4Gi", hours=12),
