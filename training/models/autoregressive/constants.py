@@ -95,14 +95,13 @@ class Adaptation:
 
     @staticmethod
     def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
-        log_energy = np.log(energy_gev)
-        low, high = theta_rad
-        nearest = 90.0 if low <= np.pi / 2 <= high else min(abs(low - np.pi / 2), abs(high - np.pi / 2))
-        nearest = 0.0 if nearest == 90.0 else float(np.sin(nearest))
-        cosines = np.array([nearest, np.max(np.abs(np.cos(theta_rad)))])
+        """Middle and half width of log E and of the cosine of the reflected angle."""
+        cosines = np.abs(np.cos(theta_rad))
+        if theta_rad[0] <= np.pi / 2 <= theta_rad[1]:
+            cosines = np.array([0.0, cosines.max()])
         return {
             name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)]
-            for name, ends in (("log_energy", log_energy), ("cos_theta", cosines))
+            for name, ends in (("log_energy", np.log(energy_gev)), ("cos_theta", cosines))
         }
 
     def _scales(self, batches: list[dict[str, Array]]) -> dict[str, Any]:
