@@ -51,7 +51,7 @@ cells.prior = lambda table, layer, radius: tf.zeros_like(radius) - 3.0
     "shape-of-place": """
 from training.models.autoregressive import cells
 whole = cells.place
-cells.place = lambda dx, dy: whole(dx, dy) * ([1.0] * (cells.PLACE - 3) + [0.0] * 3)
+cells.place = lambda dx, dy, slope: whole(dx, dy, slope) * ([1.0] * (cells.PLACE - 5) + [0.0] * 5)
 """,
     "noise-on-promises": """
 from training.models.autoregressive import model

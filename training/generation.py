@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -26,8 +26,9 @@ from training import folder, models
 from training.folder import Card
 from training.randomness import NoiseDraws, ShowerDraws
 
-Item = TypeVar("Item")
-
+# Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
+# what accelerators make is written, and compressed, meanwhile.
+_AT_ONCE = 2
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 
 
@@ -57,12 +58,21 @@ class Generator:
         if not extrapolate:
             self._check("energy", energy_gev, self.card.energy_gev, "GeV")
             self._check("theta", theta_rad, self.card.theta_rad, "rad")
-        for first in range(0, len(energy_gev), self.batch):
-            energy, theta = energy_gev[first : first + self.batch], theta_rad[first : first + self.batch]
-            missing = self.batch - len(energy)  # the last batch is filled up, so that the graph has one shape
-            padded = [tf.constant(np.pad(label, (0, missing), mode="edge")) for label in (energy, theta)]
-            cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
-            yield Showers(cells, energy, theta, measured_angle(cells))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            made: deque[Future[Showers]] = deque()
+            for first in range(0, len(energy_gev), self.batch):
+                chosen = slice(first, first + self.batch)
+                made.append(threads.submit(self._batch, energy_gev[chosen], theta_rad[chosen], seed, first))
+                if len(made) > _AT_ONCE:
+                    yield made.popleft().result()
+            while made:
+                yield made.popleft().result()
+
+    def _batch(self, energy: FloatArray, theta: FloatArray, seed: int, first: int) -> Showers:
+        missing = self.batch - len(energy)  # the last batch is filled up, so that the graph has one shape
+        padded = [tf.constant(np.pad(label, (0, missing), mode="edge")) for label in (energy, theta)]
+        cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
+        return Showers(cells, energy, theta, measured_angle(cells))
 
     def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after, unchecked; for graphs."""
@@ -156,23 +166,10 @@ def generate(
     }  # fmt: skip
     bar = progress_bar("generate", len(energy), "showers")
     with bar, shower_writer(output, files[0].geometry, attributes) as writer:
-        for showers in _ahead(generator.showers(energy, theta, seed, extrapolate=extrapolate)):
+        for showers in generator.showers(energy, theta, seed, extrapolate=extrapolate):
             writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
     return len(energy)
-
-
-def _ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`items`, each made in a thread while the one before it is used.
-
-    On a processor alone, whose cores TensorFlow fills, this gains nothing; where an accelerator makes the showers, it
-    hides the writing, which compresses on one core.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        made = thread.submit(next, items, None)
-        while (item := made.result()) is not None:
-            made = thread.submit(next, items, None)
-            yield item
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -12,7 +12,7 @@ MARGIN = 2  # cells beside the calorimeter that are always empty, so that every 
 # other colour, for odd cells.
 AROUND = [(x, y) for x in range(-MARGIN, MARGIN + 1) for y in range(-MARGIN, MARGIN + 1)]
 OTHER_COLOUR = [(x + y) % 2 == 1 for x, y in AROUND]
-PLACE = 13
+PLACE = 15
 EVEN_INPUTS = 2 * len(AROUND) + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 
@@ -55,8 +55,11 @@ def windows(image: Tensor) -> Tensor:
     return tf.nn.conv2d(wide, taken, 1, "VALID")
 
 
-def place(dx: Tensor, dy: Tensor) -> Tensor:
-    """What is told of a cell's place, (R, PLACE), from its distances (R,) to the axis in cells."""
+def place(dx: Tensor, dy: Tensor, slope: Tensor) -> Tensor:
+    """What is told of a cell's place, (R, PLACE), from its distances (R,) to the axis in cells.
+
+    `slope` (R,) is the axis's along y, in cells a layer: what lies ahead of a tilted axis differs from what lies behind.
+    """
     r = tf.sqrt(dx * dx + dy * dy)
     return tf.stack(
         [
@@ -64,5 +67,6 @@ def place(dx: Tensor, dy: Tensor) -> Tensor:
             tf.clip_by_value(dx, -0.8, 0.8), tf.clip_by_value(dy, -0.8, 0.8),
             tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), r / 8.0,
             tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), tf.abs(dx) / 8.0, tf.abs(dy) / 8.0,
+            slope * tf.clip_by_value(dy, -1.0, 1.0), slope * tf.clip_by_value(dy, -6.0, 6.0),
         ], 1,
     )  # fmt: skip

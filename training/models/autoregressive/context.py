@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import tensorflow as tf
 
 from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.frame import HIT, Axis, Constants, Tensor, axis_of, column
+from training.models.autoregressive.frame import HIT, Axis, Constants, Tensor, axis_of, column, particle_slope
 from training.models.autoregressive.totals import (
     BUDGETS,
     budgets_in_units,
@@ -28,12 +28,13 @@ _TINY = 1e-3
 class Plan:
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6), what this layer and those after it are
+    `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6), what this layer and those after it are
     expected to take of them; `rest` (M, 3), the energy in this layer and those after it, and the mean and variance of
     its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it; `promised` (M, ...), what the
     densities are told of all this.
     """
 
+    slope: Tensor
     energy: Tensor
     budgets: Tensor
     expected: Tensor
@@ -72,7 +73,9 @@ def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Const
     )
     mean = tf.math.divide_no_nan(first, left)
     rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
+    slope = offset[:, 3:] + particle_slope(theta_rad, geometry)[:, None]
     return Plan(
+        tf.repeat(slope, layers, axis=1),
         energy,
         tf.repeat(budgets[:, None], layers, axis=1),
         expected,

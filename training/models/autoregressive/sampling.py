@@ -174,7 +174,7 @@ class _Layer:
         nx, ny, _ = self._shape
         known = [_around(self._images[0], place, nx, ny), _around(self._images[1], place, nx, ny)]
         known += [_around(cells.windows(own), place, nx, ny)] if odd else []
-        return tf.concat([*known, cells.place(dx, dy)], 1)
+        return tf.concat([*known, cells.place(dx, dy, tf.gather(self._planned.slope, place[:, 0]))], 1)
 
     def _distance(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Distances (R,) from the axis in x and y, in cells."""
