@@ -58,7 +58,7 @@ def windows(image: Tensor) -> Tensor:
 def place(dx: Tensor, dy: Tensor, slope: Tensor) -> Tensor:
     """What is told of a cell's place, (R, PLACE), from its distances (R,) to the axis in cells.
 
-    `slope` (R,) is the axis's along y, in cells a layer: what lies ahead of a tilted axis differs from what lies behind.
+    `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     """
     r = tf.sqrt(dx * dx + dy * dy)
     return tf.stack(

@@ -28,10 +28,10 @@ _TINY = 1e-3
 class Plan:
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6), what this layer and those after it are
-    expected to take of them; `rest` (M, 3), the energy in this layer and those after it, and the mean and variance of
-    its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it; `promised` (M, ...), what the
-    densities are told of all this.
+    `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
+    what this layer and those after it are expected to take of them; `rest` (M, 3), the energy in this layer and those
+    after it, and the mean and variance of its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it;
+    `promised` (M, ...), what the densities are told of all this.
     """
 
     slope: Tensor

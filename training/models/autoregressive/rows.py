@@ -44,7 +44,7 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
         neighbours *= tf.cast(tf.constant(before + cells.OTHER_COLOUR), tf.float32)
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), place[:, 0] * layers + place[:, 3])
     dx, dy = (tf.cast(place[:, 1 + k], tf.float32) - middle(geometry.shape[k]) - axis[:, k] for k in (0, 1))
-    slope = tf.gather((view["axis"][:, -1, 1] - view["axis"][:, 0, 1]) / (layers - 1.0), place[:, 0])
+    slope = tf.gather((view["axis"][:, -1, 1] - view["axis"][:, 0, 1]) / max(layers - 1, 1), place[:, 0])
     return tf.concat([neighbours, cells.place(dx, dy, slope)], 1), tf.sqrt(dx * dx + dy * dy)
 
 
