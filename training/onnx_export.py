@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def write_onnx(model: Path, output: Path, identity: dict[str, Any]) -> None:
         return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
 
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
+    # else it copies the graph before each of its optimisations, which takes minutes
+    os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
     graph, _ = tf2onnx.convert.from_function(generate, generate.input_signature, opset=OPSET)
     onnx.helper.set_model_props(graph, {IDENTITY: json.dumps(identity), CARD: json.dumps(generator.card.to_json())})
     onnx.checker.check_model(graph)

@@ -167,7 +167,9 @@ class _Layer:
         numbers = [hashed_uniform(tf.gather(self._keys, place[:, 0]), 4 * number + k, 1)[:, 0] for k in (1, 2, 3)]
         mixture = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         value = tf.exp(draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0]))
-        return place, tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
+        value = tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
+        # one deposit of nothing more, so that there is one: the sums of no rows at all are not converted to ONNX
+        return tf.pad(place, [[0, 1], [0, 0]]), tf.pad(value, [[0, 1]])
 
     def _known(self, place: Tensor, own: Tensor, dx: Tensor, dy: Tensor, *, odd: bool) -> Tensor:
         """What is known of cells `place` (R, 3), as `rows.known` gives it in training."""
