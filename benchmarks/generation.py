@@ -2,9 +2,9 @@
 
     python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--quick]
 
-Without --model, the model is of the config `fast` after two steps: it looks at about as many cells as a trained one.
-Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory is the
-highest resident size of the whole command `python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
+Without --model, the model is of the config `fast` after two steps, whose showers need not take as long as those of a
+trained one. Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory
+is the highest resident size of the whole command `python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
 """
 
 from __future__ import annotations
