@@ -135,7 +135,7 @@ def _add_config(fit: argparse.ArgumentParser) -> None:
         "--evaluation-steps",
         type=int,
         metavar="N",
-        help="least number of steps between two looks at the validation split",
+        help="look at the validation split only where an epoch passes a multiple of N steps, and at the end",
     )
     group.add_argument("--width", type=int, metavar="N", help="of the networks of the model autoregressive")
     group.add_argument("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS)} (default float32)")

@@ -50,8 +50,8 @@ class FitConfig:
 
     `average` is the decay, an update, of an exponential moving average of the generator's weights, which then are what
     is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so many epochs without a better
-    metric on the validation split; 0 does not. The model is judged by that split at the end of an epoch, if
-    `evaluation_steps` have passed since it was judged, and at the end of the training.
+    metric on the validation split; 0 does not. The model is judged by that split at the end of each epoch in which a
+    multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the training.
 
     `width` is that of the networks of the model `autoregressive`; others have their own.
     """
@@ -92,6 +92,10 @@ class FitConfig:
             raise InputError(
                 f"--warm-up-epochs is {self.warm_up_epochs}, expected at least 0 and under --epochs {self.epochs}"
             )
+        if self.model == "autoregressive" and self.width == 0:
+            raise InputError("--width is 0, expected at least 1 for the model autoregressive")
+        if self.model == "autoregressive" and self.precision == "float64":
+            raise InputError("--precision float64 is not for the model autoregressive")
         for name in ("momentum", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{_option(name)} is {getattr(self, name)}, expected at least 0 and under 1")
@@ -111,7 +115,7 @@ class FitConfig:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FitConfig:
-        return cls(**{field.name: document[field.name] for field in fields(cls)})
+        return cls(**{field.name: document[field.name] for field in fields(cls) if field.name in document})
 
 
 @dataclass(frozen=True)

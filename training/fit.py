@@ -128,7 +128,9 @@ def _told_errors(dataset: Location, output: Path, cluster: Cluster | None) -> It
 
 def _check_warm_start(earlier: Card, config: FitConfig, geometry: Geometry, place: str) -> None:
     if earlier.config.model != config.model:
-        raise InputError(f"--warm-start {place}: a {earlier.config.model}, not a {config.model}; give --config for it")
+        raise InputError(
+            f"--warm-start {place}: of the model {earlier.config.model}, not {config.model}; give --config for it"
+        )
     if earlier.geometry.shape != geometry.shape:
         raise InputError(
             f"--warm-start {place}: of showers with {earlier.geometry.shape} cells, the dataset's have {geometry.shape}"
@@ -300,6 +302,8 @@ class _Training:
             }
         )
         if judged is None:
+            if self._due(step):
+                self._save(step)
             return
         by_losses = engine.model.chosen_by == "losses"
         self._save(step, judged[_CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value"))
@@ -334,7 +338,8 @@ class _Training:
         if self._history is not None:
             self._checkpoints.wait()
             best_step, value = self._checkpoints.best_metric()
-            over = math.isfinite(value) and engine.step - best_step >= patience * engine.steps_an_epoch
+            judged = max((each["step"] for each in self._history.entries if _CHOSEN_BY in each), default=0)
+            over = math.isfinite(value) and judged - best_step >= patience * engine.steps_an_epoch
             if over:
                 print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)
         return over if self._alone else engine.total(over) > 0

@@ -40,7 +40,7 @@ class Generator:
 
     def __init__(self, model: Path, batch: int = 0) -> None:
         if batch < 0:
-            raise InputError(f"--batch is {batch}, expected at least 1")
+            raise InputError(f"--batch is {batch}, expected at least 0")
         self.card: Card = folder.read_card(model)
         self._model = models.build(self.card.config, self.card.geometry)
         self.batch = batch or self._model.generation_batch
