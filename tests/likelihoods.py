@@ -1,4 +1,4 @@
-"""A likelihood model of the small calorimeter with constants of test showers, and such showers as the model reads them."""
+"""The likelihood model of a small calorimeter, with the constants of test showers; and such showers as lists of hits."""
 
 from __future__ import annotations
 
