@@ -1,4 +1,4 @@
-"""The likelihood model of a small calorimeter, with the constants of test showers; and such showers as lists of hits."""
+"""The likelihood model of a small calorimeter with the constants of test showers, and such showers as lists of hits."""
 
 from __future__ import annotations
 

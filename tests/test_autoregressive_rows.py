@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, as_batch, new_model, tiled, uneven_showers
+from likelihoods import as_batch, new_model, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame, rows, sampling
@@ -214,4 +214,3 @@ def test_colours_are_those_of_a_chessboard() -> None:
     assert (colour[:, 1:] != colour[:, :-1]).all()
     offsets = np.array(cells.AROUND)[np.array(cells.OTHER_COLOUR)]
     assert (frame.colour(tf.constant(8 + offsets[:, 0]), tf.constant(8 + offsets[:, 1])).numpy() != colour[8, 8]).all()
-    assert LAYERS == SMALL_GEOMETRY.shape[2]
