@@ -97,7 +97,7 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
         log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),
         axis.x - tf.round(axis.x), axis.y - tf.round(axis.y),
     ]  # fmt: skip
-    which = tf.eye(energy.shape[1], batch_shape=[tf.shape(energy)[0]])
+    which = tf.eye(energy.shape[1]) + tf.zeros_like(energy)[..., None]  # ONNX loses a rank in a batched eye of one
     return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
 
 
