@@ -75,7 +75,8 @@ def drawn(model: Autoregressive, energy_gev: Any, theta_rad: Any, noise: Any) ->
 
 @functools.cache
 def _graph(model: Autoregressive) -> Any:
-    return tf.function(model._sampler.showers, autograph=False, reduce_retracing=True)
+    numbers = [tf.TensorSpec(shape, tf.float32) for shape in ([None], [None], [None, model.noise_numbers])]
+    return tf.function(model._sampler.showers, input_signature=numbers, autograph=False)
 
 
 def noise_of(model: Autoregressive, showers: int, seed: int = 0) -> FloatArray:
