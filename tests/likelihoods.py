@@ -23,8 +23,10 @@ CONFIG = FitConfig(
 LAYERS = SMALL_GEOMETRY.shape[2]
 # Numbers as `constants` finds them, for what needs few of them.
 CONSTANTS: dict[str, Any] = {
-    "depth": tf.constant(1.8), "radius_half": tf.constant(0.9), "radius_most": tf.constant(2.6),
-    "deposit": tf.constant(0.4), "least": tf.constant(0.02),
+    name: np.float32(value)  # no tensors, which start the devices
+    for name, value in (
+        ("depth", 1.8), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4), ("least", 0.02),
+    )
 }  # fmt: skip
 
 
