@@ -1,0 +1,92 @@
+"""The likelihood model of a small calorimeter with the constants of test showers, and such showers as lists of hits."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from showers import SMALL_GEOMETRY, make_showers
+
+from preprocessing.showers import FloatArray, Geometry
+from training import models
+from training.configs import FitConfig
+from training.models.autoregressive.model import Autoregressive
+from training.models.base import Batch
+
+CONFIG = FitConfig(
+    model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, momentum=0.0, average=0.9, width=8, seed=1
+)
+LAYERS = SMALL_GEOMETRY.shape[2]
+# Numbers as `constants` finds them, for what needs few of them.
+CONSTANTS: dict[str, Any] = {
+    name: np.float32(value)  # no tensors, which start the devices
+    for name, value in (
+        ("depth", 1.8), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4), ("least", 0.02),
+    )
+}  # fmt: skip
+
+
+def uneven_showers(*, events: int, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Cells, energies and angles of test showers whose deposits are of all sizes, down to less than a hit."""
+    made = make_showers(events=events, seed=seed)
+    spread = np.random.default_rng(seed).lognormal(-0.5, 1.0, made.cells.shape)
+    return (made.cells * spread).astype(np.float32), made.energy_gev, made.theta_rad
+
+
+def as_batch(
+    cells: FloatArray, energy_gev: FloatArray, theta_rad: FloatArray, *, longest: int = 0
+) -> dict[str, tf.Tensor]:
+    """The showers as lists of hits, of a common length, or as long as `longest`: what `decode_hits` gives."""
+    flat = cells.reshape(len(cells), -1)
+    length = max(int((flat > 0).sum(1).max()), longest)
+    place = np.full((len(flat), length), -1, np.int32)
+    value = np.zeros((len(flat), length), np.float32)
+    for number, shower in enumerate(flat):
+        hit = np.flatnonzero(shower)
+        place[number, : len(hit)], value[number, : len(hit)] = hit, shower[hit]
+    found = {"cell": place, "value": value, "energy_gev": energy_gev, "theta_rad": theta_rad}
+    return {name: tf.constant(each) for name, each in found.items()}
+
+
+def new_model(geometry: Geometry = SMALL_GEOMETRY) -> Autoregressive:
+    """A model with its initial weights and the constants of 300 test showers."""
+    model = models.build(CONFIG, geometry)
+    assert isinstance(model, Autoregressive)
+    model.networks["constants"].set_weights(_constants())
+    return model
+
+
+@functools.cache
+def _constants() -> list[npt.NDArray[Any]]:
+    model = models.build(CONFIG, SMALL_GEOMETRY)
+    cells, energy, theta = uneven_showers(events=300)
+    ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
+    parts = (slice(0, 150), slice(150, 300))
+    model.adapt([as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts], ends)  # type: ignore[arg-type]
+    return model.networks["constants"].get_weights()
+
+
+def drawn(model: Autoregressive, energy_gev: Any, theta_rad: Any, noise: Any) -> FloatArray:
+    """Showers of `noise`, in the graph."""
+    return np.asarray(_graph(model)(tf.constant(energy_gev), tf.constant(theta_rad), tf.constant(noise)))
+
+
+@functools.cache
+def _graph(model: Autoregressive) -> Any:
+    numbers = [tf.TensorSpec(shape, tf.float32) for shape in ([None], [None], [None, model.noise_numbers])]
+    return tf.function(model._sampler.showers, input_signature=numbers, autograph=False)
+
+
+def noise_of(model: Autoregressive, showers: int, seed: int = 0) -> FloatArray:
+    """Uniform numbers as generation has them: multiples of 2^-24."""
+    whole = np.random.default_rng(seed).integers(0, 2**24, (showers, model.noise_numbers))
+    return (whole * 2.0**-24).astype(np.float32)
+
+
+def tiled(view: Batch, times: int) -> dict[str, tf.Tensor]:
+    """A view of one shower as that of `times` copies of it."""
+    return {name: tf.tile(each, [times] + [1] * (each.shape.rank - 1)) for name, each in view.items()}

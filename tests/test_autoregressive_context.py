@@ -1,0 +1,91 @@
+"""What a cell is told of its layer: in training, of all layers at once, what sampling finds layer after layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import LAYERS, as_batch, new_model, uneven_showers
+from showers import SMALL_GEOMETRY
+
+from training.models.autoregressive import frame, totals
+from training.models.autoregressive.constants import contexts_of, normalised
+from training.models.autoregressive.context import Plan, context, context_numbers, plan
+from training.models.autoregressive.frame import SUMS, Tensor
+from training.models.autoregressive.model import Autoregressive
+
+
+@pytest.fixture(scope="module")
+def model() -> Autoregressive:
+    return new_model()
+
+
+def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis, Tensor]:
+    """Plan, sums (N, layers, 2, 12), axes and energies of test showers."""
+    store = model.networks["constants"]
+    batch = as_batch(*uneven_showers(events=12, seed=5))
+    hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
+    sums = frame.layer_sums(hits, store, LAYERS)
+    values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], 0.02)
+    reflected = frame.reflected_angle(batch["theta_rad"])
+    return plan(values, batch["energy_gev"], reflected, store, SMALL_GEOMETRY), sums, axis, batch["energy_gev"]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregressive, *, odd: bool) -> None:
+    planned, sums, _, _ = _planned(model)
+    off = tf.random.stateless_normal([12, len(SUMS)], [1, 2])
+    at_once = contexts_of(planned.flat(), sums, off, odd=odd).numpy()
+    assert at_once.shape == (12 * LAYERS, context_numbers(LAYERS, odd=odd))
+    at_once = at_once.reshape(12, LAYERS, -1)
+    before, one, two = off, tf.zeros_like(off), tf.zeros_like(off)
+    for layer in range(LAYERS):
+        found = context(planned.at(tf.constant(layer)), before, one, two, sums[:, layer, 0] if odd else None)
+        # what a difference of sums leaves over, where a budget is all but spent, is small beside its floor
+        np.testing.assert_allclose(at_once[:, layer], found, rtol=1e-3, atol=2e-3, err_msg=f"layer {layer}")
+        own = tf.reduce_sum(sums[:, layer], 1)
+        before, one, two = before + own, own, one
+
+
+def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(model: Autoregressive) -> None:
+    """Other deposits in layer 2 change what is told from layer 3 on, and in layer 2 of even cells to odd ones."""
+    planned, sums, _, _ = _planned(model)
+    none = tf.zeros([1, len(SUMS)])
+    for colour, first in ((0, {False: 3, True: 2}), (1, {False: 3, True: 3})):
+        changed = sums.numpy().copy()
+        changed[:, 2, colour] *= 1.5
+        for odd in (False, True):
+            usual, other = (
+                contexts_of(planned.flat(), tf.constant(each), none, odd=odd).numpy().reshape(12, LAYERS, -1)
+                for each in (sums.numpy(), changed)
+            )
+            differs = (usual != other).any(axis=(0, 2))
+            np.testing.assert_array_equal(differs, np.arange(LAYERS) >= first[odd])
+
+
+def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) -> None:
+    planned, sums, axis, _ = _planned(model)
+    whole = sums.numpy().sum(2)
+    energy = whole[..., SUMS.index("energy")].astype(np.float64)
+    np.testing.assert_allclose(planned.energy, energy, rtol=1e-3)
+    np.testing.assert_allclose(planned.axis, np.stack([axis.x, axis.y], -1), atol=1e-4)
+    for number, name in enumerate(totals.BUDGETS):
+        budget = np.repeat(whole[..., SUMS.index(name)].sum(1)[:, None], LAYERS, 1)
+        np.testing.assert_allclose(planned.budgets[..., number], budget, rtol=1e-3)
+    depth = np.arange(LAYERS) - float(model.networks["constants"]["depth"])
+    for layer in range(LAYERS):
+        left = energy[:, layer:]
+        mean = (left * depth[layer:]).sum(1) / left.sum(1)
+        variance = (left * (depth[layer:] - mean[:, None]) ** 2).sum(1) / left.sum(1)
+        np.testing.assert_allclose(planned.rest[:, layer], np.stack([left.sum(1), mean, variance], 1), atol=2e-2)
+
+
+def test_contexts_are_about_one_wide(model: Autoregressive) -> None:
+    """Of showers that the constants are not of; and what is far off is clipped."""
+    planned, sums, _, _ = _planned(model)
+    for odd in (False, True):
+        told = contexts_of(planned.flat(), sums, tf.zeros([1, len(SUMS)]), odd=odd)
+        found = normalised(told, model.networks["constants"], odd=odd).numpy()
+        assert np.abs(found).max() <= 6
+        assert np.abs(found.mean(0)).max() < 1.2
+        assert 0.5 < np.median(found.std(0)) < 1.5

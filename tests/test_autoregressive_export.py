@@ -1,0 +1,178 @@
+"""Files of a likelihood model: SavedModel and ONNX give what generation gives, and refuse what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import CONFIG
+from showers import SMALL_GEOMETRY, make_showers, write_file
+
+from preprocessing.dataset import Settings
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.showers import FloatArray
+from training import folder
+from training.export import export
+from training.fit import fit
+from training.generation import Generator
+
+_SEED = 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three steps on showers of 110 to 190 GeV."""
+    place = tmp_path_factory.mktemp("narrow")
+    made = make_showers(events=120)
+    narrow = made[(made.energy_gev > 110) & (made.energy_gev < 190)]
+    preprocess(discover([str(write_file(place / "a.h5", narrow))]), place / "ds", Settings())
+    fit(place / "ds", place / "model", replace(CONFIG, steps=3))
+    return place / "model"
+
+
+@pytest.fixture(scope="module")
+def generator(model: Path) -> Generator:
+    return Generator(model, batch=6)
+
+
+@pytest.fixture(scope="module")
+def saved(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    output = tmp_path_factory.mktemp("export") / "saved"
+    export(model, output)
+    loaded = tf.saved_model.load(str(output))
+    return lambda energy, theta: loaded.signatures["serving_default"](
+        energy_gev=tf.constant(energy), theta_rad=tf.constant(theta), seed=tf.constant(_SEED)
+    )["cells_gev"].numpy()
+
+
+@pytest.fixture(scope="module")
+def onnx_file(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    export(model, output)
+    return output
+
+
+def _run_onnx(path: Path, energy: FloatArray, theta: FloatArray, noise: FloatArray) -> FloatArray:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (cells,) = session.run(["cells_gev"], {"energy_gev": energy, "theta_rad": theta, "noise": noise})
+    return np.asarray(cells)
+
+
+def _labels(generator: Generator, showers: int) -> tuple[FloatArray, FloatArray]:
+    card = generator.card
+    return (
+        np.linspace(*card.energy_gev, showers, dtype=np.float32)[::-1].copy(),
+        np.linspace(*card.theta_rad, showers, dtype=np.float32),
+    )
+
+
+def _noise(generator: Generator, showers: int) -> FloatArray:
+    whole = np.random.default_rng(2).integers(0, 2**24, (showers, generator.noise_numbers))
+    return (whole * 2.0**-24).astype(np.float32)
+
+
+def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, saved: Any) -> None:
+    energy, theta = _labels(generator, 10)
+    batches = list(generator.showers(energy, theta, _SEED))
+    expected = np.concatenate([showers.cells for showers in batches]) * 0.02
+    assert [len(showers) for showers in batches] == [6, 4]
+    found = saved(energy, theta)
+    np.testing.assert_array_equal(found > 0, expected > 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+    assert saved(energy[:0], theta[:0]).shape == (0, *SMALL_GEOMETRY.shape)
+
+
+def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, onnx_file: Path) -> None:
+    energy, theta = _labels(generator, 9)
+    noise = _noise(generator, 9)
+    expected = generator.cells_of_noise(*(tf.constant(each) for each in (energy, theta, noise))).numpy() * 0.02
+    found = _run_onnx(onnx_file, energy, theta, noise)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found > 0, expected > 0)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
+    alone = _run_onnx(onnx_file, energy[4:5], theta[4:5], noise[4:5])
+    np.testing.assert_allclose(alone[0], found[4], rtol=1e-3, atol=1e-6)
+
+
+def test_labels_outside_the_training_are_refused_by_all(generator: Generator, saved: Any, onnx_file: Path) -> None:
+    """100 and 200 GeV, by a model of 110 to 190; but not what is beyond the ends by less than a thousandth."""
+    (low, high), (least, most) = generator.card.energy_gev, generator.card.theta_rad
+    assert 110 < low < 115
+    assert 185 < high < 190
+    reach, opening = high - low, most - least
+    refused = [(100, 1.5), (200, 1.5), (low - 2e-3 * reach, 1.5), (high + 2e-3 * reach, 1.5), (np.nan, 1.5)]
+    refused += [(150, least - 2e-3 * opening), (150, most + 2e-3 * opening), (150, np.nan)]
+    for label in refused:
+        energy, theta = (np.array([each], np.float32) for each in label)
+        with pytest.raises(InputError, match="shower 0 is asked for with"):
+            next(generator.showers(energy, theta, _SEED))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):
+            saved(energy, theta)
+    taken = [(low - 9e-4 * reach, 1.5), (high + 9e-4 * reach, 1.5), (150, least - 9e-4 * opening), (low, most)]
+    energy, theta = (np.array(each, np.float32) for each in zip(*refused, *taken, strict=True))
+    inside = np.arange(len(energy)) >= len(refused)
+    for cells in (
+        next(generator.showers(energy[inside], theta[inside], _SEED)).cells,
+        saved(energy[inside], theta[inside]),
+    ):
+        assert np.isfinite(cells).all()
+    found = _run_onnx(onnx_file, energy, theta, _noise(generator, len(energy)))
+    np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), ~inside)
+    assert np.isfinite(found[inside]).all()
+    assert (found[inside].sum(axis=(1, 2, 3)) > 0).all()
+
+
+def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
+    import onnx
+
+    document = onnx.load(onnx_file)
+    told = {each.key: json.loads(each.value) for each in document.metadata_props}
+    assert told["calopipe_card"] == json.loads((model / "card.json").read_text())
+    assert told["calopipe_export"]["model"] == folder.read_card(model).fingerprint()
+    assert told["calopipe_export"]["cells_unit_gev"] == 1
+    assert [each.name for each in document.graph.input] == ["energy_gev", "theta_rad", "noise"]
+    assert [each.name for each in document.graph.output] == ["cells_gev"]
+    assert [each.domain for each in document.opset_import if each.domain not in ("", "ai.onnx.ml")] == []
+
+
+def test_an_onnx_file_that_stands_is_left(model: Path, onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = onnx_file.stat()
+    export(model, onnx_file)
+    assert "export stands" in capsys.readouterr().out
+    assert onnx_file.stat() == before
+    assert [path.name for path in onnx_file.parent.iterdir()] == ["model.onnx"]
+
+
+def test_nothing_else_is_replaced_by_an_onnx_file(model: Path, onnx_file: Path, tmp_path: Path) -> None:
+    import onnx
+
+    other = onnx.load(onnx_file)
+    onnx.helper.set_model_props(other, {"calopipe_export": json.dumps({"model": "another"})})
+    onnx.save(other, tmp_path / "other.onnx")
+    with pytest.raises(InputError, match=r"other\.onnx: the export of another model"):
+        export(model, tmp_path / "other.onnx")
+    (tmp_path / "folder.onnx").mkdir()
+    for name, content in (("text.onnx", b"not a graph"), ("empty.onnx", b"")):
+        (tmp_path / name).write_bytes(content)
+    for name in ("folder.onnx", "text.onnx", "empty.onnx"):
+        with pytest.raises(InputError, match=f"{name}: not an export of a model"):
+            export(model, tmp_path / name)
+    assert (tmp_path / "text.onnx").read_bytes() == b"not a graph"
+
+
+def test_a_model_that_is_altered_is_not_exported(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "m")
+    weights = tmp_path / "m/even.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="not the weights that the card was written for"):
+        export(tmp_path / "m", tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()

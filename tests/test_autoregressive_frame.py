@@ -1,0 +1,129 @@
+"""A shower about its axis: where that is, that reflections change nothing, and the sums over its layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import CONSTANTS, LAYERS, as_batch, uneven_showers
+from showers import SMALL_GEOMETRY
+
+from preprocessing.showers import FloatArray
+from training.models.autoregressive import frame
+from training.models.autoregressive.frame import SUMS, Axis, Hits
+
+_DEPTH = np.arange(LAYERS) - 1.8
+
+
+def _reflected(cells: FloatArray, theta: FloatArray, longest: int = 0) -> tuple[Hits, Axis]:
+    batch = as_batch(cells, np.full_like(theta, 100), theta, longest=longest)
+    return frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], CONSTANTS, SMALL_GEOMETRY)
+
+
+def _planted(x: FloatArray, y: FloatArray) -> FloatArray:
+    """A shower (1, x, y, layers) with its energy in each layer shared by four cells, of centre `x`, `y` (layers,)."""
+    cells = np.zeros((1, *SMALL_GEOMETRY.shape))
+    for layer, energy in enumerate((1.0, 5.0, 7.0, 3.0, 0.5)):
+        left, low = math.floor(x[layer]), math.floor(y[layer])
+        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            share = abs(1 - i - (x[layer] - left)) * abs(1 - j - (y[layer] - low))
+            cells[0, 8 + left + i, 8 + low + j, layer] = energy * share
+    return cells.astype(np.float32)
+
+
+@pytest.mark.parametrize("at_x", [0.7, -1.3])
+@pytest.mark.parametrize("theta_deg", [70.0, 90.0, 115.0])
+def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg: float) -> None:
+    slope_x, at_y, off = 0.21, -0.4, 0.15
+    theta = math.radians(theta_deg)
+    acute = min(theta, math.pi - theta)
+    along = off + 20.0 / 15.3 / math.tan(acute)
+    y = at_y + along * _DEPTH  # in the frame of theta <= 90 degrees
+    mirrored = -1 if theta > math.pi / 2 else 1
+    cells = _planted(at_x + slope_x * _DEPTH, mirrored * y)
+    hits, axis = _reflected(cells, np.array([theta], np.float32))
+    sign = 1 if at_x >= 0 else -1  # to x >= 0
+    np.testing.assert_allclose(axis.offset[0], [sign * at_x, sign * slope_x, at_y, off], atol=2e-5)
+    np.testing.assert_allclose(axis.x[0], sign * (at_x + slope_x * _DEPTH), atol=5e-5)
+    np.testing.assert_allclose(axis.y[0], y, atol=5e-5)
+    for moved in (hits.dx, hits.dy):  # the deposits balance about it in every layer
+        for layer in range(LAYERS):
+            there = hits.layer[0] == layer
+            assert float(tf.reduce_sum(tf.where(there, hits.value[0] * moved[0], 0.0))) == pytest.approx(0, abs=5e-4)
+
+
+def test_a_shower_in_one_layer_has_no_slope() -> None:
+    cells = np.zeros((1, *SMALL_GEOMETRY.shape), np.float32)
+    cells[0, 10, 7, 3], cells[0, 11, 7, 3] = 1.0, 3.0
+    _, axis = _reflected(cells, np.array([math.pi / 2], np.float32))
+    np.testing.assert_allclose(axis.offset[0], [2.75, 0, -1, 0], atol=1e-5)
+
+
+def test_mirrored_showers_are_the_same_shower() -> None:
+    """In x; in y, with the angle that goes with it; and in both."""
+    cells, _, theta = uneven_showers(events=20)
+    hits, axis = _reflected(cells, theta)
+    sums = frame.layer_sums(hits, CONSTANTS, LAYERS).numpy()
+    scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
+    for flipped, angle in (
+        (cells[:, ::-1], theta), (cells[:, :, ::-1], np.float32(math.pi) - theta),
+        (cells[:, ::-1, ::-1], np.float32(math.pi) - theta),
+    ):  # fmt: skip
+        mirror, same = _reflected(flipped, angle)
+        np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
+        np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS, LAYERS) / scale, sums / scale, atol=2e-5)
+    assert (axis.offset[:, 0].numpy() >= 0).all()
+    np.testing.assert_allclose(frame.reflected_angle(tf.constant(theta)), np.minimum(theta, np.pi - theta), rtol=1e-6)
+
+
+def _by_hand(hits: Hits) -> Any:
+    """SUMS (N, layers, 2, 12), hit after hit, in float64."""
+    found = np.zeros((*hits.value.shape[:1], LAYERS, 2, len(SUMS)))
+    for place in np.ndindex(*hits.value.shape):
+        value, dx, dy = (float(each[place]) for each in (hits.value.numpy(), hits.dx.numpy(), hits.dy.numpy()))
+        layer, x, y = (int(each[place]) for each in (hits.layer.numpy(), hits.x.numpy(), hits.y.numpy()))
+        if value == 0:
+            continue
+        depth = layer - 1.8
+        found[place[0], layer, (x + y) % 2] += [
+            value, 1, value * 0.02 > 3e-4, value**2, value * (math.hypot(dx, dy) > 0.9),
+            value * (math.hypot(dx, dy) > 2.6), value * dx, value * dy, value * dx**2, value * dy**2,
+            value * dx * depth, value * dy * depth,
+        ]  # fmt: skip
+    return found
+
+
+def test_the_sums_of_each_layer_and_colour() -> None:
+    cells, _, theta = uneven_showers(events=3)
+    hits, _ = _reflected(cells, theta)
+    expected = _by_hand(hits)
+    assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
+    np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS, LAYERS), expected, rtol=1e-4, atol=1e-3)
+    added = frame.terms(hits.value, hits.dx, hits.dy, hits.layer, CONSTANTS).numpy()
+    assert added.shape == (*hits.value.shape, len(SUMS))
+    np.testing.assert_allclose(added.sum(1), expected.sum((1, 2)), rtol=1e-4, atol=2e-3)
+    for number, name in enumerate(SUMS):
+        np.testing.assert_array_equal(frame.column(tf.constant(added), name), added[..., number])
+
+
+def test_hits_of_no_energy_add_nothing() -> None:
+    cells, _, theta = uneven_showers(events=4)
+    (short, axis), (long, same) = _reflected(cells, theta), _reflected(cells, theta, longest=900)
+    assert long.value.shape[1] == 900 > short.value.shape[1]
+    np.testing.assert_allclose(same.offset, axis.offset, atol=1e-6)
+    found, expected = (frame.layer_sums(hits, CONSTANTS, LAYERS) for hits in (long, short))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    added = frame.terms(long.value, long.dx, long.dy, long.layer, CONSTANTS).numpy()
+    assert not added[long.value.numpy() == 0].any()
+
+
+@pytest.mark.parametrize("shape", [(17, 17, 5), (4, 6, 2)])
+def test_the_lattice_reaches_every_cell_from_the_middle_one(shape: tuple[int, int, int]) -> None:
+    lattice = frame.lattice(shape)
+    half = (shape[0] // 2, shape[1] // 2)
+    assert len(np.unique(lattice, axis=0)) == len(lattice) == (2 * half[0] + 1) * (2 * half[1] + 1)
+    reached = {(int(frame.middle(shape[0])) + i, int(frame.middle(shape[1])) + j) for i, j in lattice.tolist()}
+    assert reached >= {(i, j) for i in range(shape[0]) for j in range(shape[1])}

@@ -1,0 +1,216 @@
+"""The cells that a training step looks at stand for all, and are told what sampling will tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from likelihoods import as_batch, new_model, tiled, uneven_showers
+from showers import SMALL_GEOMETRY
+
+from training.models.autoregressive import cells, frame, rows, sampling
+from training.models.autoregressive.model import Autoregressive
+from training.models.base import Batch
+from training.randomness import Draws
+
+Array = npt.NDArray[Any]
+
+_NX, _NY, _ = SMALL_GEOMETRY.shape
+_COPIES = 6
+
+
+@pytest.fixture(scope="module")
+def model() -> Autoregressive:
+    """With weights that say something else of every cell."""
+    model = new_model()
+    rng = np.random.default_rng(4)
+    for density in model._cells:
+        for weight in density.trainable_weights:
+            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
+    return model
+
+
+def _view(model: Autoregressive, events: int, seed: int = 1) -> Batch:
+    return model.view(as_batch(*uneven_showers(events=events, seed=seed)), Draws.of(1, 2, 3))
+
+
+def _image(view: Batch, shower: int = 0) -> Array:
+    """Energies (x, y, layer) of a shower, in its reflected frame."""
+    image = np.zeros(SMALL_GEOMETRY.shape)
+    for (x, y, layer), value in zip(view["place"][shower].numpy(), view["value"][shower].numpy(), strict=True):
+        image[x, y, layer] += value
+    return image
+
+
+def _empty_cells(view: Batch, parity: int) -> Array:
+    """The places (cells, 4) of the empty cells of a colour in the reach of the proposal about the axis."""
+    image, axis = _image(view), view["axis"][0].numpy()
+    found = []
+    for x, y, layer in np.ndindex(*SMALL_GEOMETRY.shape):
+        dx, dy = x - 8 - round(float(axis[layer, 0])), y - 8 - round(float(axis[layer, 1]))
+        if (x + y) % 2 == parity and image[x, y, layer] == 0 and abs(dx) <= 8 and -8 <= dy <= 9:
+            found.append((0, x, y, layer))
+    return np.array(found)
+
+
+def _of_place(place: Any) -> Array:
+    """A smooth function of where a cell is."""
+    x, y, layer = (np.asarray(place)[:, k].astype(np.float64) for k in (1, 2, 3))
+    return 1 + np.cos(0.4 * x) + np.sin(0.3 * y) * layer + layer
+
+
+def _unbiased(estimate: Callable[[int], float], truth: float, draws: int) -> None:
+    found = np.array([estimate(number) for number in range(draws)])
+    error = found.std() / np.sqrt(draws)
+    assert abs(found.mean() - truth) < 4 * error + 1e-4 * abs(truth)
+    assert error < 0.03 * abs(truth)  # or the test would say little
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
+    view = _view(model, 3)
+    of_all = 0.0
+    for shower in range(3):
+        place = np.argwhere(_image(view, shower) > 0)
+        place = np.insert(place[place[:, :2].sum(1) % 2 == parity], 0, shower, axis=1)
+        of_all += _of_place(place).sum()
+    chosen = tf.function(lambda number: rows.some_hits(view, parity, 50, Draws.of(5, number)), autograph=False)
+
+    def estimate(number: int) -> float:
+        place, log_energy, weight = (each.numpy() for each in chosen(tf.constant(number)))
+        assert (place[:, 1:3].sum(1) % 2 == parity).all()
+        assert len(np.unique(place, axis=0)) == 50  # there are more, so none comes twice
+        for row, log in zip(place[::10], log_energy[::10], strict=True):
+            assert np.exp(log) == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
+        return float(weight * _of_place(place).sum())
+
+    _unbiased(estimate, of_all, 100)
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_some_empty_cells_stand_for_all(model: Autoregressive, parity: int) -> None:
+    """Of copies of one shower, whichever of them the cells are drawn in."""
+    one = _view(model, 1)
+    empty, view = _empty_cells(one, parity), tiled(one, _COPIES)
+    known = {tuple(place[1:]) for place in empty.tolist()}
+    chosen = tf.function(
+        lambda number: rows.some_empty(
+            view, parity, 200, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
+        ),
+        autograph=False,
+    )
+
+    def estimate(number: int) -> float:
+        place, weight = (each.numpy() for each in chosen(tf.constant(number)))
+        assert (np.bincount(place[:, 0], minlength=_COPIES) >= 200 // _COPIES).all()
+        assert {tuple(row) for row in place[weight > 0][:, 1:].tolist()} <= known
+        return float((weight * _of_place(place)).sum()) / _COPIES
+
+    _unbiased(estimate, _of_place(empty).sum(), 150)
+
+
+def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> None:
+    one = _view(model, 1)
+    for parity in (0, 1):
+        place, weight = rows.some_empty(
+            one, parity, 40_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
+        )
+        found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
+        assert found == {tuple(row) for row in _empty_cells(one, parity).tolist()}
+
+
+def _every_place(showers: int) -> Array:
+    return np.array(list(np.ndindex(showers, *SMALL_GEOMETRY.shape)))
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_what_is_known_of_a_cell_is_what_is_around_it(model: Autoregressive, *, odd: bool) -> None:
+    view = _view(model, 2)
+    place = _every_place(2)[::3]
+    found, radius = (each.numpy() for each in rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=odd))
+    assert found.shape[1] == (cells.ODD_INPUTS if odd else cells.EVEN_INPUTS)
+    wide = [np.pad(_image(view, shower), [(2, 2), (2, 2), (2, 0)]) for shower in range(2)]
+    wide = [np.log1p(image / float(model._store["deposit"])) / 4 for image in wide]
+    axis = view["axis"].numpy()
+    for row, (shower, x, y, layer) in enumerate(place):
+        window = wide[shower][x : x + 5, y : y + 5]
+        expected = [window[..., layer + 1].ravel(), window[..., layer].ravel()]
+        if odd:
+            other = np.add.outer(np.arange(5), np.arange(5)) % 2 == 1
+            expected.append((window[..., layer + 2] * other).ravel())
+        flat = np.concatenate(expected)
+        np.testing.assert_allclose(found[row, : len(flat)], flat, rtol=1e-5, atol=1e-6)
+        away = np.array([x - 8, y - 8]) - axis[shower, layer]
+        assert radius[row] == pytest.approx(np.hypot(*away), rel=1e-4, abs=1e-5)
+
+
+def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
+    """The same cells, from the layers as sampling has them: the even cells of the layer, and those before it."""
+    view = _view(model, 2)
+    images = np.stack([_image(view, shower) for shower in range(2)]).astype(np.float32)
+    scaled = cells.scaled(tf.constant(images), model._store)
+    every = _every_place(2)
+    for layer in (0, 1, 4):
+        before = [scaled[..., layer - k] if layer >= k else tf.zeros_like(scaled[..., 0]) for k in (1, 2)]
+        for odd in (False, True):
+            of_colour = every[:, 1:3].sum(1) % 2 == int(odd)
+            place = tf.constant(every[of_colour & (every[:, 3] == layer)], tf.int32)
+            expected, _ = rows.known(view, place, SMALL_GEOMETRY, odd=odd)
+            parity = np.add.outer(np.arange(_NX), np.arange(_NY)) % 2
+            own = [tf.where(tf.constant(parity == 0), scaled[..., layer], 0.0)] if odd else []
+            at = place[:, :3]
+            found = [sampling._around(cells.windows(each), at, _NX, _NY) for each in (*before, *own)]
+            axis = tf.gather(view["axis"][:, layer], place[:, 0])
+            distance = (tf.cast(place[:, 1 + k], tf.float32) - 8 - axis[:, k] for k in (0, 1))
+            seen = tf.concat([*found, cells.place(*distance)], 1)
+            np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("colour", [0, 1])
+def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colour: int) -> None:
+    """In the mean over draws: of every hit, and of every empty cell in the reach of the proposal."""
+    one = _view(model, 1)
+    density, odd = model._cells[colour], bool(colour)
+    image = _image(one)
+    hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
+    hits = hits[hits[:, 1:3].sum(1) % 2 == colour]
+
+    def of_cells(place: Array) -> tuple[Any, Any, Any]:
+        where = tf.constant(place, tf.int32)
+        known, radius = rows.known(one, where, SMALL_GEOMETRY, odd=odd)
+        shared = density.of_layers(one["odd" if odd else "even"])
+        hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
+        odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))
+        mixture = density.log_energy(hidden, cells.prior(model._store["log_deposit"], where[:, 3], radius))
+        return odds.numpy().astype(np.float64), mixture, where
+
+    odds, mixture, _ = of_cells(hits)
+    of_empty, _, _ = of_cells(_empty_cells(one, colour))
+    weights, means, widths = (each.numpy().astype(np.float64) for each in mixture)
+    pull = (np.log(image[tuple(hits[:, 1:].T)])[:, None] - means) / np.exp(widths)
+    dense = np.exp(weights - widths - pull**2 / 2).sum(1) / np.sqrt(2 * np.pi)
+    truth = {
+        "occupancy": np.log1p(np.exp(-odds)).sum() + np.log1p(np.exp(of_empty)).sum(),
+        "deposits": -np.log(dense).sum(),
+    }
+
+    view = tiled(one, _COPIES)
+    losses = tf.function(lambda number: model._of_cells(colour, view, Draws.of(8, number)), autograph=False)
+    found = [{name: each.numpy().mean() for name, each in losses(tf.constant(k)).items()} for k in range(40)]
+    for name, expected in truth.items():
+        values = np.array([each[name] for each in found])
+        assert abs(values.mean() - expected) < 4 * values.std() / np.sqrt(40) + 1e-4 * abs(expected), name
+        assert values.std() < 0.05 * abs(expected), name
+
+
+def test_colours_are_those_of_a_chessboard() -> None:
+    x, y = np.indices((_NX, _NY))
+    colour = frame.colour(tf.constant(x), tf.constant(y)).numpy()
+    assert (colour[1:] != colour[:-1]).all()
+    assert (colour[:, 1:] != colour[:, :-1]).all()
+    offsets = np.array(cells.AROUND)[np.array(cells.OTHER_COLOUR)]
+    assert (frame.colour(tf.constant(8 + offsets[:, 0]), tf.constant(8 + offsets[:, 1])).numpy() != colour[8, 8]).all()

@@ -1,0 +1,221 @@
+"""Drawing showers: as often hit as the densities say, whatever is proposed; of noise and labels alone; mirrored."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from likelihoods import LAYERS, drawn, new_model, noise_of
+from scipy.special import expit
+from showers import SMALL_GEOMETRY
+
+from preprocessing.showers import FloatArray
+from training.models.autoregressive import cells, totals
+from training.models.autoregressive.frame import lattice
+from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling import Sampler, _beside
+
+_NX, _NY, _ = SMALL_GEOMETRY.shape
+_SHOWERS = 400
+_RADII = np.array([0, 0.7, 1.5, 2.5, 4, 6, 8, 30])
+_AS_IT_IS = 0.75  # the last number of a shower's noise: no reflection in x
+
+
+def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> None:
+    """Let cells be hit by their prior, off by `log_odds`, with energies normal about theirs in the logarithm."""
+    for density in model._cells:
+        for head, bias in (
+            (density._occupied, [log_odds]), (density._deposit, np.repeat([0, 0, log_width], density.components)),
+        ):  # fmt: skip
+            head.set_weights([np.zeros(head.kernel.shape), np.array(bias)])
+
+
+def _labels(showers: int) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(8)
+    angles = rng.uniform(math.radians(62), math.pi / 2, showers)
+    return rng.uniform(105, 195, showers).astype(np.float32), angles.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> Autoregressive:
+    """With other densities of every cell."""
+    model = new_model()
+    rng = np.random.default_rng(4)
+    for density in model._cells:
+        for weight in density.trainable_weights:
+            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
+    return model
+
+
+class _Drawn:
+    """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
+
+    def __init__(self, model: Autoregressive, log_odds: float) -> None:
+        _set_heads(model, log_odds=log_odds, log_width=math.log(0.3))
+        self.energy_gev, theta = _labels(_SHOWERS)
+        noise = noise_of(model, _SHOWERS)
+        noise[:, -1] = _AS_IT_IS
+        self.images = drawn(model, self.energy_gev, theta, noise)
+        of_totals = tf.constant(noise[:, : 3 * totals.number_of_totals(LAYERS)])
+        self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals)
+        axis = self.plan.axis.numpy()
+        dx = np.arange(_NX)[None, None] - 8 - axis[..., 0, None]  # (N, layers, x)
+        dy = np.arange(_NY)[None, None] - 8 - axis[..., 1, None]
+        self.radius = np.hypot(dx[..., None], dy[..., None, :]).transpose(0, 2, 3, 1)
+        layer = np.broadcast_to(np.arange(LAYERS), self.radius.shape)
+        self.odds, self.log_deposit = (self._prior(model, name, layer) for name in ("odds", "log_deposit"))
+        self.chance = self._chance(model._store["chance"].numpy(), np.rint(axis).astype(int))
+        self.probability = expit(self.odds + log_odds)
+
+    def _prior(self, model: Autoregressive, name: str, layer: Any) -> npt.NDArray[np.float64]:
+        table, knots = model._store[name].numpy().astype(np.float64), model._store[name].shape[1]
+        place = np.log1p(self.radius / 0.5) / 0.15
+        found = np.empty(self.radius.shape)
+        for number in range(LAYERS):
+            found[..., number] = np.interp(place[..., number], np.arange(knots), table[number])
+        assert (layer[..., 3] == 3).all()
+        return found
+
+    @staticmethod
+    def _chance(table: Any, middle: Any) -> npt.NDArray[np.float64]:
+        """The chance to be proposed of each cell; 0 out of the lattice's reach."""
+        found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
+        for shower, layer in np.ndindex(_SHOWERS, LAYERS):
+            at = lattice(SMALL_GEOMETRY.shape) + middle[shower, layer] + 8
+            inside = ((at >= 0) & (at < (_NX, _NY))).all(1)
+            found[shower, at[inside, 0], at[inside, 1], layer] = table[layer, inside]
+        return found
+
+
+@pytest.fixture(scope="module")
+def of_priors() -> Autoregressive:
+    return new_model()
+
+
+@pytest.fixture(scope="module", params=[0.0, 2.5], ids=["likely", "likelier than proposed"])
+def sampled(of_priors: Autoregressive, request: pytest.FixtureRequest) -> _Drawn:
+    return _Drawn(of_priors, request.param)
+
+
+def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
+    """By layer, colour and radius. A cell that is likelier than it is proposed is hit as often as that.
+
+    An odd cell beside an even hit is always looked at. Whether a cell is hit, given the even ones, depends on no other.
+    """
+    hit = sampled.images > 0
+    likely = np.minimum(sampled.probability, sampled.chance)
+    odd = (np.add.outer(np.arange(_NX), np.arange(_NY)) % 2 == 1)[None, ..., None]
+    even_hits = np.pad(hit & ~odd, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    beside = even_hits[:, 2:, 1:-1] | even_hits[:, :-2, 1:-1] | even_hits[:, 1:-1, 2:] | even_hits[:, 1:-1, :-2]
+    likely = np.where(odd & beside, sampled.probability, likely)
+    ring = np.digitize(sampled.radius, _RADII)
+    seen = 0
+    for layer in range(LAYERS):
+        for parity in (False, True):
+            for number in range(1, len(_RADII)):
+                these = (ring[..., layer] == number) & (odd[..., 0] == parity)
+                expected = likely[..., layer][these]
+                if expected.sum() < 10:
+                    continue
+                error = np.sqrt((expected * (1 - expected)).sum())
+                found = hit[..., layer][these].sum()
+                assert abs(found - expected.sum()) < 4.5 * error + 0.5, (layer, parity, number)
+                seen += 1
+    assert seen > 50
+
+
+def test_proposals_are_enough_and_much_fewer_than_the_cells(sampled: _Drawn) -> None:
+    """What the priors say is never cut; four times as much is, which the test above then sees."""
+    unlikely = np.minimum(expit(sampled.odds), 1.0)
+    inside = sampled.chance > 0
+    assert unlikely[~inside].sum() < 1e-3 * unlikely.sum()
+    assert (np.maximum(unlikely - sampled.chance, 0)[inside]).sum() < 2e-3 * unlikely.sum()
+    assert sampled.chance.mean() < 0.5
+
+
+def test_layers_have_the_energies_that_were_planned(sampled: _Drawn) -> None:
+    assert np.isfinite(sampled.images).all()
+    assert (sampled.images >= 0).all()
+    np.testing.assert_allclose(sampled.images.sum((1, 2)), sampled.plan.energy, rtol=1e-5)
+
+
+def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
+    """But for the factor that gives a layer its energy; by radius."""
+    off = np.where(sampled.images > 0, np.log(np.maximum(sampled.images, 1e-9)) - sampled.log_deposit, np.nan)
+    off -= np.nanmean(off, axis=(1, 2), keepdims=True)
+    ring = np.digitize(sampled.radius, _RADII)
+    assert np.nanstd(off) == pytest.approx(0.3, rel=0.05)
+    for number in range(1, 6):
+        these = off[(ring == number) & ~np.isnan(off)]
+        assert abs(these.mean()) < 5 * 0.3 / np.sqrt(len(these))
+
+
+def test_a_shower_does_not_depend_on_its_batch(model: Autoregressive) -> None:
+    energy, theta = _labels(7)
+    theta[::2] = np.float32(math.pi) - theta[::2]
+    noise = noise_of(model, 7)
+    seven, three = drawn(model, energy, theta, noise), drawn(model, energy[4:], theta[4:], noise[4:])
+    np.testing.assert_array_equal(three > 0, seven[4:] > 0)
+    np.testing.assert_allclose(three, seven[4:], rtol=1e-4, atol=1e-5)
+    others = drawn(model, energy[4:], theta[4:], noise_of(model, 3, seed=1))
+    assert ((others > 0) != (three > 0)).any(axis=(1, 2, 3)).all()
+
+
+def test_showers_are_mirrored_with_their_angle_and_by_their_noise(model: Autoregressive) -> None:
+    energy, theta = _labels(8)
+    noise = noise_of(model, 8)
+    usual = drawn(model, energy, theta, noise)
+    mirrored = drawn(model, energy, np.float32(math.pi) - theta, noise)
+    np.testing.assert_array_equal(mirrored > 0, usual[:, :, ::-1] > 0)
+    np.testing.assert_allclose(mirrored, usual[:, :, ::-1], rtol=1e-3, atol=1e-4)
+    noise[:, -1] = 1 - 2.0**-24 - noise[:, -1]
+    np.testing.assert_array_equal(drawn(model, energy, theta, noise), usual[:, ::-1])
+
+
+def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autoregressive) -> None:
+    energy, theta = _labels(5)
+    noise = noise_of(model, 5)
+    expected = drawn(model, energy, theta, noise)
+    sampler = Sampler(model._store, model._totals, model._cells, SMALL_GEOMETRY, capacity=150)
+    given = [tf.constant(each) for each in (energy, theta, noise)]
+    made = tf.function(sampler.showers, autograph=False, jit_compile=True)(*given).numpy()
+    np.testing.assert_array_equal(made > 0, expected > 0)
+    np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_layer_without_a_hit_has_its_energy_on_the_axis(of_priors: Autoregressive) -> None:
+    model = of_priors
+    _set_heads(model, log_odds=-40.0, log_width=0.0)
+    energy, theta = _labels(6)
+    noise = noise_of(model, 6)
+    found = drawn(model, energy, theta, noise)
+    assert ((found > 0).sum((1, 2)) == 1).all()
+    plan = model._sampler._plan(
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : 3 * totals.number_of_totals(LAYERS)])
+    )
+    np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
+    y = found.sum(1).argmax(1)  # x may be mirrored
+    np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)
+
+
+def test_cells_beside_a_hit_share_a_side_with_it() -> None:
+    image = np.random.default_rng(1).random((2, 5, 6)) < 0.2
+    expected = np.zeros_like(image)
+    for shower, x, y in np.argwhere(image):
+        for i, j in ((x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)):
+            if 0 <= i < 5 and 0 <= j < 6:
+                expected[shower, i, j] = True
+    np.testing.assert_array_equal(_beside(tf.constant(image)), expected)
+
+
+def test_priors_are_read_by_linear_interpolation_in_the_radius_place() -> None:
+    table = np.random.default_rng(2).normal(size=(3, cells.radius_knots(17))).astype(np.float32)
+    radius = np.array([0, 0.01, 1.3, 5, 16.9, 40], np.float32)
+    place = np.minimum(np.log1p(radius / 0.5) / 0.15, table.shape[1] - 1)
+    for layer in range(3):
+        found = cells.prior(tf.constant(table), tf.fill([6], layer), tf.constant(radius))
+        np.testing.assert_allclose(found, np.interp(place, np.arange(table.shape[1]), table[layer]), atol=5e-3)

@@ -1,0 +1,163 @@
+"""Training the likelihood model: losses fall, replicas agree, and it goes on as if it had not stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from likelihoods import CONFIG
+from showers import make_file
+from trainings import same_training
+
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from training import fit
+from training.engine import Engine
+from training.folder import read_card
+from training.history import ProgressBar
+from training.models.autoregressive.constants import shapes
+from training.strategies import make_strategy
+from training.workers import PREEMPTED
+
+# Seven epochs of five steps, judged at the third, the sixth and the last.
+_TRAINED = replace(CONFIG, epochs=7, evaluation_steps=15, learning_rate=1e-2)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("likelihood")
+    preprocess(discover([str(make_file(place / "a.h5", events=120))]), place / "ds", Settings())
+    assert read_manifest(place / "ds").count("train") // 16 == 5
+    return place / "ds"
+
+
+@pytest.fixture(scope="module")
+def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model") / "model"
+    fit.fit(dataset, place, _TRAINED)
+    return place
+
+
+def _history(model: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
+
+
+def test_losses_fall(model: Path) -> None:
+    """Of the train split and of the other, whose are of the averaged weights; those of every phase."""
+    history = _history(model)
+    first, last = history[1]["train"], history[-1]["train"]
+    for phase in ("totals", "even", "odd"):
+        assert last[phase]["total"] < first[phase]["total"]
+    judged = [entry["validation"] for entry in history if "validation" in entry]
+    assert judged[-1]["total"] < judged[0]["total"] - 10
+    for losses in judged:
+        assert losses["total"] == pytest.approx(losses["totals"] + losses["occupancy"] + losses["deposits"], rel=1e-5)
+
+
+def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: Path) -> None:
+    history = _history(model)
+    assert [entry["step"] for entry in history] == [0, 5, 10, 15, 20, 25, 30, 35]
+    judged = {entry["step"]: entry["validation"]["total"] for entry in history if "validation" in entry}
+    assert list(judged) == [0, 15, 30, 35]
+    del judged[0]
+    card = read_card(model)
+    assert card.trained["chosen_step"] == min(judged, key=lambda step: judged[step])
+    assert set(card.weights) == {f"{name}.weights.h5" for name in ("totals", "even", "odd", "constants")}
+
+
+def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(dataset: Path, model: Path) -> None:
+    """One that has computed constants of its own, which those of the checkpoint replace."""
+    engine = Engine(_TRAINED, dataset, read_manifest(dataset), make_strategy("one-device"))
+    constants = engine.model.networks["constants"]
+    constants.set_weights([np.zeros(weight.shape) for weight in constants.weights])
+    with np.load(model / "checkpoints/step-000000030.npz") as state:
+        engine.restore(dict(state), "step 30")
+    engine.run(iter(engine.batches()), 5)
+    found = engine.state()
+    with np.load(model / "checkpoints/step-000000035.npz") as expected:
+        assert set(found) == set(expected.files)
+        for name in expected.files:
+            if name != "sums":  # over the epoch, which its end takes
+                np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+@pytest.mark.slow  # three trainings, which take long to trace
+def test_a_training_that_is_told_to_stop_goes_on_to_the_same_weights(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, told = ProgressBar.update, [17]
+
+    def telling(bar: ProgressBar, losses: np.ndarray) -> None:
+        update(bar, losses)
+        if bar._engine.step in told:
+            told.clear()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ProgressBar, "update", telling)
+    with pytest.raises(SystemExit) as caught:
+        fit.fit(dataset, tmp_path / "m", _TRAINED)
+    assert caught.value.code == PREEMPTED
+    fit.fit(dataset, tmp_path / "m", _TRAINED)
+    assert "steps 17 to 35" in capsys.readouterr().out
+    same_training(tmp_path / "m", model)
+
+
+def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with(model: Path, tmp_path: Path) -> None:
+    preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
+    engine = Engine(_TRAINED, tmp_path / "ds", read_manifest(tmp_path / "ds"), make_strategy("one-device"))
+    own = engine.state()
+    engine.warm_start(model)
+    begun = engine.state()
+    with np.load(model / f"checkpoints/step-{read_card(model).trained['chosen_step']:09d}.npz") as state:
+        number = 0
+        for name in ("totals", "even", "odd"):
+            for k in range(len(engine.model.networks[name].weights)):
+                np.testing.assert_array_equal(begun[f"network/{name}/{k}"], state[f"average/{number}"])
+                np.testing.assert_array_equal(begun[f"average/{number}"], state[f"average/{number}"])
+                number += 1
+        for k, name in enumerate(shapes(engine.model._geometry)):
+            np.testing.assert_array_equal(begun[f"network/constants/{k}"], state[f"network/constants/{k}"])
+            if name in ("depth", "quantiles", "odds", "proposal", "odd_mean"):
+                assert (own[f"network/constants/{k}"] != begun[f"network/constants/{k}"]).any(), name
+
+
+def test_a_warm_start_from_another_shape_or_model_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a autoregressive, not a 3dgan-small"):
+        fit.fit(dataset, tmp_path / "m", replace(_TRAINED, model="3dgan-small"), warm_start=model)
+
+
+def test_two_replicas_have_the_weights_of_one(tmp_path: Path) -> None:
+    settings = Settings(split_rule=SplitRule.parse(["train=*"]))  # an epoch is one step of either
+    preprocess(discover([str(make_file(tmp_path / "a.h5", events=16))]), tmp_path / "ds", settings)
+    program = [sys.executable, str(Path(__file__).with_name("autoregressive_replicas.py"))]
+    done = subprocess.run([*program, tmp_path / "ds", tmp_path / "r.npz"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(tmp_path / "r.npz") as found:
+        states = {name: found[name] for name in found.files}
+    assert (states["one-device/replicas"], states["mirrored/replicas"]) == (1, 2)
+    np.testing.assert_allclose(states["mirrored/losses"], states["one-device/losses"], rtol=1e-4)
+    trained = 0
+    for key in [name for name in states if name.startswith("one-device/after/")]:
+        name = key.removeprefix("one-device/after/")
+        before, one, two = states[f"one-device/before/{name}"], states[key], states[f"mirrored/after/{name}"]
+        np.testing.assert_array_equal(states[f"mirrored/before/{name}"], before)
+        if "constants" in name:  # of all replicas alike, whose mean in float32 they would not be
+            np.testing.assert_array_equal(one, before)
+            np.testing.assert_array_equal(two, before)
+            continue
+        trained += 1
+        change = np.abs(one - before).max()
+        assert change > 0, name
+        np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-3 * change + 1e-7, err_msg=name)
+    assert trained > 15
