@@ -166,7 +166,8 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
             found = [sampling._around(cells.windows(each), at, _NX, _NY) for each in (*before, *own)]
             axis = tf.gather(view["axis"][:, layer], place[:, 0])
             distance = (tf.cast(place[:, 1 + k], tf.float32) - 8 - axis[:, k] for k in (0, 1))
-            seen = tf.concat([*found, cells.place(*distance)], 1)
+            slope = tf.gather((view["axis"][:, -1, 1] - view["axis"][:, 0, 1]) / 4.0, place[:, 0])
+            seen = tf.concat([*found, cells.place(*distance, slope)], 1)
             np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-6)
 
 

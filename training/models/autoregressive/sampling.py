@@ -168,8 +168,9 @@ class _Layer:
         mixture = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         value = tf.exp(draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0]))
         value = tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
-        # one deposit of nothing more, so that there is one: the sums of no rows at all are not converted to ONNX
-        return tf.pad(place, [[0, 1], [0, 0]]), tf.pad(value, [[0, 1]])
+        # a deposit of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
+        more = tf.minimum(tf.shape(self._keys)[0], 1)
+        return tf.pad(place, [[0, more], [0, 0]]), tf.pad(value, [[0, more]])
 
     def _known(self, place: Tensor, own: Tensor, dx: Tensor, dy: Tensor, *, odd: bool) -> Tensor:
         """What is known of cells `place` (R, 3), as `rows.known` gives it in training."""
