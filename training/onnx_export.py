@@ -45,9 +45,10 @@ def write_onnx(model: Path, output: Path, identity: dict[str, Any]) -> None:
     def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
         card = generator.card
         inside = _inside(energy_gev, card.energy_gev) & _inside(theta_rad, card.theta_rad)
-        # the lowest valid labels, so that what is refused, be it no number, costs no more than another
+        # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through, for
+        # tf2onnx makes products and a sum of it, but not where it is told of NaN
         energy, theta = (
-            tf.where(inside, values, np.float32(bounds[0]))
+            tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
             for values, bounds in ((energy_gev, card.energy_gev), (theta_rad, card.theta_rad))
         )
         cells = generator.cells_of_noise(energy, theta, noise) * REFERENCE_UNIT_GEV
