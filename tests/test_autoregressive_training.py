@@ -133,7 +133,7 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
 
 
 def test_a_warm_start_from_another_shape_or_model_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a autoregressive, not a 3dgan-small"):
+    with pytest.raises(InputError, match="of the model autoregressive, not 3dgan-small"):
         fit.fit(dataset, tmp_path / "m", replace(_TRAINED, model="3dgan-small"), warm_start=model)
 
 
