@@ -42,9 +42,9 @@ def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
 def test_options_make_the_config_again() -> None:
     """Through the command's parser, for values that differ from the named config's wherever they may."""
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
-    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4}
+    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, "width": 16}
     assert set(values) == set(SETTINGS)
-    others = {"epochs": 7, "steps": 5, "evaluation_steps": 2, "width": 16, "strategy": "multi-worker", "seed": 9}
+    others = {"epochs": 7, "steps": 5, "strategy": "multi-worker", "seed": 9}
     config = with_settings(named_config("small", **others), values)
     arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, "small")]
     options = command.parser().parse_args(arguments)
