@@ -46,7 +46,7 @@ class Tiny(Model):
             Phase("second", "generator", self._losses, self.weights),
         )
 
-    def optimizer(self, network: str, learning_rate: Any) -> keras.optimizers.Optimizer:
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(1.0)
 
     def decode(self, records: Any, manifest: Manifest) -> Batch:

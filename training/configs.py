@@ -164,7 +164,7 @@ def _option(name: str) -> str:
 CONFIGS = {
     # The published training (reference: svalleco/3Dgan; arXiv 2111.04628): days on a laptop, an hour on 8 GPUs.
     "3dgan": FitConfig(model="3dgan", batch=64, epochs=60, learning_rate=1e-3, momentum=0.99),
-    # Likelihoods of a shower's totals and of its cells, for about 3, 6 and 60 minutes on two cores.
+    # Likelihoods of a shower's totals and of its cells, for about 3, 12 and 60 minutes on two cores.
     **{
         name: FitConfig(
             model="autoregressive",
@@ -178,7 +178,7 @@ CONFIGS = {
             evaluation_steps=steps // 4,
             width=64,
         )
-        for name, steps in (("fast", 1_600), ("standard", 3_000), ("full", 30_000))
+        for name, steps in (("fast", 1_600), ("standard", 6_000), ("full", 30_000))
     },
     # The reference's network for a coarse calorimeter of 17 x 17 x 5 cells: seconds.
     "small": FitConfig(model="3dgan-small", batch=8, epochs=2, learning_rate=1e-3, momentum=0.9),
