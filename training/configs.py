@@ -48,10 +48,10 @@ class FitConfig:
     at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
     and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 takes it as it stands.
 
-    `average` is the decay, an update, of an exponential moving average of the weights that make showers, which then are what
-    is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so many epochs without a better
-    metric on the validation split; 0 does not. The model is judged by that split at the end of each epoch in which a
-    multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the training.
+    `average` is the decay, an update, of an exponential moving average of the weights that make showers, which then
+    are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so many epochs without
+    a better metric on the validation split; 0 does not. The model is judged by that split at the end of each epoch in
+    which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the training.
 
     `width` is that of the networks of the model `autoregressive`; others have their own.
     """
