@@ -4,9 +4,9 @@
         [--showers 1000 4000 10000] [--configs fast standard full] [--seeds 1 2 3 4 5] [--without PIECE ...]
 
 For each cell of the ladder and each seed it preprocesses, trains, generates with the labels of the test files, and
-judges under both grades with the training files at hand. What stands is not made again, so that it can be stopped. It
-prints a row a cell, means and the spread (largest less smallest) over the seeds, and leaves `ladder.jsonl` with a line
-a training. Files of the training and of the test must be of different showers.
+judges under both grades with the training files at hand. Each training's numbers are in `CELL/SEED/row.json`, and what
+stands is not made again, so that it can be stopped. It prints a row a cell: means and the spread (largest less
+smallest) over the seeds. Files of the training and of the test must be of different showers.
 
 --without drops a piece of the model's design, for the ablation: see PIECES. Times are those of the machine's load.
 """
@@ -24,6 +24,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
 from preprocessing import storage
 
@@ -99,6 +102,9 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
     patch = "\n".join(PIECES[piece] for piece in options.without)
     folder = options.output / name / str(seed)
     folder.mkdir(parents=True, exist_ok=True)
+    done = folder / "row.json"
+    if done.is_file():
+        return json.loads(done.read_text())
     dataset, model, generated = options.output / f"dataset-{showers}", folder / "model", folder / "generated.h5"
     _run(
         sys.executable, "-m", "preprocessing", "--input", *paths, "--output", str(dataset), "--split-file", "test=none"
@@ -123,6 +129,7 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
         row |= {key: scalars.get(key) for key in SHOWN}
         row["memorisation"] = document["memorisation"]
         row["cautions"] = document["cautions"]
+    done.write_text(json.dumps(row))
     return row
 
 
@@ -159,13 +166,12 @@ def main() -> None:
     options.train, options.test = (
         [str(each) for each in storage.expand(names)] for names in (options.train, options.test)
     )
-    rows = []
-    for showers in options.showers:
-        for config in options.configs:
-            for seed in options.seeds:
-                rows.append(one(options, showers, config, seed))
-                with (options.output / "ladder.jsonl").open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+    rows = [
+        one(options, showers, config, seed)
+        for showers in options.showers
+        for config in options.configs
+        for seed in options.seeds
+    ]
     print("\n".join(table(rows)))
 
 
