@@ -8,7 +8,7 @@ judges under both grades with the training files at hand. Each training's number
 stands is not made again, so that it can be stopped. It prints a row a cell: means and the spread (largest less
 smallest) over the seeds. Files of the training and of the test must be of different showers.
 
---without drops a piece of the model's design, for the ablation: see PIECES. Times are those of the machine's load.
+The last file of --train chooses the epoch, the others are trained on. --without drops a piece of the model's design, for the ablation: see PIECES. Times are those of the machine's load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-if __name__ == "__main__":
+if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
 from preprocessing import storage
@@ -97,7 +97,8 @@ def some_files(paths: list[str], showers: int) -> list[str]:
 
 def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> dict[str, Any]:
     """Train, generate and judge once; the numbers of the row."""
-    paths = some_files(options.train, showers)
+    *train_files, validation_file = options.train
+    paths = some_files(train_files, showers)
     name = f"{showers}-{config}" + "".join(f"-without-{piece}" for piece in options.without)
     patch = "\n".join(PIECES[piece] for piece in options.without)
     folder = options.output / name / str(seed)
@@ -106,9 +107,9 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
     if done.is_file():
         return json.loads(done.read_text())
     dataset, model, generated = options.output / f"dataset-{showers}", folder / "model", folder / "generated.h5"
-    _run(
-        sys.executable, "-m", "preprocessing", "--input", *paths, "--output", str(dataset), "--split-file", "test=none"
-    )
+    splits = [option for path in paths for option in ("--split-file", f"train={Path(path).name}")]
+    _run(sys.executable, "-m", "preprocessing", "--input", *paths, validation_file, "--output", str(dataset),
+         *splits, "--split-file", f"validation={Path(validation_file).name}")  # fmt: skip
     train(patch, "fit", "--config", config, "--seed", str(seed), "--dataset", str(dataset), "--output", str(model),
           *options.fit)  # fmt: skip
     began = time.monotonic()
@@ -154,7 +155,7 @@ def table(rows: list[dict[str, Any]]) -> Iterable[str]:
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--train", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
+    command.add_argument("--train", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them; the last one is the validation split")
     command.add_argument("--test", nargs="+", required=True, metavar="FILE", help="HDF5 files of other showers")
     command.add_argument("--output", type=Path, required=True, metavar="DIR")
     command.add_argument("--showers", type=int, nargs="+", default=[1000, 4000, 10000], metavar="N")
