@@ -8,7 +8,8 @@ judges under both grades with the training files at hand. Each training's number
 stands is not made again, so that it can be stopped. It prints a row a cell: means and the spread (largest less
 smallest) over the seeds. Files of the training and of the test must be of different showers.
 
-The last file of --train chooses the epoch, the others are trained on. --without drops a piece of the model's design, for the ablation: see PIECES. Times are those of the machine's load.
+The last file of --train chooses the epoch, the others are trained on. --without drops a piece of the model's design:
+see PIECES. Times are those of the machine's load.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def table(rows: list[dict[str, Any]]) -> Iterable[str]:
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--train", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them; the last one is the validation split")
+    command.add_argument("--train", nargs="+", required=True, metavar="FILE",
+                         help="HDF5 files or patterns; the last is the validation split")  # fmt: skip
     command.add_argument("--test", nargs="+", required=True, metavar="FILE", help="HDF5 files of other showers")
     command.add_argument("--output", type=Path, required=True, metavar="DIR")
     command.add_argument("--showers", type=int, nargs="+", default=[1000, 4000, 10000], metavar="N")

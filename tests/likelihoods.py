@@ -60,6 +60,15 @@ def new_model(geometry: Geometry = SMALL_GEOMETRY) -> Autoregressive:
     return model
 
 
+def of_every_cell(model: Autoregressive) -> Autoregressive:
+    """The model with weights that say something else of every cell."""
+    rng = np.random.default_rng(4)
+    for density in model._cells:
+        for weight in density.trainable_weights:
+            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
+    return model
+
+
 @functools.cache
 def _constants() -> list[npt.NDArray[Any]]:
     model = models.build(CONFIG, SMALL_GEOMETRY)

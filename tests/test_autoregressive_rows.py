@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import as_batch, new_model, tiled, uneven_showers
+from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame, rows, sampling
@@ -25,13 +25,7 @@ _COPIES = 6
 
 @pytest.fixture(scope="module")
 def model() -> Autoregressive:
-    """With weights that say something else of every cell."""
-    model = new_model()
-    rng = np.random.default_rng(4)
-    for density in model._cells:
-        for weight in density.trainable_weights:
-            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
-    return model
+    return of_every_cell(new_model())
 
 
 def _view(model: Autoregressive, events: int, seed: int = 1) -> Batch:

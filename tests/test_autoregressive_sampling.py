@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, drawn, new_model, noise_of
+from likelihoods import LAYERS, drawn, new_model, noise_of, of_every_cell
 from scipy.special import expit
 from showers import SMALL_GEOMETRY
 
@@ -42,13 +42,7 @@ def _labels(showers: int) -> tuple[FloatArray, FloatArray]:
 
 @pytest.fixture(scope="module")
 def model() -> Autoregressive:
-    """With other densities of every cell."""
-    model = new_model()
-    rng = np.random.default_rng(4)
-    for density in model._cells:
-        for weight in density.trainable_weights:
-            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
-    return model
+    return of_every_cell(new_model())
 
 
 class _Drawn:

@@ -23,8 +23,9 @@ from training.randomness import Draws, NoiseDraws
 
 _COLOURS = ("even", "odd")
 # How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance
-# its books to the last cell: of a budget in units of its scale, of the axis in cells and in cells a layer.
-_BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.003
+# its books to the last cell: of a budget in units of its scale; of the energy's mean distance from the axis, in cells,
+# and of that times the depth, in cells times layers.
+_BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
 # Weight decay of the totals' network at a thousand showers, which have few totals and are soon known by heart; and how
 # it falls with their number, which from 500 on decides. Measured at 1,050 and 11,500.
 _DECAY, _DECAY_FALLS = 10.0, 1.4
@@ -133,7 +134,7 @@ class Autoregressive(Model):
         """What is added to the moments about the axis of the layers before, (N, 12), as if the axis were off."""
         energy = tf.reduce_sum(frame.column(sums, "energy"), [1, 2])
         scale = tf.constant(
-            [_SLOPE_NOISE * 16 if name.endswith("_depth") else _AXIS_NOISE * (name in {"x", "y"}) for name in SUMS]
+            [_SLOPE_NOISE if name.endswith("_depth") else _AXIS_NOISE * (name in {"x", "y"}) for name in SUMS]
         )
         return draws.normal("axis", [tf.shape(sums)[0], len(SUMS)]) * scale * energy[:, None]
 
@@ -159,7 +160,7 @@ class Autoregressive(Model):
         odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
-        prior = cells.prior(self._store["log_deposit"], hit[:, 2 + 1], radius[:hits])
+        prior = cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits])
         deposits = -log_mixture(log_energy, *density.log_energy(hidden[:hits], prior)) * weight
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
