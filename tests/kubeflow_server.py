@@ -32,6 +32,7 @@ import yaml
 BEYOND = {"healthz_service_get_healthz": {"tag_name", "commit_sha"}}
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
+NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gives for the end of what goes on
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 
 
@@ -139,7 +140,7 @@ class Kubeflow:
     namespaces: frozenset[str] = frozenset({"team"})
     version: str | None = "2.17.0"
     failing: str = ""
-    """The step at which runs fail; "cancel" cancels them."""
+    """The step at which runs fail, or its driver "STEP-driver"; "start" fails them before, "cancel" terminates them."""
     titled: bool = False
     """Whether a node goes by the title of its step."""
     says_why: bool = False
@@ -260,28 +261,37 @@ class Kubeflow:
         )
 
     def _progress(self, run: str, order: list[str], tick: int) -> dict[str, Any]:
-        """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step."""
+        """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step.
+
+        As the real server has it, a run that was terminated has failed, and its history alone tells the two apart; a
+        step that was left out since another failed has a node without a state.
+        """
+        if self.failing == "start":
+            return {"state": "FAILED", "run_details": {"task_details": []}}
         nodes = [_node(run, "root-driver", "SUCCEEDED"), _node(run, "root", "RUNNING")]
-        state = "RUNNING"
+        state, history = "RUNNING", ["PENDING", "RUNNING"]
         for number, name in enumerate(order):
             if tick <= 2 * number:
                 break
+            title = name.title() if self.titled else name
+            if state == "FAILED":
+                nodes.append(_node(run, title, ""))
+                continue
             step = "RUNNING" if tick == 2 * number + 1 else "FAILED" if name == self.failing else "SUCCEEDED"
-            nodes += [
-                _node(run, f"{name}-driver", "SUCCEEDED"),
-                _node(run, name.title() if self.titled else name, step),
-                _node(run, "executor", step),
-            ]
-            if step == "FAILED":
+            driver = "FAILED" if f"{name}-driver" == self.failing else "SUCCEEDED"
+            nodes.append(_node(run, f"{name}-driver", driver))
+            if driver == "SUCCEEDED":
+                nodes += [_node(run, title, step), _node(run, "executor", step)]
+            if "FAILED" in {step, driver}:
                 if self.says_why:
                     nodes[-2]["error"] = {"code": 13, "message": "the disk\nis full"}
-                state = "FAILED"
-                break
+                state, tick = "FAILED", 2 * len(order)
         else:
-            state = "SUCCEEDED" if nodes[-2]["state"] == "SUCCEEDED" else state
+            state = "SUCCEEDED" if nodes[-1].get("state") == "SUCCEEDED" else state
         if self.failing == "cancel" and tick > 2:
-            state = "CANCELED"
-        return {"state": state, "run_details": {"task_details": nodes}}
+            state, history = "FAILED", [*history, "CANCELING"]
+        passed = [{"update_time": NOW, "state": each} for each in [*history, state]]
+        return {"state": state, "state_history": passed, "run_details": {"task_details": nodes}}
 
     def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
         return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
@@ -344,9 +354,11 @@ def _order(whole: dict[str, Any]) -> list[str]:
 
 
 def _node(run: str, name: str, state: str) -> dict[str, Any]:
-    ended = {"end_time": LATER} if state in {"SUCCEEDED", "FAILED"} else {}
-    node = {"run_id": run, "task_id": str(uuid.uuid4()), "display_name": name, "state": state}
-    return node | {"create_time": NOW, "start_time": NOW, "child_tasks": [{"pod_name": "calorimeter-x-1"}]} | ended
+    """A node of a run; without a `state` it was left out."""
+    node = {"run_id": run, "task_id": str(uuid.uuid4()), "display_name": name} | ({"state": state} if state else {})
+    end = {"SUCCEEDED": LATER, "FAILED": LATER, "": NOW}.get(state, NEVER)
+    times = {"create_time": NOW, "start_time": NOW, "end_time": end}
+    return node | times | {"child_tasks": [{"pod_name": "calorimeter-x-1"}]}
 
 
 class _Handler(BaseHTTPRequestHandler):
