@@ -35,6 +35,10 @@ class UnreachableError(RefusalError):
     """The server could not be reached, or not now; the same request may succeed later."""
 
 
+class FailureError(UnreachableError):
+    """The server failed, and may have done a part of what was asked."""
+
+
 class Retry(urllib3.Retry):
     """Reads, and deletions, which may be repeated, are; of all else only what the server put off unseen (429)."""
 
@@ -154,7 +158,7 @@ def told(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = UnreachableError if error.status >= 500 or error.status == 429 else RefusalError
+        kind = FailureError if error.status >= 500 else UnreachableError if error.status == 429 else RefusalError
         raise kind(connection.credential.hide(f"{where}: {_refusal(error, connection)}")) from None
     except _NotTheApiError:
         raise RefusalError(f"{where}: {_login(connection)}") from None

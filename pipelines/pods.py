@@ -19,7 +19,7 @@ from kubernetes.config import ConfigException
 
 from preprocessing.errors import InputError
 
-_NAMESPACE = "kubeflow"  # of the runs where the server has one user
+NAMESPACE = "kubeflow"  # of the runs where the server has one user
 _RUN = "pipeline/runid"  # the label of all that belongs to a run
 _SECONDS = (10, 60)
 POLL_SECONDS = 3.0
@@ -28,7 +28,7 @@ POLL_SECONDS = 3.0
 def print_logs(run: str, step: str | None, namespace: str | None, *, going: Callable[[], bool] | None = None) -> None:
     """Print what each step of the run, or one, has said; with `going`, and what more it says while that holds."""
     with _told():
-        core, namespace = _core(), namespace or _NAMESPACE
+        core, namespace = _core(), namespace or NAMESPACE
         done: set[str] = set()
         waiting: dict[str, str] = {}
         while True:
@@ -53,7 +53,7 @@ def print_logs(run: str, step: str | None, namespace: str | None, *, going: Call
 
 def workflow_command(run: str, namespace: str | None) -> str:
     """The command that shows what Kubernetes says of the run as a whole."""
-    return f"kubectl describe workflow --namespace {namespace or _NAMESPACE} --selector {_RUN}={run}"
+    return f"kubectl describe workflow --namespace {namespace or NAMESPACE} --selector {_RUN}={run}"
 
 
 def reason(run: str, step: str | None, namespace: str | None) -> str:
@@ -61,7 +61,7 @@ def reason(run: str, step: str | None, namespace: str | None) -> str:
 
     Empty where Kubernetes cannot be asked or does not know.
     """
-    namespace = namespace or _NAMESPACE
+    namespace = namespace or NAMESPACE
     try:
         with _told():
             core = _core()

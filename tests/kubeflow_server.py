@@ -154,6 +154,8 @@ class Kubeflow:
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_behind: list[str] = field(default_factory=list)
+    """Schedules that Kubernetes has and starts, and the database, and so every list, has not."""
     ticks: dict[str, int] = field(default_factory=dict)
     released: threading.Event = field(default_factory=threading.Event)
     address: str = ""
@@ -190,11 +192,14 @@ class Kubeflow:
 
     def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
         self._allow(asked.body.get("namespace"))
-        return self._add(self.experiments, "experiment_id", asked.body, unique=True)
+        _require_short("Experiment.Name", asked.body["display_name"], 128)
+        namespace = asked.body.get("namespace") if self.multi_user else ""
+        return self._add(self.experiments, "experiment_id", asked.body | {"namespace": namespace}, unique=True)
 
     def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        run = self._add(self.runs, "run_id", asked.body | {"state": "PENDING"})
+        _require_storable(asked.body["display_name"])
+        run = self._add(self.runs, "run_id", self._with_account(asked.body) | {"state": "PENDING"})
         self.ticks[run["run_id"]] = 0
         return run
 
@@ -210,9 +215,18 @@ class Kubeflow:
         return self._page("runs", self._in(asked, self.runs), asked)
 
     def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        """Up to 2.16 a schedule with the pipeline in it forgets whom its pods are to be; Kubernetes has it first."""
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
+        name = asked.body["display_name"]
+        if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
+            raise RefusalError(500, 13, f"Failed to create a scheduled workflow: {name} is no name of a resource")
+        self.left_behind.append(name)
+        _require_storable(name)
+        self.left_behind.remove(name)
         status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
-        return self._add(self.recurring, "recurring_run_id", asked.body | {"status": status})
+        forgets = str(self.version).startswith("2.16") and "pipeline_spec" in asked.body
+        told = asked.body | ({"service_account": ""} if forgets else {})
+        return self._add(self.recurring, "recurring_run_id", self._with_account(told) | {"status": status})
 
     def recurring_run_service_get_recurring_run(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.recurring, asked.query["recurring_run_id"], "Job")
@@ -244,6 +258,7 @@ class Kubeflow:
 
     def upload_pipeline(self, asked: Asked) -> dict[str, Any]:
         named = {"display_name": asked.query["name"], "name": asked.query["name"]}
+        _require_short("Pipeline.Name", named["name"], 128)
         pipeline = self._add(self.pipelines, "pipeline_id", dict(named), unique=True)
         self._add_version(pipeline["pipeline_id"], named, asked)
         return pipeline
@@ -256,6 +271,7 @@ class Kubeflow:
         return self._add_version(pipeline, named, asked)
 
     def _add_version(self, pipeline: str, named: dict[str, str], asked: Asked) -> dict[str, Any]:
+        _require_short("PipelineVersion.Name", named["name"], 127)
         return self._add(
             self.versions, "pipeline_version_id", named | {"pipeline_id": pipeline, "pipeline_spec": asked.body}
         )
@@ -292,6 +308,10 @@ class Kubeflow:
             state, history = "FAILED", [*history, "CANCELING"]
         passed = [{"update_time": NOW, "state": each} for each in [*history, state]]
         return {"state": state, "state_history": passed, "run_details": {"task_details": nodes}}
+
+    def _with_account(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What is stored of a run or schedule: with the account of its pods, the default one where none is told."""
+        return body | {"service_account": body.get("service_account") or "pipeline-runner"}
 
     def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
         return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
@@ -336,6 +356,17 @@ class Kubeflow:
         start, size = int(asked.query.get("page_token") or 0), int(asked.query.get("page_size") or 10)
         more = {"next_page_token": str(start + size)} if start + size < len(rows) else {}
         return {key: rows[start : start + size], "total_size": len(rows)} | more
+
+
+def _require_short(what: str, name: str, most: int) -> None:
+    if len(name.encode()) > most:
+        raise RefusalError(400, 3, f"{what} length cannot exceed {most}")
+
+
+def _require_storable(name: str) -> None:
+    """The names of runs and schedules are not checked; the database refuses those that are too long."""
+    if len(name) > 255:
+        raise RefusalError(500, 13, "Error 1406 (22001): Data too long for column 'DisplayName' at row 1")
 
 
 def _predicate(text: str, found: list[str]) -> dict[str, Any]:
