@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, Pro
 from pipelines.connection import Connection
 from preprocessing.errors import InputError
 
+NAMESPACE = "kubeflow"  # of the runs of a server that has one user
 CONNECT_SECONDS = 10
 READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 LOOK_AGAIN_SECONDS = 10  # for what was being written when the connection broke
@@ -68,6 +69,17 @@ RETRY = Retry(
 
 class Client(kfp.Client):
     """kfp's own sets no time-out on any request, and asks for the server's health five times, five seconds apart."""
+
+    one_user = False
+    """Whether the server has one user: it ignores namespaces, and runs are in its own."""
+
+    def get_user_namespace(self) -> str:
+        return "" if self.one_user else str(super().get_user_namespace())
+
+    @property
+    def run_namespace(self) -> str:
+        """Where the pods of runs are."""
+        return self.get_user_namespace() or NAMESPACE
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:  # noqa: ARG002  kfp's signature
         logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; kfp's constructor lets it
@@ -122,7 +134,7 @@ def _client(connection: Connection) -> Client:
         warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
         client = Client(
             host=connection.endpoint,
-            namespace=connection.namespace or "kubeflow",  # which kfp takes for none
+            namespace=connection.namespace or NAMESPACE,  # which kfp takes for none
             existing_token=None if credential.is_cookie else secret,
             cookies=secret if credential.is_cookie else "",  # not those of kfp's own context file
             ssl_ca_cert=connection.ca_file,
@@ -146,6 +158,13 @@ def _require_compatible(client: Client, connection: Connection) -> None:
         raise InputError(
             f"{connection.endpoint}: the server's version is {version}, and this client speaks {ours}; "
             "install the kfp that goes with the server"
+        )
+    client.one_user = not health.multi_user
+    if client.one_user and connection.namespace not in {None, NAMESPACE}:
+        print(
+            f"{connection.endpoint}: the server has one user and ignores --namespace {connection.namespace}; its runs "
+            f"are in {client.run_namespace}",
+            file=sys.stderr,
         )
     if health.multi_user and not client.get_user_namespace():
         raise InputError(f"{connection.endpoint}: the server has several users; give --namespace, that of your profile")

@@ -158,8 +158,7 @@ def logs(options: argparse.Namespace) -> None:
         def going() -> bool:
             return runs.get(client, options.run).state not in runs.ENDS
 
-        namespace = client.get_user_namespace() or None
-        pods.print_logs(options.run, options.step, namespace, going=going if options.follow else None)
+        pods.print_logs(options.run, options.step, client.run_namespace, going=going if options.follow else None)
 
 
 def upload(options: argparse.Namespace) -> None:

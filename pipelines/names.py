@@ -21,7 +21,6 @@ def require_name(option: str, name: str, most: int) -> None:
     shown = name if size <= most else f"{name[:40]}..."
     if not 1 <= size <= most:
         raise InputError(f"{option} {shown!r}: {size} bytes long, expected 1 to {most}; give another name")
-    # Kubernetes's own name of a schedule is made of these.
-    kept = re.sub("[^a-z0-9-]", "", name.lower())
-    if not name.strip() or kept.startswith("-"):
-        raise InputError(f"{option} {shown!r}: expected a letter or digit before the first '-'; give another name")
+    # The server makes Kubernetes's name of a schedule of what this leaves.
+    if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
+        raise InputError(f"{option} {shown!r}: expected a letter (a to z) or digit before the '-'; give another name")

@@ -19,16 +19,15 @@ from kubernetes.config import ConfigException
 
 from preprocessing.errors import InputError
 
-NAMESPACE = "kubeflow"  # of the runs where the server has one user
 _RUN = "pipeline/runid"  # the label of all that belongs to a run
 _SECONDS = (10, 60)
 POLL_SECONDS = 3.0
 
 
-def print_logs(run: str, step: str | None, namespace: str | None, *, going: Callable[[], bool] | None = None) -> None:
+def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[], bool] | None = None) -> None:
     """Print what each step of the run, or one, has said; with `going`, and what more it says while that holds."""
     with _told():
-        core, namespace = _core(), namespace or NAMESPACE
+        core = _core()
         done: set[str] = set()
         waiting: dict[str, str] = {}
         while True:
@@ -51,17 +50,16 @@ def print_logs(run: str, step: str | None, namespace: str | None, *, going: Call
         )
 
 
-def workflow_command(run: str, namespace: str | None) -> str:
+def workflow_command(run: str, namespace: str) -> str:
     """The command that shows what Kubernetes says of the run as a whole."""
-    return f"kubectl describe workflow --namespace {namespace or NAMESPACE} --selector {_RUN}={run}"
+    return f"kubectl describe workflow --namespace {namespace} --selector {_RUN}={run}"
 
 
-def reason(run: str, step: str | None, namespace: str | None) -> str:
+def reason(run: str, step: str | None, namespace: str) -> str:
     """Why the step, or without one the run, failed, in a line: as its last pod has it, else as Argo noted it.
 
     Empty where Kubernetes cannot be asked or does not know.
     """
-    namespace = namespace or NAMESPACE
     try:
         with _told():
             core = _core()

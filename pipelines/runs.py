@@ -145,7 +145,7 @@ def _outcome(client: Client, run: Any) -> str:
     """Why a run did not succeed: the step, and what it said."""
     if state_of(run) == "CANCELED":
         return f"run {run.run_id} was cancelled"
-    namespace = client.get_user_namespace()
+    namespace = client.run_namespace
     broken = next((step for step in steps(client, run) if step.state == "FAILED"), None)
     if broken is None:
         why = (run.error and run.error.message) or pods.reason(run.run_id, None, namespace)

@@ -8,7 +8,6 @@ from typing import Any
 
 from kfp_server_api import ApiException
 
-from pipelines import pods
 from pipelines.client import Client, FailureError, RefusalError, once, told
 from pipelines.connection import Connection
 from pipelines.cron import Trigger
@@ -69,7 +68,7 @@ def _create(
                 make, lambda: next((one for one in _named(client, name) if one.recurring_run_id not in known), None)
             )
     except FailureError as error:
-        look = f"kubectl get scheduledworkflows --namespace {client.get_user_namespace() or pods.NAMESPACE}"
+        look = f"kubectl get scheduledworkflows --namespace {client.run_namespace}"
         raise RefusalError(
             f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
             f"not show it; look, and delete it there: {look}"

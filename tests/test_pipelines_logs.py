@@ -242,7 +242,7 @@ def test_reasons_that_the_step_could_not_give(
     pod = cluster.add("r", "root.train.executor", phase="Failed", **state)
     for name, value in status.items():
         setattr(pod.status, name, value)
-    assert pods.reason("r", "train", None) == why
+    assert pods.reason("r", "train", "kubeflow") == why
 
 
 def test_a_driver_that_failed_says_why_and_has_a_log(
@@ -280,6 +280,19 @@ def test_a_run_that_no_step_ended_says_why(kubeflow: Kubeflow, cluster: Cluster)
         submit.main(["status", run, "--wait"])
 
 
+def test_pods_are_looked_for_where_a_server_of_one_user_makes_them(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ignores the namespace that it is given."""
+    kubeflow.failing = "discover"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root.discover.executor", b"no files\n", phase="Failed", **ended("the pattern matches no file"))
+    with pytest.raises(SystemExit, match="step discover failed: the pattern matches no file"):
+        submit.main(["status", run, "--wait", "--namespace", "team"])
+    submit.main(["logs", run, "--namespace", "team"])
+    assert capsys.readouterr().out.endswith("--- discover (calorimeter-x-0)\nno files\n")
+
+
 def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:
     run = kubeflow.begun(STEPS)
     asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
@@ -307,7 +320,7 @@ def test_kubernetes_that_refuses_or_is_not_there(
     cluster.refuse = 403
     with pytest.raises(InputError, match=r"refused the logs \(403\); the right to list pods"):
         submit.main(["logs", run])
-    assert pods.reason(run, "train", None) == ""
+    assert pods.reason(run, "train", "kubeflow") == ""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])

@@ -326,7 +326,7 @@ def test_names_that_the_server_could_not_store_never_reach_it(
     for name in ("n" * (most + 1), "\N{GREEK SMALL LETTER EPSILON}" * (most // 2 + 1)):
         line = refused(capsys, kubeflow, *TASKS[task], option, name)
         assert f"{option} '{name[:40]}...': {len(name.encode())} bytes long, expected 1 to {most}" in line
-    for name in ("-dash", "(-dash)", " "):
+    for name in ("-dash", "(-dash)"):
         assert f"{option} {name!r}: " in refused(capsys, kubeflow, *TASKS[task], f"{option}={name}")
     assert not kubeflow.asked
     for _ in range(2 if task == "upload" else 1):  # which takes a name for the version only at the second

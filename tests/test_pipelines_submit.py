@@ -317,6 +317,19 @@ def test_several_users(kubeflow: Kubeflow, command: Command, small: None) -> Non
     assert command("schedule", "list", "--namespace", "team") == "no schedules\n"
 
 
+def test_a_server_of_one_user_ignores_the_namespace_and_that_is_said(
+    kubeflow: Kubeflow, command: Command, small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = f"{kubeflow.address}: the server has one user and ignores --namespace team; its runs are in kubeflow\n"
+    submit.main(["submit", *WHAT, "--namespace", "team"])
+    assert capsys.readouterr().err == said
+    submit.main(["schedule", "list", "--namespace", "team"])
+    assert capsys.readouterr().err == said
+    assert not [asked for asked in kubeflow.asked if "team" in (asked.query.get("namespace"), str(asked.body))]
+    command("status", "--namespace", "kubeflow")
+    assert not capsys.readouterr().err
+
+
 def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow: Kubeflow) -> None:
     """The check checked: an unknown field, a wrong type, a wrong name of a state."""
     assert len(CONTRACT) == 40  # of kfp-server-api 2.17.3: a new version may have more, and is worth a look
