@@ -35,9 +35,9 @@ def discover(
     Returns:
         The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         from components.parameters import require_plain
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find

@@ -39,9 +39,9 @@ def generate(
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         from pathlib import Path
 
         from preprocessing.splits import SplitRule

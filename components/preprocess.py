@@ -44,9 +44,9 @@ def preprocess(
     Returns:
         The files that could be read, and the dataset's fingerprint.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         from preprocessing.dataset import Settings
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover

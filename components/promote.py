@@ -18,9 +18,9 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     Returns:
         What was done, and why.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         from pathlib import Path
 
         from preprocessing.storage import location

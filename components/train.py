@@ -44,9 +44,9 @@ def train(
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         from pathlib import Path
 
         from preprocessing.dataset import require_dataset

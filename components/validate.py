@@ -42,9 +42,9 @@ def validate(
     Returns:
         accepted, rejected or inconclusive, and what the verdict answers, by which it is known.
     """
-    from preprocessing.errors import one_line_errors
+    from components.step import step
 
-    with one_line_errors():
+    with step():
         import shutil
         from pathlib import Path
 

@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, Pro
 from pipelines.connection import Connection
 from preprocessing.errors import InputError
 
+NAMESPACE = "kubeflow"  # of the runs of a server that has one user
 CONNECT_SECONDS = 10
 READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 LOOK_AGAIN_SECONDS = 10  # for what was being written when the connection broke
@@ -33,6 +34,10 @@ class RefusalError(InputError):
 
 class UnreachableError(RefusalError):
     """The server could not be reached, or not now; the same request may succeed later."""
+
+
+class FailureError(UnreachableError):
+    """The server failed, and may have done a part of what was asked."""
 
 
 class Retry(urllib3.Retry):
@@ -64,6 +69,17 @@ RETRY = Retry(
 
 class Client(kfp.Client):
     """kfp's own sets no time-out on any request, and asks for the server's health five times, five seconds apart."""
+
+    one_user = False
+    """Whether the server has one user: it ignores namespaces, and runs are in its own."""
+
+    def get_user_namespace(self) -> str:
+        return "" if self.one_user else str(super().get_user_namespace())
+
+    @property
+    def run_namespace(self) -> str:
+        """Where the pods of runs are."""
+        return self.get_user_namespace() or NAMESPACE
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:  # noqa: ARG002  kfp's signature
         logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; kfp's constructor lets it
@@ -118,7 +134,7 @@ def _client(connection: Connection) -> Client:
         warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
         client = Client(
             host=connection.endpoint,
-            namespace=connection.namespace or "kubeflow",  # which kfp takes for none
+            namespace=connection.namespace or NAMESPACE,  # which kfp takes for none
             existing_token=None if credential.is_cookie else secret,
             cookies=secret if credential.is_cookie else "",  # not those of kfp's own context file
             ssl_ca_cert=connection.ca_file,
@@ -143,6 +159,13 @@ def _require_compatible(client: Client, connection: Connection) -> None:
             f"{connection.endpoint}: the server's version is {version}, and this client speaks {ours}; "
             "install the kfp that goes with the server"
         )
+    client.one_user = not health.multi_user
+    if client.one_user and connection.namespace not in {None, NAMESPACE}:
+        print(
+            f"{connection.endpoint}: the server has one user and ignores --namespace {connection.namespace}; its runs "
+            f"are in {client.run_namespace}",
+            file=sys.stderr,
+        )
     if health.multi_user and not client.get_user_namespace():
         raise InputError(f"{connection.endpoint}: the server has several users; give --namespace, that of your profile")
 
@@ -154,7 +177,7 @@ def told(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = UnreachableError if error.status >= 500 or error.status == 429 else RefusalError
+        kind = FailureError if error.status >= 500 else UnreachableError if error.status == 429 else RefusalError
         raise kind(connection.credential.hide(f"{where}: {_refusal(error, connection)}")) from None
     except _NotTheApiError:
         raise RefusalError(f"{where}: {_login(connection)}") from None

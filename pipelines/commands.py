@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines import connection, cron, package
+from pipelines import connection, cron, names, package
 from pipelines.cron import Trigger
 from preprocessing.errors import InputError
 
@@ -112,6 +112,7 @@ def _package(options: argparse.Namespace) -> Iterator[Path]:
 
 def submit(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Start one run, and print its id and where to see it; follow it if asked."""
+    names.require_name("--name", options.name, names.RUN)
     there = connection.connection(options)
 
     from pipelines import runs  # noqa: PLC0415
@@ -157,12 +158,14 @@ def logs(options: argparse.Namespace) -> None:
         def going() -> bool:
             return runs.get(client, options.run).state not in runs.ENDS
 
-        namespace = client.get_user_namespace() or None
-        pods.print_logs(options.run, options.step, namespace, going=going if options.follow else None)
+        pods.print_logs(options.run, options.step, client.run_namespace, going=going if options.follow else None)
 
 
 def upload(options: argparse.Namespace) -> None:
     """Put the pipeline, or a new version of it, into the UI's list."""
+    names.require_name("--name", options.name, names.PIPELINE if options.version else names.UNTIL_A_TIME)
+    if options.version:
+        names.require_name("--version", options.version, names.VERSION)
     there = connection.connection(options)
 
     from pipelines import uploads  # noqa: PLC0415
@@ -198,6 +201,8 @@ def schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None
 
 def _set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     trigger, there = Trigger(cron=options.cron, interval=options.interval), connection.connection(options)
+    if options.action == "create":
+        names.require_name("--name", options.name, names.SCHEDULE)
 
     from pipelines import runs, schedules  # noqa: PLC0415
     from pipelines.client import connected  # noqa: PLC0415

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
+from pipelines.names import EXPERIMENT, require_name
 from preprocessing.errors import InputError
 
 # The names are kfp's, but for the token's, for which it has none.
@@ -113,11 +114,13 @@ def connection(options: argparse.Namespace) -> Connection:
         base = {name: value for name, value in base.items() if name not in _CREDENTIALS}
     settings = base | given
     endpoint = _address(settings["endpoint"])
+    experiment = settings.get("experiment", "calopipe")
+    require_name("--experiment", experiment, EXPERIMENT)
     return Connection(
         endpoint=endpoint,
         ui=_address(settings.get("ui", endpoint)),
         namespace=settings.get("namespace"),
-        experiment=settings.get("experiment", "calopipe"),
+        experiment=experiment,
         service_account=settings.get("service_account"),
         ca_file=_existing(settings.get("ca_file")),
         credential=_credential(settings, endpoint),

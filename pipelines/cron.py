@@ -1,7 +1,8 @@
 """When a schedule starts its runs.
 
 Checked here, because the server takes five fields too, which it does not read as cron(8) does: their first is the
-second, so that 3:00 on Mondays would become every hour of January.
+second, so that 3:00 on Mondays would become every hour of January. And because its controller, given a date that never
+comes, looks for it for ever, and starts no other schedule of the cluster any more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import argparse
 import calendar
 import re
+from collections.abc import Set
 from dataclasses import dataclass
+from itertools import chain
 
 from preprocessing.errors import InputError
 
@@ -23,6 +26,8 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of the week", 0, 6, _DAYS),
 )
+_YEARS_AHEAD = 5  # so far the server looks for the next date
+_YEARS_UNTIL_THE_SAME = 28  # after which a date falls on the same day of the week, until 2100
 _EXAMPLE = "'0 0 3 * * 1' is Mondays at 3:00:00"
 
 
@@ -54,24 +59,52 @@ def _check(expression: str) -> None:
     given = expression.split()
     if len(given) != len(_FIELDS):
         raise InputError(f"--cron {expression!r}: {len(given)} fields, expected six fields, seconds first; {_EXAMPLE}")
+    fields = []
     for text, (name, low, high, names) in zip(given, _FIELDS, strict=True):
-        for part in text.split(","):
-            if problem := _problem(part, low, high, names):
-                raise InputError(f"--cron {expression!r}: {name} {text!r}: {problem}")
+        try:
+            fields.append(set(chain.from_iterable(_numbers(part, low, high, names) for part in text.split(","))))
+        except ValueError as problem:
+            raise InputError(f"--cron {expression!r}: {name} {text!r}: {problem}") from None
+    days, months, weekdays = fields[3:]
+    # Where neither is * or ?, the server takes a day that one of the two names.
+    if set("*?") & {*given[3], *given[5]} and not _comes(days, months, weekdays):
+        raise InputError(
+            f"--cron {expression!r}: there are {_YEARS_AHEAD} years without such a day, and the server, which looks no "
+            "further, would start no schedule any more; name a day that the months have"
+        )
 
 
-def _problem(part: str, low: int, high: int, names: dict[str, int]) -> str:
-    """What is wrong with one of a field's parts: * or ?, N, N-M, any of them with /STEP; empty for nothing."""
+def _numbers(part: str, low: int, high: int, names: dict[str, int]) -> range:
+    """What one of a field's parts names, which is * or ?, N, N-M, any of them with /STEP; ValueError for any other."""
     found = re.fullmatch(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
     if not found:
-        return "expected *, N, N-M, or one of them and /STEP, separated by commas"
-    ends = [_value(text, names) for text in found.group(1, 2) if text]
-    if any(end is None or not low <= end <= high for end in ends):
+        raise ValueError("expected *, N, N-M, or one of them and /STEP, separated by commas")
+    first, last, step = found.groups()
+    start = _value(first, names) if first else low
+    end = _value(last, names) if last else start if first and not step else high
+    if start is None or end is None or not (low <= start <= high and low <= end <= high):
         also = f", or {' '.join(names).upper()}" if names else ""
-        return f"expected {low} to {high}{also}"
-    if len(ends) == 2 and (ends[0] or 0) > (ends[1] or 0):
-        return "its range ends before it begins"
-    return "a step of 0" if found[3] and int(found[3]) == 0 else ""
+        raise ValueError(f"expected {low} to {high}{also}")
+    if start > end:
+        raise ValueError("its range ends before it begins")
+    if step and int(step) == 0:
+        raise ValueError("a step of 0")
+    return range(start, end + 1, int(step or 1))
+
+
+def _comes(days: Set[int], months: Set[int], weekdays: Set[int]) -> bool:
+    """Whether such a day comes in any so many years in a row as the server looks ahead."""
+    held = {
+        year % _YEARS_UNTIL_THE_SAME
+        for year in range(2001, 2001 + _YEARS_UNTIL_THE_SAME)
+        for month in months
+        for day in days
+        if day <= calendar.monthrange(year, month)[1] and (calendar.weekday(year, month, day) + 1) % 7 in weekdays
+    }
+    return all(
+        held & {(year + ahead) % _YEARS_UNTIL_THE_SAME for ahead in range(_YEARS_AHEAD)}
+        for year in range(_YEARS_UNTIL_THE_SAME)
+    )
 
 
 def _value(text: str, names: dict[str, int]) -> int | None:

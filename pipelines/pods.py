@@ -19,15 +19,15 @@ from kubernetes.config import ConfigException
 
 from preprocessing.errors import InputError
 
-_NAMESPACE = "kubeflow"  # of the runs where the server has one user
+_RUN = "pipeline/runid"  # the label of all that belongs to a run
 _SECONDS = (10, 60)
 POLL_SECONDS = 3.0
 
 
-def print_logs(run: str, step: str | None, namespace: str | None, *, going: Callable[[], bool] | None = None) -> None:
+def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[], bool] | None = None) -> None:
     """Print what each step of the run, or one, has said; with `going`, and what more it says while that holds."""
     with _told():
-        core, namespace = _core(), namespace or _NAMESPACE
+        core = _core()
         done: set[str] = set()
         waiting: dict[str, str] = {}
         while True:
@@ -45,19 +45,44 @@ def print_logs(run: str, step: str | None, namespace: str | None, *, going: Call
     if not done and not waiting:
         what = f"step {step} of run {run}" if step else f"run {run}"
         raise InputError(
-            f"{what}: no pod of it has a log in namespace {namespace}; it may not have started, or be cleaned up, or "
-            "kubectl points at another cluster; the UI shows archived logs"
+            f"{what}: no pod of it has a log in namespace {namespace}; {workflow_command(run, namespace)} says more; "
+            "logs of pods that were cleaned up are in the UI, where they are archived"
         )
 
 
-def reason(run: str, step: str, namespace: str | None) -> str:
-    """Why the step's last pod failed, in a line; empty where Kubernetes cannot be asked or does not know."""
+def workflow_command(run: str, namespace: str) -> str:
+    """The command that shows what Kubernetes says of the run as a whole."""
+    return f"kubectl describe workflow --namespace {namespace} --selector {_RUN}={run}"
+
+
+def reason(run: str, step: str | None, namespace: str) -> str:
+    """Why the step, or without one the run, failed, in a line: as its last pod has it, else as Argo noted it.
+
+    Empty where Kubernetes cannot be asked or does not know.
+    """
     try:
         with _told():
-            found = _of(_core(), run, step, namespace or _NAMESPACE)
-            return _why(found[-1]) if found else ""
+            core = _core()
+            failed = [pod for pod in _of(core, run, step, namespace) if pod.status.phase == "Failed"]
+            return (_why(failed[-1]) if failed else "") or _noted(core, run, namespace)
     except InputError:
         return ""
+
+
+def _noted(core: CoreV1Api, run: str, namespace: str) -> str:
+    """What the run's Workflow says of the last pod that failed, or was never made, else of the whole."""
+    asked = kubernetes.client.CustomObjectsApi(core.api_client).list_namespaced_custom_object(
+        "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
+    )
+    for status in (workflow.get("status", {}) for workflow in asked["items"]):
+        nodes = [
+            node
+            for node in status.get("nodes", {}).values()
+            if node["type"] == "Pod" and node.get("phase") in {"Failed", "Error"} and node.get("message")
+        ]
+        last = max(nodes, key=lambda node: node.get("startedAt") or "", default=status)
+        return " ".join(last.get("message", "").split())
+    return ""
 
 
 def _core() -> CoreV1Api:
@@ -73,16 +98,20 @@ def _core() -> CoreV1Api:
 
 def _of(core: CoreV1Api, run: str, step: str | None, namespace: str) -> list[Any]:
     """The pods that run steps, or one, in the order of their making."""
-    found = core.list_namespaced_pod(namespace, label_selector=f"pipeline/runid={run}", _request_timeout=_SECONDS).items
+    found = core.list_namespaced_pod(namespace, label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS).items
     wanted = [pod for pod in found if (name := step_of(pod)) and step in {None, name}]
     return sorted(wanted, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
 def step_of(pod: Any) -> str:
-    """The step that a pod runs, empty for a driver: Argo calls the node WORKFLOW.root.STEP.executor, or executor(N)."""
+    """The step that a pod runs, or whose driver it is if that failed; empty for other pods.
+
+    Argo calls the node WORKFLOW.root.STEP.executor, or executor(N), and the driver's, which goes before,
+    WORKFLOW.root.STEP-driver; that of the whole pipeline is WORKFLOW.root-driver.
+    """
     node = (pod.metadata.annotations or {}).get("workflows.argoproj.io/node-name", "")
-    found = re.search(r"\.([^.]+)\.executor(\(\d+\))?$", node)
-    return found[1] if found else ""
+    found = re.search(r"\.([^.]+?)(\.executor|-driver)(\(\d+\))?$", node)
+    return found[1] if found and (found[2] == ".executor" or pod.status.phase == "Failed") else ""
 
 
 def _print(core: CoreV1Api, pod: Any, *, follow: bool) -> bool:
@@ -112,14 +141,22 @@ def _lines(log: Any) -> Iterator[str]:
 
 
 def _why(pod: Any) -> str:
-    """Why the pod ended or waits, from the container, where the steps leave their error, else from the pod."""
-    for container in pod.status.container_statuses or []:
-        state = container.state.terminated or container.state.waiting
-        if container.name == "main" and state and (state.message or state.reason not in {None, "Completed"}):
-            return " ".join((state.message or state.reason).split())
-    unscheduled = (one for one in pod.status.conditions or [] if one.type == "PodScheduled" and one.status == "False")
-    said = pod.status.message or next((one.message for one in unscheduled), "") or pod.status.reason or ""
-    return " ".join(said.split())
+    """Why the pod ended or waits: as its container has it, where the steps leave their error, else as the pod has it.
+
+    A container that was killed, or never started, knows less than the pod, whose message names the node's reason.
+    """
+    status = pod.status
+    main = next((one.state for one in status.container_statuses or [] if one.name == "main"), None)
+    ended, waits = (main.terminated, main.waiting) if main else (None, None)
+    unscheduled = (one for one in status.conditions or [] if one.type == "PodScheduled" and one.status == "False")
+    said = (
+        (ended and ended.message) or status.message or next((one.message for one in unscheduled), "") or status.reason
+    )
+    if not said and ended and ended.exit_code:
+        said = f"{ended.reason} (exit code {ended.exit_code})"
+    if not said and waits and status.phase != "Failed":
+        said = waits.message or waits.reason
+    return " ".join((said or "").split())
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from preprocessing.errors import InputError
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
 ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}  # kfp's own wait leaves out the last, and waits on for ever
+_UNBEGUN = {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}  # none at all is of a step that was left out
 _TIMED_OUT = 124  # as of timeout(1)
 
 
@@ -109,7 +110,7 @@ def follow(client: Client, connection: Connection, run: str, timeout: float | No
     if last is None:
         print(f"run {run} has not ended within {timeout:g} s; it goes on: {again}", file=sys.stderr)
         raise SystemExit(_TIMED_OUT)
-    print(f"run {run}: {last.state.lower()}")
+    print(f"run {run}: {state_of(last).lower()}")
     if last.state not in {"SUCCEEDED", "SKIPPED"}:
         raise SystemExit(f"error: {_outcome(client, last)}")
 
@@ -142,13 +143,22 @@ def _watch(client: Client, connection: Connection, run: str, timeout: float | No
 
 def _outcome(client: Client, run: Any) -> str:
     """Why a run did not succeed: the step, and what it said."""
-    if run.state == "CANCELED":
+    if state_of(run) == "CANCELED":
         return f"run {run.run_id} was cancelled"
+    namespace = client.run_namespace
     broken = next((step for step in steps(client, run) if step.state == "FAILED"), None)
     if broken is None:
-        return f"run {run.run_id} failed{': ' + run.error.message if run.error and run.error.message else ''}"
-    why = broken.error or pods.reason(run.run_id, broken.name, client.get_user_namespace())
+        why = (run.error and run.error.message) or pods.reason(run.run_id, None, namespace)
+        asking = f"{pods.workflow_command(run.run_id, namespace)} shows why"
+        return f"run {run.run_id} failed outside its steps: {' '.join(why.split()) or asking}"
+    why = broken.error or pods.reason(run.run_id, broken.name, namespace)
     return f"step {broken.name} failed: {why or f'see submit.py logs {run.run_id} --step {broken.name}'}"
+
+
+def state_of(run: Any) -> str:
+    """The state of a run: CANCELED where it was terminated, which the server calls FAILED but for its history."""
+    terminated = any(status.state == "CANCELING" for status in run.state_history or [])
+    return "CANCELED" if terminated and run.state == "FAILED" else run.state or "PENDING"
 
 
 def get(client: Client, run: str) -> Any:
@@ -164,7 +174,7 @@ def get(client: Client, run: str) -> Any:
 def show(client: Client, connection: Connection, run: str) -> Iterator[str]:
     """A run line by line: what it is, its steps, and why it failed if it did."""
     found = get(client, run)
-    yield f"{found.display_name}: {(found.state or 'PENDING').lower()}  {address(connection, run)}"
+    yield f"{found.display_name}: {state_of(found).lower()}  {address(connection, run)}"
     yield from map(str, steps(client, found))
     if found.state == "FAILED":
         yield _outcome(client, found)
@@ -175,8 +185,7 @@ def newest(client: Client, experiment: str | None, count: int = 10) -> Iterator[
     which = {"experiment_id": _existing(client, experiment)} if experiment else {}
     runs = client.list_runs(page_size=count, sort_by="created_at desc", **which).runs
     for run in runs or []:
-        state = (run.state or "PENDING").lower()
-        yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state:<10}  {run.display_name}"
+        yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state_of(run).lower():<10}  {run.display_name}"
     if not runs:
         yield "no runs"
 
@@ -207,16 +216,25 @@ def steps(client: Client, run: Any) -> list[Step]:
     tasks = _tasks(client, run)
     order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
     titles = {name: task.get("taskInfo", {}).get("name", name) for name, task in tasks.items()}
-    return [_step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver")) for name in order]
+    unbegun = "SKIPPED" if run.state in ENDS else "PENDING"
+    return [
+        _step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver"), unbegun) for name in order
+    ]
 
 
-def _step(name: str, node: Any, driver: Any) -> Step:
-    if node is None and driver is not None and driver.state != "SUCCEEDED":
+def _step(name: str, node: Any, driver: Any, unbegun: str) -> Step:
+    """The step of a node, or of its driver until that has done its work; a step that has not begun is `unbegun`."""
+    if driver is not None and driver.state not in _UNBEGUN | {"SUCCEEDED"}:
         node = driver
-    if node is None:
-        return Step(name)
+    if node is None or node.state in _UNBEGUN:
+        return Step(name, unbegun)
     error = " ".join(node.error.message.split()) if node.error and node.error.message else ""
-    return Step(name, node.state or "PENDING", node.start_time, node.end_time, error)
+    return Step(name, node.state, _time(node.start_time), _time(node.end_time), error)
+
+
+def _time(given: datetime | None) -> datetime | None:
+    """A time that the server gives; None for one in year 1, which is its way of giving none."""
+    return given if given and given.year > 1 else None
 
 
 def _tasks(client: Client, run: Any) -> dict[str, Any]:

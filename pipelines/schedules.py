@@ -8,7 +8,7 @@ from typing import Any
 
 from kfp_server_api import ApiException
 
-from pipelines.client import Client, once
+from pipelines.client import Client, FailureError, RefusalError, once, told
 from pipelines.connection import Connection
 from pipelines.cron import Trigger
 from pipelines.runs import Job, experiment_named
@@ -47,8 +47,9 @@ def _create(
     client: Client, connection: Connection, job: Job, name: str, trigger: Trigger, *, known: set[str], enabled: bool
 ) -> str:
     experiment = experiment_named(client, connection.experiment)
-    made = once(
-        lambda: client.create_recurring_run(
+
+    def make() -> Any:
+        return client.create_recurring_run(
             experiment_id=experiment,
             job_name=name,
             pipeline_package_path=str(job.package),
@@ -59,10 +60,39 @@ def _create(
             no_catchup=True,
             enabled=enabled,
             service_account=connection.service_account,
-        ),
-        lambda: next((one for one in _named(client, name) if one.recurring_run_id not in known), None),
-    )
+        )
+
+    try:
+        with told(connection):
+            made = once(
+                make, lambda: next((one for one in _named(client, name) if one.recurring_run_id not in known), None)
+            )
+    except FailureError as error:
+        look = f"kubectl get scheduledworkflows --namespace {client.run_namespace}"
+        raise RefusalError(
+            f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
+            f"not show it; look, and delete it there: {look}"
+        ) from None
+    _require_account(client, made, connection.service_account)
     return str(made.recurring_run_id)
+
+
+def _require_account(client: Client, made: Any, account: str | None) -> None:
+    """Raise InputError unless a new schedule runs as `account`, if there is one; the schedule is deleted then."""
+    if account in {None, made.service_account}:
+        return
+    try:
+        _delete(client, made.recurring_run_id)
+    except Exception:
+        print(
+            f"a schedule that runs as {made.service_account} stands; delete it: schedule delete {made.recurring_run_id}"
+        )
+        raise
+    raise InputError(
+        f"--service-account {account}: the server would run the schedule as {made.service_account}, as Kubeflow "
+        "Pipelines before 2.17 does; the schedule is deleted again; update Kubeflow Pipelines to 2.17.0, or leave "
+        "--service-account out"
+    )
 
 
 def pause(client: Client, which: str) -> str:

@@ -32,6 +32,7 @@ import yaml
 BEYOND = {"healthz_service_get_healthz": {"tag_name", "commit_sha"}}
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
+NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gives for the end of what goes on
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 
 
@@ -139,7 +140,7 @@ class Kubeflow:
     namespaces: frozenset[str] = frozenset({"team"})
     version: str | None = "2.17.0"
     failing: str = ""
-    """The step at which runs fail; "cancel" cancels them."""
+    """The step at which runs fail, or its driver "STEP-driver"; "start" fails them before, "cancel" terminates them."""
     titled: bool = False
     """Whether a node goes by the title of its step."""
     says_why: bool = False
@@ -153,6 +154,8 @@ class Kubeflow:
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_behind: list[str] = field(default_factory=list)
+    """Schedules that Kubernetes has and starts, and the database, and so every list, has not."""
     ticks: dict[str, int] = field(default_factory=dict)
     released: threading.Event = field(default_factory=threading.Event)
     address: str = ""
@@ -189,11 +192,14 @@ class Kubeflow:
 
     def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
         self._allow(asked.body.get("namespace"))
-        return self._add(self.experiments, "experiment_id", asked.body, unique=True)
+        _require_short("Experiment.Name", asked.body["display_name"], 128)
+        namespace = asked.body.get("namespace") if self.multi_user else ""
+        return self._add(self.experiments, "experiment_id", asked.body | {"namespace": namespace}, unique=True)
 
     def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        run = self._add(self.runs, "run_id", asked.body | {"state": "PENDING"})
+        _require_storable(asked.body["display_name"])
+        run = self._add(self.runs, "run_id", self._with_account(asked.body) | {"state": "PENDING"})
         self.ticks[run["run_id"]] = 0
         return run
 
@@ -209,9 +215,18 @@ class Kubeflow:
         return self._page("runs", self._in(asked, self.runs), asked)
 
     def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
+        """Up to 2.16 a schedule with the pipeline in it forgets whom its pods are to be; Kubernetes has it first."""
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
+        name = asked.body["display_name"]
+        if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
+            raise RefusalError(500, 13, f"Failed to create a scheduled workflow: {name} is no name of a resource")
+        self.left_behind.append(name)
+        _require_storable(name)
+        self.left_behind.remove(name)
         status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
-        return self._add(self.recurring, "recurring_run_id", asked.body | {"status": status})
+        forgets = str(self.version).startswith("2.16") and "pipeline_spec" in asked.body
+        told = asked.body | ({"service_account": ""} if forgets else {})
+        return self._add(self.recurring, "recurring_run_id", self._with_account(told) | {"status": status})
 
     def recurring_run_service_get_recurring_run(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.recurring, asked.query["recurring_run_id"], "Job")
@@ -243,6 +258,7 @@ class Kubeflow:
 
     def upload_pipeline(self, asked: Asked) -> dict[str, Any]:
         named = {"display_name": asked.query["name"], "name": asked.query["name"]}
+        _require_short("Pipeline.Name", named["name"], 128)
         pipeline = self._add(self.pipelines, "pipeline_id", dict(named), unique=True)
         self._add_version(pipeline["pipeline_id"], named, asked)
         return pipeline
@@ -255,33 +271,47 @@ class Kubeflow:
         return self._add_version(pipeline, named, asked)
 
     def _add_version(self, pipeline: str, named: dict[str, str], asked: Asked) -> dict[str, Any]:
+        _require_short("PipelineVersion.Name", named["name"], 127)
         return self._add(
             self.versions, "pipeline_version_id", named | {"pipeline_id": pipeline, "pipeline_spec": asked.body}
         )
 
     def _progress(self, run: str, order: list[str], tick: int) -> dict[str, Any]:
-        """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step."""
+        """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step.
+
+        As the real server has it, a run that was terminated has failed, and its history alone tells the two apart; a
+        step that was left out since another failed has a node without a state.
+        """
+        if self.failing == "start":
+            return {"state": "FAILED", "run_details": {"task_details": []}}
         nodes = [_node(run, "root-driver", "SUCCEEDED"), _node(run, "root", "RUNNING")]
-        state = "RUNNING"
+        state, history = "RUNNING", ["PENDING", "RUNNING"]
         for number, name in enumerate(order):
             if tick <= 2 * number:
                 break
+            title = name.title() if self.titled else name
+            if state == "FAILED":
+                nodes.append(_node(run, title, ""))
+                continue
             step = "RUNNING" if tick == 2 * number + 1 else "FAILED" if name == self.failing else "SUCCEEDED"
-            nodes += [
-                _node(run, f"{name}-driver", "SUCCEEDED"),
-                _node(run, name.title() if self.titled else name, step),
-                _node(run, "executor", step),
-            ]
-            if step == "FAILED":
+            driver = "FAILED" if f"{name}-driver" == self.failing else "SUCCEEDED"
+            nodes.append(_node(run, f"{name}-driver", driver))
+            if driver == "SUCCEEDED":
+                nodes += [_node(run, title, step), _node(run, "executor", step)]
+            if "FAILED" in {step, driver}:
                 if self.says_why:
                     nodes[-2]["error"] = {"code": 13, "message": "the disk\nis full"}
-                state = "FAILED"
-                break
+                state, tick = "FAILED", 2 * len(order)
         else:
-            state = "SUCCEEDED" if nodes[-2]["state"] == "SUCCEEDED" else state
+            state = "SUCCEEDED" if nodes[-1].get("state") == "SUCCEEDED" else state
         if self.failing == "cancel" and tick > 2:
-            state = "CANCELED"
-        return {"state": state, "run_details": {"task_details": nodes}}
+            state, history = "FAILED", [*history, "CANCELING"]
+        passed = [{"update_time": NOW, "state": each} for each in [*history, state]]
+        return {"state": state, "state_history": passed, "run_details": {"task_details": nodes}}
+
+    def _with_account(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What is stored of a run or schedule: with the account of its pods, the default one where none is told."""
+        return body | {"service_account": body.get("service_account") or "pipeline-runner"}
 
     def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
         return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
@@ -328,6 +358,17 @@ class Kubeflow:
         return {key: rows[start : start + size], "total_size": len(rows)} | more
 
 
+def _require_short(what: str, name: str, most: int) -> None:
+    if len(name.encode()) > most:
+        raise RefusalError(400, 3, f"{what} length cannot exceed {most}")
+
+
+def _require_storable(name: str) -> None:
+    """The names of runs and schedules are not checked; the database refuses those that are too long."""
+    if len(name) > 255:
+        raise RefusalError(500, 13, "Error 1406 (22001): Data too long for column 'DisplayName' at row 1")
+
+
 def _predicate(text: str, found: list[str]) -> dict[str, Any]:
     """The one predicate of a filter; its JSON may name fields and enumerations as protobuf does."""
     (predicate,) = json.loads(text)["predicates"]
@@ -344,9 +385,11 @@ def _order(whole: dict[str, Any]) -> list[str]:
 
 
 def _node(run: str, name: str, state: str) -> dict[str, Any]:
-    ended = {"end_time": LATER} if state in {"SUCCEEDED", "FAILED"} else {}
-    node = {"run_id": run, "task_id": str(uuid.uuid4()), "display_name": name, "state": state}
-    return node | {"create_time": NOW, "start_time": NOW, "child_tasks": [{"pod_name": "calorimeter-x-1"}]} | ended
+    """A node of a run; without a `state` it was left out."""
+    node = {"run_id": run, "task_id": str(uuid.uuid4()), "display_name": name} | ({"state": state} if state else {})
+    end = {"SUCCEEDED": LATER, "FAILED": LATER, "": NOW}.get(state, NEVER)
+    times = {"create_time": NOW, "start_time": NOW, "end_time": end}
+    return node | times | {"child_tasks": [{"pod_name": "calorimeter-x-1"}]}
 
 
 class _Handler(BaseHTTPRequestHandler):

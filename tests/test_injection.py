@@ -14,6 +14,7 @@ import pytest
 from showers import make_file
 
 from components.discover import discover
+from components.parameters import require_plain
 from pipelines import submit
 from preprocessing.errors import InputError
 
@@ -74,14 +75,26 @@ def test_no_secret_of_the_environment_is_left_or_printed(run: Run) -> None:
         assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("placeholder", ["{{$}}", "{{$.inputs.parameters['output']}}", "{{workflow.name}}"])
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        "{{$}}", "{{$.inputs.parameters['output']}}", "{{workflow.name}}",
+        "[[RunUUID]]", "[[Index]]", "[[CurrentTime]]", "[[ScheduledTime]]", "[[ScheduledTime.20060102]]",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("option", ["input", "output", "dataset", "grade", "split-file", "geometry", "beam-option"])
 def test_placeholders_are_refused(option: str, placeholder: str, tmp_path: Path) -> None:
     given = {"input": "a.h5", "output": str(tmp_path)} | {option: placeholder}
     arguments = [text for name, value in given.items() for text in (f"--{name}", value)]
     for command in (["run"], ["submit", "--endpoint", "http://127.0.0.1:1"]):
-        with pytest.raises(InputError, match=r"holds \{\{"):
+        with pytest.raises(InputError, match=r"holds (\{\{|\[\[[RICS])"):
             submit.main([*command, *arguments])
+
+
+def test_patterns_of_brackets_are_no_placeholders() -> None:
+    """[[] stands for a bracket in a name."""
+    for pattern in ("[[]CurrentTime]].h5", "[[]RunUUID].h5", "run[[]Index]?.h5"):
+        require_plain({"input": [pattern]})
 
 
 def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Cluster:
     logs: dict[str, list[bytes]] = field(default_factory=dict)
     """In chunks; between two, a log that is followed waits for `gone_on`."""
     gone_on: threading.Event = field(default_factory=threading.Event)
+    workflows: list[dict[str, Any]] = field(default_factory=list)
     refuse: int = 0
     asked: list[str] = field(default_factory=list)
     address: str = ""
@@ -56,6 +57,11 @@ class Cluster:
         self.logs[name] = list(logs)
         return self.pods[name]
 
+    def add_workflow(self, run: str, message: str, *nodes: dict[str, str]) -> None:
+        """Argo's own record of a run, with what it says of its nodes."""
+        status = {"phase": "Error", "message": message, "nodes": {each["name"]: each for each in nodes}}
+        self.workflows.append({"metadata": {"labels": {"pipeline/runid": run}}, "status": status})
+
 
 class _Server(ThreadingHTTPServer):
     def __init__(self, cluster: Cluster) -> None:
@@ -78,6 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
             key, _, value = query["labelSelector"].partition("=")
             found = [pod for pod in cluster.pods.values() if pod.metadata.labels[key] == value]
             self._send(200, kube.V1PodList(items=found))
+        elif place == "/apis/argoproj.io/v1alpha1/namespaces/kubeflow/workflows":
+            key, _, value = query["labelSelector"].partition("=")
+            self._send(200, {"items": [one for one in cluster.workflows if one["metadata"]["labels"][key] == value]})
         elif place.endswith("/log") and (log := cluster.logs.get(place.split("/")[1])):
             assert query["container"] == "main"
             self._stream(log, query.get("follow") == "True")
@@ -199,10 +208,29 @@ def test_why_a_step_failed_is_asked_of_its_last_pod(kubeflow: Kubeflow, cluster:
         submit.main(["status", run, "--wait"])
 
 
+# As a kubelet leaves them: a container that SIGTERM ended, and one of a pod that it did not take.
+KILLED = {"terminated": kube.V1ContainerStateTerminated(exit_code=143, reason="Error")}
+INITIALIZING = {"waiting": kube.V1ContainerStateWaiting(reason="PodInitializing")}
+
+
 @pytest.mark.parametrize(
     ("state", "status", "why"),
     [
-        ({"terminated": kube.V1ContainerStateTerminated(exit_code=137, reason="OOMKilled")}, {}, "OOMKilled"),
+        (KILLED, {}, "Error (exit code 143)"),
+        (KILLED, {"message": "Node is shutting down."}, "Node is shutting down."),
+        (KILLED, {"reason": "DeadlineExceeded"}, "DeadlineExceeded"),
+        (
+            {"terminated": kube.V1ContainerStateTerminated(exit_code=137, reason="OOMKilled")},
+            {},
+            "OOMKilled (exit code 137)",
+        ),
+        (
+            INITIALIZING,
+            {"reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"},
+            "Node didn't have enough resource: cpu",
+        ),
+        (INITIALIZING, {"reason": "OutOfcpu"}, "OutOfcpu"),
+        (INITIALIZING, {}, ""),
         ({}, {"reason": "Evicted", "message": "The node was low on memory."}, "The node was low on memory."),
         ({}, {"reason": "DeadlineExceeded"}, "DeadlineExceeded"),
         ({"terminated": kube.V1ContainerStateTerminated(exit_code=0, reason="Completed")}, {}, ""),
@@ -214,7 +242,62 @@ def test_reasons_that_the_step_could_not_give(
     pod = cluster.add("r", "root.train.executor", phase="Failed", **state)
     for name, value in status.items():
         setattr(pod.status, name, value)
-    assert pods.reason("r", "train", None) == why
+    assert pods.reason("r", "train", "kubeflow") == why
+
+
+def test_a_driver_that_failed_says_why_and_has_a_log(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes before its step, which then has no pod."""
+    kubeflow.failing = "train-driver"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root.generate-driver", b"of a driver that did its work\n", phase="Succeeded")
+    cluster.add(run, "root.train-driver", b"no such claim\n", phase="Failed", **ended("the claim\nis gone"))
+    with pytest.raises(SystemExit, match="step train failed: the claim is gone"):
+        submit.main(["status", run, "--wait"])
+    capsys.readouterr()
+    submit.main(["logs", run])
+    assert capsys.readouterr().out == "--- train (calorimeter-x-1)\nno such claim\n"
+
+
+def test_a_run_that_no_step_ended_says_why(kubeflow: Kubeflow, cluster: Cluster) -> None:
+    """The driver of the whole, or, where Kubernetes made no pod, what Argo noted."""
+    kubeflow.failing = "start"
+    refused = {"name": "x.root-driver", "type": "Pod", "phase": "Error", "startedAt": "2026-01-02T03:04:07Z"}
+    earlier = refused | {"name": "x.root-driver(0)", "startedAt": "2026-01-02T03:04:06Z", "message": "an earlier try"}
+    above = {"name": "x", "type": "DAG", "phase": "Error", "startedAt": "2026-01-02T03:04:05Z", "message": "a child"}
+    run = kubeflow.begun(STEPS)
+    cluster.add_workflow(run, "child failed", refused | {"message": 'serviceaccount "me"\nnot found'}, earlier, above)
+    with pytest.raises(SystemExit, match=f'run {run} failed outside its steps: serviceaccount "me" not found'):
+        submit.main(["status", run, "--wait"])
+    run = kubeflow.begun(STEPS)
+    cluster.add_workflow(run, "the specification\nis invalid")
+    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: the specification is invalid"):
+        submit.main(["status", run, "--wait"])
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root-driver", b"", phase="Failed", **ended("no such pipeline root"))
+    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: no such pipeline root"):
+        submit.main(["status", run, "--wait"])
+
+
+def test_pods_are_looked_for_where_a_server_of_one_user_makes_them(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ignores the namespace that it is given."""
+    kubeflow.failing = "discover"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root.discover.executor", b"no files\n", phase="Failed", **ended("the pattern matches no file"))
+    with pytest.raises(SystemExit, match="step discover failed: the pattern matches no file"):
+        submit.main(["status", run, "--wait", "--namespace", "team"])
+    submit.main(["logs", run, "--namespace", "team"])
+    assert capsys.readouterr().out.endswith("--- discover (calorimeter-x-0)\nno files\n")
+
+
+def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:
+    run = kubeflow.begun(STEPS)
+    asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
+    with pytest.raises(InputError, match=f"no pod of it has a log in namespace kubeflow; {asking} says more"):
+        submit.main(["logs", run])
 
 
 def test_a_pod_that_cannot_be_scheduled_says_so(
@@ -237,7 +320,7 @@ def test_kubernetes_that_refuses_or_is_not_there(
     cluster.refuse = 403
     with pytest.raises(InputError, match=r"refused the logs \(403\); the right to list pods"):
         submit.main(["logs", run])
-    assert pods.reason(run, "train", None) == ""
+    assert pods.reason(run, "train", "kubeflow") == ""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])

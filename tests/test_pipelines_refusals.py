@@ -43,6 +43,12 @@ def waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
 
 def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: str) -> str:
     """The one line with which a command is refused."""
+    line, _ = refused_saying(capsys, kubeflow, *arguments)
+    return line
+
+
+def refused_saying(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: str) -> tuple[str, str]:
+    """That line, and what was printed before."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended, one_line_errors():
         submit.main([*arguments, *([] if "--endpoint" in arguments else ["--endpoint", kubeflow.address])])
@@ -52,7 +58,7 @@ def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: 
     assert line.startswith("error: ")
     assert "Traceback" not in said.err
     assert SECRET not in said.err + said.out
-    return line
+    return line, said.out
 
 
 @pytest.mark.parametrize(
@@ -298,6 +304,73 @@ def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow) -> No
     submit.main(["schedule", "delete", "calorimeter", *there])
     assert not kubeflow.recurring
     assert len(kubeflow.experiments) == 1
+
+
+LONGEST = {
+    ("submit", "--name"): 230,  # to which 25 are added
+    ("submit", "--experiment"): 128,
+    ("schedule", "--name"): 255,
+    ("schedule", "--experiment"): 128,
+    ("upload", "--name"): 107,  # of a version that is not named 20 more
+    ("upload", "--version"): 127,
+}
+TASKS = {"submit": SUBMIT, "schedule": ["schedule", "create", "--interval", "60", *SUBMIT[1:]], "upload": ["upload"]}
+
+
+@pytest.mark.parametrize(("task", "option"), LONGEST)
+def test_names_that_the_server_could_not_store_never_reach_it(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: str, option: str
+) -> None:
+    """The longest that it can store does, and is found again; what is counted are bytes."""
+    most, there = LONGEST[task, option], ["--endpoint", kubeflow.address]
+    for name in ("n" * (most + 1), "\N{GREEK SMALL LETTER EPSILON}" * (most // 2 + 1)):
+        line = refused(capsys, kubeflow, *TASKS[task], option, name)
+        assert f"{option} '{name[:40]}...': {len(name.encode())} bytes long, expected 1 to {most}" in line
+    for name in ("-dash", "(-dash)"):
+        assert f"{option} {name!r}: " in refused(capsys, kubeflow, *TASKS[task], f"{option}={name}")
+    assert not kubeflow.asked
+    for _ in range(2 if task == "upload" else 1):  # which takes a name for the version only at the second
+        submit.main([*TASKS[task], option, "n" * most, *there])
+    assert not kubeflow.left_behind
+
+
+def test_a_schedule_that_the_server_failed_to_make_may_be_there_all_the_same(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeflow.faults["recurring_run_service_create_recurring_run"] = [Fault(500, '{"message": "no database"}')]
+    line = refused(capsys, kubeflow, *TASKS["schedule"])
+    assert "the server failed (500 Internal Server Error): no database" in line
+    assert (
+        "Kubernetes may have the schedule all the same, and start its runs, though schedule list does not show it"
+        in line
+    )
+    assert line.endswith("look, and delete it there: kubectl get scheduledworkflows --namespace kubeflow")
+
+
+def test_a_schedule_that_forgets_whom_its_pods_are_to_be_is_not_left(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeflow.version = "2.16.1"
+    line = refused(capsys, kubeflow, *TASKS["schedule"], "--service-account", "calopipe")
+    assert "--service-account calopipe: the server would run the schedule as pipeline-runner" in line
+    assert "update Kubeflow Pipelines to 2.17.0" in line
+    assert not kubeflow.recurring
+    old = kubeflow.scheduled("calorimeter")
+    replacing = ["schedule", "replace", old, *TASKS["schedule"][2:], "--service-account", "calopipe"]
+    assert "as pipeline-runner" in refused(capsys, kubeflow, *replacing)
+    assert [*kubeflow.recurring] == [old]
+    kubeflow.faults["recurring_run_service_delete_recurring_run"] = [Fault(500)]
+    line, said = refused_saying(capsys, kubeflow, *replacing)
+    assert "the server failed" in line
+    (new,) = kubeflow.recurring.keys() - {old}
+    assert said == f"a schedule that runs as pipeline-runner stands; delete it: schedule delete {new}\n"
+
+
+def test_a_schedule_runs_as_whom_it_was_told(kubeflow: Kubeflow) -> None:
+    submit.main([*TASKS["schedule"], "--service-account", "calopipe", "--endpoint", kubeflow.address])
+    kubeflow.version = "2.16.1"
+    submit.main([*TASKS["schedule"], "--name", "default", "--endpoint", kubeflow.address])
+    assert [one["service_account"] for one in kubeflow.recurring.values()] == ["calopipe", "pipeline-runner"]
 
 
 def test_an_experiment_that_another_makes_at_the_same_time(kubeflow: Kubeflow) -> None:

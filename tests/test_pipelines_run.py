@@ -24,8 +24,15 @@ ROOT = Path(__file__).parent.parent
 
 
 def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command with umask 0, as Kubeflow starts steps."""
     command = [sys.executable, ROOT / "pipelines" / "submit.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, umask=0)
+
+
+def require_unwritable_by_others(output: Path) -> None:
+    """Beside what the runner keeps, which the command itself makes."""
+    made = [path for path in output.rglob("*") if "kfp" not in path.parts]
+    assert not [path for path in made if path.stat().st_mode & 0o022]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,19 @@ def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
         f"report:  {output / 'report.html'}",
         "outcome: not promoted: the verdict is rejected (grade gan)",
     ]
+
+
+def test_no_other_user_may_change_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
+    output, _, _ = run
+    require_unwritable_by_others(output)
+
+
+def test_a_step_keeps_the_umask_of_its_user(tmp_path: Path) -> None:
+    for umask, mode in ((0, 0o644), (0o002, 0o664), (0o077, 0o600)):
+        program = "import sys; from components.step import step\nwith step(): open(sys.argv[1], 'w')"
+        made = tmp_path / oct(umask)
+        subprocess.run([sys.executable, "-c", program, made], check=True, cwd=ROOT, umask=umask)
+        assert made.stat().st_mode & 0o777 == mode
 
 
 def test_a_model_after_two_steps_is_not_promoted_and_the_run_says_why(run: tuple[Path, list[object], str]) -> None:
@@ -118,6 +138,7 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     place = tmp_path / "out/registry"
     current = Registry(place).current()
     assert current is not None
+    require_unwritable_by_others(place)
     promoted = place / "models" / current.model
     assert f"promoted to {promoted}" in done.stdout
     assert done.stdout.splitlines()[-1] == f"model in use: {current.model}, since {current.at}"

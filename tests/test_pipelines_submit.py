@@ -99,9 +99,46 @@ def test_a_run_that_fails_exits_1_and_names_the_step(kubeflow: Kubeflow, command
     assert why in command("status", run)
 
 
-def test_a_run_that_is_cancelled_ends_the_waiting(kubeflow: Kubeflow, command: Command) -> None:
-    """kfp's own wait does not know this end, and never returns."""
+@pytest.mark.parametrize("failing", ["preprocess", "preprocess-driver"])
+def test_steps_after_one_that_failed_are_skipped(kubeflow: Kubeflow, command: Command, failing: str) -> None:
+    kubeflow.failing = failing
+    run = kubeflow.begun(STEPS)
+    with pytest.raises(SystemExit, match="step preprocess failed"):
+        command("status", run, "--wait")
+    lines = command("status", run).splitlines()
+    assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  failed  0:01:00"]
+    assert lines[3:-1] == [f"{step:<12}skipped" for step in STEPS[2:]]
+
+
+def test_a_run_that_fails_before_its_first_step_names_the_command_that_shows_why(
+    kubeflow: Kubeflow, command: Command
+) -> None:
+    kubeflow.failing = "start"
+    run = kubeflow.begun(STEPS)
+    asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
+    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: {asking} shows why"):
+        command("status", run, "--wait")
+
+
+def test_a_run_that_was_terminated_is_cancelled_and_not_failed(
+    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     kubeflow.failing = "cancel"
+    run = kubeflow.begun(STEPS)
+    with pytest.raises(SystemExit, match=f"error: run {run} was cancelled"):
+        command("status", run, "--wait")
+    assert capsys.readouterr().out.endswith(f"run {run}: canceled\n")
+    assert "  canceled    calorimeter\n" in command("status")
+    first, *_, last = command("status", run).splitlines()
+    assert first.startswith("calorimeter: canceled  ")
+    assert last == f"run {run} was cancelled"
+
+
+def test_the_end_that_kfps_own_wait_does_not_know_ends_the_waiting(
+    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract has it, though no run of the real server ended so."""
+    monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "CANCELED"})
     with pytest.raises(SystemExit, match="was cancelled"):
         command("status", kubeflow.begun(STEPS), "--wait")
 
@@ -278,6 +315,19 @@ def test_several_users(kubeflow: Kubeflow, command: Command, small: None) -> Non
     command("submit", *WHAT, "--namespace", "team")
     assert [one["namespace"] for one in kubeflow.experiments.values()] == ["team"]
     assert command("schedule", "list", "--namespace", "team") == "no schedules\n"
+
+
+def test_a_server_of_one_user_ignores_the_namespace_and_that_is_said(
+    kubeflow: Kubeflow, command: Command, small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = f"{kubeflow.address}: the server has one user and ignores --namespace team; its runs are in kubeflow\n"
+    submit.main(["submit", *WHAT, "--namespace", "team"])
+    assert capsys.readouterr().err == said
+    submit.main(["schedule", "list", "--namespace", "team"])
+    assert capsys.readouterr().err == said
+    assert not [asked for asked in kubeflow.asked if "team" in (asked.query.get("namespace"), str(asked.body))]
+    command("status", "--namespace", "kubeflow")
+    assert not capsys.readouterr().err
 
 
 def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow: Kubeflow) -> None:

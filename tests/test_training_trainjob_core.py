@@ -9,7 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kubernetes.client import V1ObjectMeta, V1Pod, V1PodCondition, V1PodStatus
+from kubernetes.client import (
+    V1ContainerState,
+    V1ContainerStateWaiting,
+    V1ContainerStatus,
+    V1ObjectMeta,
+    V1Pod,
+    V1PodCondition,
+    V1PodStatus,
+)
 
 from preprocessing.errors import InputError
 from training.trainjob import addresses, job_name, launch, manifest
@@ -81,6 +89,15 @@ def test_a_pod_that_finds_no_node_says_why() -> None:
     pod = V1Pod(status=V1PodStatus(phase="Pending", conditions=[lacking]))
     assert pod_state(pod) == "waits for a node: 0/3 nodes: Insufficient nvidia.com/gpu"
     assert pod_state(V1Pod(status=V1PodStatus(phase="Pending"))) == "pending"
+
+
+def test_a_pod_that_its_node_did_not_take_says_why() -> None:
+    """A kubelet leaves the container of such a pod as it was, waiting."""
+    waiting = V1ContainerState(waiting=V1ContainerStateWaiting(reason="PodInitializing"))
+    node = V1ContainerStatus(name="node", image="", image_id="", ready=False, restart_count=0, state=waiting)
+    said = "Pod was rejected: Node didn't have enough resource: cpu"
+    pod = V1Pod(status=V1PodStatus(phase="Failed", message=said, container_statuses=[node]))
+    assert pod_state(pod) == f"failed: {said}"
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 0}, {"deadline_s": 0.0}])

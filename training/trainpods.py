@@ -31,7 +31,9 @@ def worker_end(pod: V1Pod) -> V1ContainerStateTerminated | None:
 
 
 def pod_state(pod: V1Pod) -> str:
-    """What `pod` is at, and what it waits for."""
+    """What `pod` is at, and what it waits for; of one that a node did not take, why."""
+    if pod.status.phase == "Failed" and pod.status.message:
+        return f"failed: {' '.join(pod.status.message.split())}"
     for container in pod.status.container_statuses or ():
         if container.state.waiting is not None:
             return f"waits: {container.state.waiting.reason}"

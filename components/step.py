@@ -1,0 +1,20 @@
+"""What the body of every step runs in."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from preprocessing.errors import one_line_errors
+
+
+@contextmanager
+def step() -> Iterator[None]:
+    """Report errors as `one_line_errors` does, and let no other user change what the step writes.
+
+    Kubeflow starts a step with umask 0, under which everybody may. Any other umask is left as it is.
+    """
+    before = os.umask(0o022)
+    if before:
+        os.umask(before)
+    with one_line_errors():
+        yield
