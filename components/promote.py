@@ -23,6 +23,7 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     with one_line_errors():
         from pathlib import Path
 
+        from preprocessing.progress import say
         from preprocessing.storage import location
         from training.folder import require_model
         from training.registry import Candidate, Registry
@@ -31,5 +32,5 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
         require_model(run / "model", fingerprint)
         candidate = Candidate(run / "model", run / "generated.h5", run, verdict, run / "incumbent.h5")
         message = Registry(location(registry)).promote(candidate)
-        print(message)
+        say(message)
         return message

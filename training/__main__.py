@@ -25,6 +25,7 @@ from training.configs import (
     named_config,
 )
 from training.folder import last_checkpoint
+from training.quiet import quiet_tensorflow
 from training.supervision import supervise
 from training.workers import Cluster
 
@@ -217,8 +218,7 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
         storage.location(options.dataset), output, config, running,
         overwrite=options.overwrite, warm_start=warm_start, cluster=cluster, tpu=options.tpu,
     )  # fmt: skip
-    losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
-    print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
+    print(card.summary())
     print(f"model: {output}")
 
 
@@ -270,9 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _registry(options)
         return
     output = storage.on_disk(options.output, "--output")
-    # TensorFlow is loaded only now, so that --help and bad options answer at once; it tells of every CPU feature it
-    # was built with unless it is asked not to.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # TensorFlow is loaded only now, so that --help and bad options answer at once.
+    quiet_tensorflow()
     if options.task == "fit":
         _fit(options, output, sys.argv[1:] if arguments is None else arguments)
     elif options.task == "generate":
@@ -281,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         like = storage.expand(options.like)
         from training.generation import generate  # noqa: PLC0415
 
-        showers = generate(
+        generate(
             storage.on_disk(options.model, "--model"),
             like,
             output,
@@ -294,7 +293,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             geometry=options.geometry,
             bad_event=options.on_bad_event,
         )
-        print(f"{showers} showers: {output}")
     else:
         from training.export import export  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from preprocessing.dataset import CUT_GEV
 from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import STOP
 from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
-from preprocessing.progress import progress_bar
+from preprocessing.progress import progress_bar, say
 from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
@@ -148,7 +148,7 @@ def generate(
     )  # fmt: skip
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
-        print(f"showers stand: {output}, {standing} of them; nothing to do")
+        say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
     masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
     energy, theta = (
@@ -169,6 +169,7 @@ def generate(
         for showers in generator.showers(energy, theta, seed, extrapolate=extrapolate):
             writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
+    say(f"{len(energy)} showers: {output}")
     return len(energy)
 
 

@@ -40,6 +40,13 @@ def read_verdict(path: Path) -> dict[str, Any]:
     return document
 
 
+def summary_line(document: dict[str, Any]) -> str:
+    """The verdict, and how many criteria led to it."""
+    answers = [criterion["verdict"] for criterion in document["criteria"]]
+    counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
+    return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
+
+
 def summary(document: dict[str, Any], criteria: int = 10) -> str:
     """The verdict in Markdown, for a user interface that shows nothing else: the worst `criteria` in a table."""
     events = document["events"]
