@@ -25,8 +25,9 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
 
         from preprocessing.progress import say
         from preprocessing.storage import location
+        from training.candidate import Candidate
         from training.folder import require_model
-        from training.registry import Candidate, Registry
+        from training.registry import Registry
 
         run = Path(output)
         require_model(run / "model", fingerprint)

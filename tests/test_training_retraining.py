@@ -19,9 +19,10 @@ from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, trainjob
+from training.candidate import Candidate
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card
-from training.registry import Candidate, Registry
+from training.registry import Registry
 from training.retraining import fit_on_nodes, retrain
 
 CONFIG = named_config("small")

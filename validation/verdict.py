@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import InputError
+from preprocessing.storage import Location
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 2
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
@@ -26,7 +26,7 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
     return "accepted" if answers and set(answers) == {"pass"} and not cautions else "inconclusive"
 
 
-def read_verdict(path: Path) -> dict[str, Any]:
+def read_verdict(path: Location) -> dict[str, Any]:
     """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
