@@ -89,7 +89,8 @@ class Site:
                     file.attrs["model"] = read_card(run / model).fingerprint()
                 hashes[name] = [{"sha256": storage.sha256_of_file(run / f"{model}.h5")}]
         document = {
-            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted", "grade": {"name": "wide"},
+            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted",
+            "grade": {"name": "wide", "tolerance": {}},
             "paired": True, "events": {}, "criteria": [{"verdict": "pass"}], "hard_failures": [], "cautions": [],
             "incumbent": {"outcome": "better"}, "inputs": {"split": "test"} | hashes, "request": "this",
         }  # fmt: skip
