@@ -49,7 +49,7 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
         folder.mkdir(parents=True, exist_ok=True)
     return local.DockerRunner(
         user=user,
-        environment={VIEWED: os.environ[VIEWED]},
+        environment={name: value for name, value in os.environ.items() if name == VIEWED},
         mounts=[
             *_mounts(read, read_only=True),
             *_mounts(written, read_only=False),
