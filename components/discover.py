@@ -41,6 +41,7 @@ def discover(
         from components.parameters import require_plain
         from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find
+        from preprocessing.progress import say
         from preprocessing.storage import expand, location, on_disk
         from training.registry import Registry
 
@@ -50,7 +51,7 @@ def discover(
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
-        print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
+        say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
         require_plain({"input": files})
         return (files, found.fingerprint(), folder, promoted)

@@ -23,13 +23,15 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     with step():
         from pathlib import Path
 
+        from preprocessing.progress import say
         from preprocessing.storage import location
+        from training.candidate import Candidate
         from training.folder import require_model
-        from training.registry import Candidate, Registry
+        from training.registry import Registry
 
         run = Path(output)
         require_model(run / "model", fingerprint)
         candidate = Candidate(run / "model", run / "generated.h5", run, verdict, run / "incumbent.h5")
         message = Registry(location(registry)).promote(candidate)
-        print(message)
+        say(message)
         return message

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preprocessing.errors import InputError
+from preprocessing.progress import VIEWED
 from preprocessing.storage import expand, location
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
         folder.mkdir(parents=True, exist_ok=True)
     return local.DockerRunner(
         user=user,
+        environment={name: value for name, value in os.environ.items() if name == VIEWED},
         mounts=[
             *_mounts(read, read_only=True),
             *_mounts(written, read_only=False),

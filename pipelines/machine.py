@@ -16,19 +16,23 @@ from kfp import local
 from pipelines import containers
 from pipelines.calorimeter import define
 from pipelines.needs import STEPS
+from pipelines.view import shown
 from preprocessing import storage
 from preprocessing.errors import InputError
+from preprocessing.progress import VIEWED
 
 _OUTPUT = "executor_output.json"  # in the folder of each step
 
 
-def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool) -> None:
-    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print what came of it."""
+def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool) -> None:
+    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print what came of it.
+
+    All that the steps and kfp print goes to a file in OUTPUT/logs; a `verbose` run prints it here too.
+    """
     parameters = {**parameters, "output": str(output)}
     kept = output / "kfp"
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress, also into a pipe
     os.environ["PYTHONUNBUFFERED"] = "1"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runner hands no step's own variables on
+    os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
     with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
         runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
@@ -38,17 +42,18 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool) -> 
         kept.mkdir(parents=True, exist_ok=True)  # which Docker would make, for root
         local.init(runner, pipeline_root=str(kept))
         before, failure = set(kept.iterdir()), None
-        try:
-            with _python3_in_names():
-                define()(**parameters)
-        except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
-            failure = error
+        with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
+            try:
+                with _python3_in_names():
+                    define()(**parameters)
+            except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
+                failure = error
         if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
             raise InputError(line)
     if isinstance(failure, RuntimeError):
-        raise SystemExit(f"error: {failure}; the step's own messages are above")
+        raise SystemExit(f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {log}")
     if step := _unfinished(set(kept.iterdir()) - before):
-        raise SystemExit(f"error: step {step} ended without its output under {kept}; its own messages are above")
+        raise SystemExit(f"error: step {step} ended without its output under {kept}; what it said is in {log}")
     if failure:
         raise failure
     _show(parameters, output, _newest(set(kept.iterdir()) - before))
@@ -70,7 +75,7 @@ def _newest(runs: set[Path]) -> Path:
 def _show(parameters: Mapping[str, Any], output: Path, newest: Path) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
-    print(f"report:  {output / 'report.html'}")
+    print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
     print(f"outcome: {json.loads((newest / 'promote' / _OUTPUT).read_text())['parameterValues']['Output']}")
     from training.registry import Registry  # noqa: PLC0415  after the steps, which load what they need themselves
 

@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
     run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
+    run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
     run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
     _add_parameters(run)
 
@@ -132,7 +133,7 @@ def run(options: argparse.Namespace) -> None:
 
     from pipelines import machine  # noqa: PLC0415  kfp, a second that bad input need not wait
 
-    machine.run(parameters, Path(options.output).absolute(), in_containers=options.container)
+    machine.run(parameters, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose)
 
 
 def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:

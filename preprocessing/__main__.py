@@ -12,7 +12,7 @@ from preprocessing.flaws import SKIP, STOP, Tolerance
 from preprocessing.inputs import discover
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split_file
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SPLITS, SplitRule
+from preprocessing.splits import SplitRule
 from preprocessing.storage import location
 
 _EXAMPLES = """
@@ -103,10 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
     found = discover(options.input, options.geometry, tolerance=tolerance, memory=output, verify=options.verify)
     manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
-    counts = ", ".join(f"{split} {manifest.count(split)}" for split in SPLITS)
-    dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items() if count)
     left_out = ", ".join(file.name for file in manifest.bad_files)
-    print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped or 'none'}")
     if left_out:
         print(f"files left out: {left_out}")
     print(f"dataset: {output / MANIFEST}")

@@ -120,6 +120,12 @@ class Manifest:
         """Number of showers in `split` ("all" for every one)."""
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
 
+    def summary(self) -> str:
+        """How many showers the dataset holds, and how many were left out, in a line."""
+        counts = ", ".join(f"{split} {self.count(split)}" for split in SPLITS)
+        dropped = ", ".join(f"{count} {reason}" for reason, count in self.events["dropped"].items() if count)
+        return f"{self.events['written']} showers ({counts}); dropped: {dropped or 'none'}"
+
     def to_json(self) -> dict[str, Any]:
         splits = {split: self.count(split) for split in SPLITS}
         return {"kind": KIND, "schema_version": SCHEMA_VERSION} | asdict(self) | {"splits": splits}

@@ -20,6 +20,7 @@ from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manife
 from preprocessing.errors import InputError
 from preprocessing.flaws import Tolerance
 from preprocessing.inputs import BadFile, InputFile, Inputs
+from preprocessing.progress import progress_bar, say
 from preprocessing.storage import Location
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def preprocess(
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of(sources(files), settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
-        print(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
+        say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
     _check_reach(files, output, beam_options)
     from preprocessing import shards  # noqa: PLC0415  what reads HDF5, which a dataset that stands need not wait for
@@ -78,6 +79,7 @@ def preprocess(
         found = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, found, settings, allowed)
     dataset.write_manifest(output, manifest)
+    say(manifest.summary())
     return manifest
 
 
@@ -262,7 +264,6 @@ def _range(receipts: Sequence[dict[str, Any]], label: str) -> tuple[float, float
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
     """A bar of the showers done, read off the receipts: so it serves any runner, wherever its workers are."""
     from preprocessing import shards  # noqa: PLC0415
-    from preprocessing.progress import progress_bar  # noqa: PLC0415
 
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS

@@ -59,7 +59,15 @@ class Schedule:
     def run(self, *more: str) -> str:
         """What a run printed."""
         command = ["run", "--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run", "--config", "small"]
-        command += ["--registry", str(self.registry.place), "--steps", "40", "--grade", f"{self.folder}/wide.toml"]
+        command += [
+            "--verbose",
+            "--registry",
+            str(self.registry.place),
+            "--steps",
+            "40",
+            "--grade",
+            f"{self.folder}/wide.toml",
+        ]
         done = subprocess.run(
             [sys.executable, ROOT / "pipelines/submit.py", *command, *more], capture_output=True, text=True, check=False
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -19,6 +24,7 @@ from preprocessing.dataset import read_manifest
 from preprocessing.inputs import MEMORY
 from training.folder import read_card
 from training.registry import Registry
+from validation.verdict import summary_line
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,6 +41,40 @@ def require_unwritable_by_others(output: Path) -> None:
     assert not [path for path in made if path.stat().st_mode & 0o022]
 
 
+@contextmanager
+def on_terminal(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The process of the command, and this side of the terminal that it runs on."""
+    here, there = pty.openpty()
+    command = [sys.executable, str(ROOT / "pipelines" / "submit.py"), *map(str, arguments)]
+    ends = {"stdin": there, "stdout": there, "stderr": there}
+    with subprocess.Popen(command, **ends, cwd=ROOT, preexec_fn=_own_terminal) as process:  # noqa: PLW1509 - no threads
+        os.close(there)
+        yield process, here
+    os.close(here)
+
+
+def _own_terminal() -> None:
+    """Makes a terminal the process's own, so that Ctrl-C typed there reaches it."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def drawn(terminal: int, until: str = "") -> str:
+    """What is written to a terminal until a text comes, or to the end."""
+    written = b""
+    while not until or until not in written.decode(errors="ignore"):
+        try:
+            written += os.read(terminal, 1 << 16)
+        except OSError:  # no process has it open any more
+            break
+    return written.decode()
+
+
+def screen(written: str) -> list[str]:
+    """The lines that stay on a terminal."""
+    return [line.split("\r\x1b[K")[-1] for line in written.split("\r\n")]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], str]:
     """The folder of a finished run, the arguments that made it, and what it printed."""
@@ -46,7 +86,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], s
     arguments += ["--split-file", "test=test*.h5", "--geometry", "x0_per_layer=5", "--cut-gev", "0.3"]
     done = submit(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
     return folder / "out", arguments, done.stdout
+
+
+def test_what_a_run_prints(run: tuple[Path, list[object], str]) -> None:
+    """A line for each step and nothing of what libraries print, which is in the log."""
+    output, _, printed = run
+    (log,) = output.glob("logs/*.log")
+    first, *steps = printed.splitlines()[:-3]
+    assert first == f"log: {log}"
+    assert [re.sub(r" +\d+\.\d s  ", ": ", line) for line in steps] == [
+        "discover: 2 files, 90 showers",
+        "preprocess: 90 showers (train 54, validation 6, test 30); dropped: none",
+        "train: " + read_card(output / "model").summary(),
+        f"generate: 60 showers: {output / 'generated.h5'}",
+        "validate: " + summary_line(json.loads((output / "verdict.json").read_text())),
+        "promote: not promoted: the verdict is rejected (grade gan)",
+    ]
+    whole = log.read_text()
+    for line in ("Got executor_input", "InitializeLog", "train: 100% 16/16", "generate:   0% 0/60", "SUCCESS"):
+        assert line in whole
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", printed + whole)  # carriage returns, colours, marks
 
 
 def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
@@ -112,7 +173,7 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
 
     def outputs() -> dict[Path, int]:
         """What is remembered of the inputs and what the runner keeps left out."""
-        files = (path for path in output.rglob("*") if path.is_file() and "kfp" not in path.parts)
+        files = (path for path in output.rglob("*") if path.is_file() and not {"kfp", "logs"} & set(path.parts))
         return {path: path.stat().st_mtime_ns for path in files if path.name != MEMORY}
 
     before = outputs()
@@ -131,17 +192,23 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     wide = re.sub(r"= [0-9.]+", "= 1e9", precision)
     # these ask for more showers than there are
     (tmp_path / "wide.toml").write_text(re.sub("(coverage|correlation|ring|ring_tail) = 1e9", r"\1 = inf", wide))
-    done = submit(*arguments, "--output", tmp_path / "out", "--grade", tmp_path / "wide.toml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-4] == "verdict: accepted"
-    assert done.stdout.splitlines()[-2].startswith("outcome: promoted to ")
+    more = ("--output", tmp_path / "out", "--grade", tmp_path / "wide.toml")
+    with on_terminal(*arguments, *more) as (process, terminal):
+        written = drawn(terminal)
+    assert process.returncode == 0, written
+    assert re.search(r"\r\x1b\[Kvalidate +█{20} Monte Carlo: 100% 30/30 ", written)
+    *told, end = screen(written)
+    assert (end, len(told)) == ("", 1 + 6 + 4)  # the log, the steps, what came of it
+    assert not re.search("[█%\x1b]", "".join(told))
+    assert told[-4] == "verdict: accepted"
+    assert told[-2].startswith("outcome: promoted to ")
     place = tmp_path / "out/registry"
     current = Registry(place).current()
     assert current is not None
     require_unwritable_by_others(place)
     promoted = place / "models" / current.model
-    assert f"promoted to {promoted}" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"model in use: {current.model}, since {current.at}"
+    assert f"promoted to {promoted}" in told[-2]
+    assert told[-1] == f"model in use: {current.model}, since {current.at}"
     assert read_card(promoted).weights == read_card(tmp_path / "out/model").weights
     assert json.loads((promoted / "verdict.json").read_text())["verdict"] == "accepted"
 
@@ -155,8 +222,8 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
         file["ECAL"][11, 1, 1, 1] = float("nan")
     done = submit(*arguments, "--input", with_nan)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith(f"error: {with_nan}: event 11: ECAL holds nan")
-    assert "Traceback" not in done.stderr
+    assert re.fullmatch(f"error: {with_nan}: event 11: ECAL holds nan.*\n", done.stderr)
+    assert re.fullmatch(r"preprocess +\d+\.\d s  not finished", done.stdout.splitlines()[-1])
     assert not (tmp_path / "out/dataset/manifest.json").exists()
 
 
@@ -182,6 +249,46 @@ if "--function_to_execute" in given:
         pathlib.Path(outputs["outputFile"]).write_text(json.dumps({"parameterValues": values}))
     os._exit(0)
 """
+
+
+# In place of sitecustomize: a step that fails by a defect.
+BROKEN = """
+import os, sys
+if "--function_to_execute" in sys.orig_argv:
+    print("what it did before\\na defect", flush=True)
+    os._exit(1)
+"""
+
+
+def test_a_failure_shows_the_last_lines_and_names_the_log(tmp_path: Path) -> None:
+    make_file(tmp_path / "a.h5", events=120)
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--config", "small", "--input", tmp_path / "a.h5"]
+    done = subprocess.run(
+        [*command, "--output", tmp_path / "out"], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )  # fmt: skip
+    (log,) = (tmp_path / "out/logs").glob("*.log")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "    what it did before",
+        "    a defect",
+        f"error: step discover failed; its last lines are above, all are in {log}",
+    ]
+    assert re.fullmatch(r"log: .*\ndiscover +\d+\.\d s  not finished\n", done.stdout)
+
+
+def test_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=120)
+    with on_terminal("run", "--input", path, "--output", tmp_path / "out", "--config", "small") as (process, terminal):
+        written = drawn(terminal, until="Kpreprocess ")
+        os.write(terminal, b"\x03")
+        written += drawn(terminal)
+    assert process.returncode == 130
+    *_, stopped, told, end = screen(written)
+    assert re.fullmatch(r"preprocess +\d+\.\d s  not finished", stopped)
+    assert (told, end) == ("interrupted; finished work is kept", "")
+    assert "Traceback" not in written
 
 
 @pytest.mark.parametrize("step", ["train", "promote"])
@@ -255,8 +362,13 @@ def test_corrupt_input_can_be_skipped_by_every_step_and_a_dataset_shared(tmp_pat
     (tmp_path / "c.h5").write_bytes(b"not showers")
     arguments = ["run", "--input", tmp_path / "*.h5", "--config", "small", "--steps", 1, "--grade", "gan"]
     arguments += ["--on-bad-event", "skip", "--on-bad-file", "skip", "--dataset", tmp_path / "shared"]
+    arguments += ["--verbose"]
     done = submit(*arguments, "--output", tmp_path / "one", "--max-bad-events", 0.2)
     assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = (tmp_path / "one/logs").glob("*.log")
+    verbose = set(done.stdout.splitlines())
+    assert "Got executor_input:" in log.read_text()
+    assert verbose > {line for line in log.read_text().splitlines() if line}
     manifest = read_manifest(tmp_path / "shared")
     assert manifest.events["dropped"]["nan"] == 20
     assert [file.name for file in manifest.bad_files] == ["c.h5"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +23,7 @@ from preprocessing.errors import InputError
 from preprocessing.layouts import open_showers
 from preprocessing.splits import SplitRule
 from training import __main__ as command
+from training import generation
 from training.generation import Generator, generate
 from training.randomness import ShowerDraws
 
@@ -115,6 +119,57 @@ def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pyte
     assert output.stat().st_mtime_ns != before
 
 
+def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generation, "_PART_SHOWERS", 30)  # parts of 32
+    settings = ("--batch", 16, "--per-event", 4)
+    _generate(trained, tmp_path / "whole.h5", *settings)
+    output, parts = tmp_path / "killed.h5", tmp_path / ".killed.h5.parts"
+    program = "import sys; from training import generation, __main__; generation._PART_SHOWERS = 30; "
+    program += "__main__.main(sys.argv[1:])"
+    arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings]
+    with subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)]) as process:
+        while process.poll() is None and len(list(parts.glob("[!.]*"))) < 2:
+            time.sleep(0.001)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not output.exists()
+    standing = {part: part.stat().st_mtime_ns for part in parts.glob("[!.]*")}
+    assert 2 <= len(standing) < 13
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda _: None)
+        _generate(trained, output, *settings)
+    assert capsys.readouterr().err.startswith(f"generate: {32 * len(standing) * 100 / 400:3.0f}% ")
+    assert {part: part.stat().st_mtime_ns for part in standing} == standing  # written once
+    assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    # another request leaves nothing of them
+    _generate(trained, output, *settings, "--seed", 9)
+    assert not parts.exists()
+
+
+def test_the_events_are_read_once_for_a_model_and_the_incumbent(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_file(tmp_path / "mc.h5", events=20)
+    reads: list[Path] = []
+    read = h5py.Dataset.__getitem__
+
+    def counted(dataset: h5py.Dataset, *given: Any) -> Any:
+        if dataset.name == "/ECAL" and dataset.file.filename == str(path):
+            reads.append(path)
+        return read(dataset, *given)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
+    settings: dict[str, Any] = {"split": "all", "rule": SplitRule(), "extrapolate": True}
+    for name in ("generated", "incumbent"):
+        assert generate(trained / "model", [path], tmp_path / f"{name}.h5", **settings) == 20
+    assert len(reads) == 1
+    make_file(path, events=10)  # other content under the name
+    assert generate(trained / "model", [path], tmp_path / "generated.h5", **settings) == 10
+
+
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
     in_gev = SMALL_GEOMETRY.with_values("file_unit_gev=1")
@@ -185,7 +240,8 @@ def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], kilobytes
     done = subprocess.run([sys.executable, "-m", "training", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "the disk is full" in done.stderr.splitlines()[-1]
-    assert not list(disk.iterdir())
+    assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]  # finished work is kept
+    assert all(open_showers(part).events for part in disk.glob("*/*"))
 
 
 def test_bad_arguments(trained: Path, tmp_path: Path) -> None:

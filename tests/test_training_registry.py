@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -25,9 +26,14 @@ from preprocessing.errors import InputError
 from preprocessing.storage import location
 from training import __main__ as command
 from training import folder
+from training.candidate import Candidate
 from training.configs import named_config
 from training.folder import Card, read_card
-from training.registry import Candidate, Registry
+from training.registry import Registry
+from validation.criteria import load_grade
+
+WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
+LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name
 
 
 @pytest.fixture(params=["folder", "store"])
@@ -74,14 +80,16 @@ def candidate(
     return Candidate(model, run / "generated.h5", run, run.name, run / "incumbent.h5")
 
 
-def write_verdict(run: Path, *, verdict: str, outcome: str, request: str = "", **inputs: Any) -> None:
+def write_verdict(
+    run: Path, *, verdict: str, outcome: str, request: str = "", grade: dict[str, Any] = WIDE, **inputs: Any
+) -> None:
     answer = {"accepted": "pass", "rejected": "fail", "inconclusive": "inconclusive"}[verdict]
     hashed = {
         name: [{"sha256": storage.sha256_of_file(path)}] if path.exists() else None
         for name, path in (("candidate", run / "generated.h5"), ("incumbent", run / "incumbent.h5"))
     }
     document = {
-        "kind": "calopipe.verdict", "schema_version": 2, "verdict": verdict, "grade": {"name": "wide"}, "paired": True,
+        "kind": "calopipe.verdict", "schema_version": 2, "verdict": verdict, "paired": True, "grade": grade,
         "events": {}, "criteria": [{"verdict": answer}], "hard_failures": [], "cautions": [],
         "incumbent": {"outcome": outcome} if hashed["incumbent"] else None,
         "inputs": {"split": "test"} | hashed | inputs, "request": request or run.name,
@@ -140,6 +148,67 @@ def test_a_challenger_must_not_be_worse(tmp_path: Path) -> None:
     assert registry.promote(worse) == f"not promoted: it is worse than {current.model}, the current model"
     alike = candidate(tmp_path, 3, first, outcome="no significant difference")
     assert registry.promote(alike).startswith("promoted to ")
+
+
+def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp_path: Path) -> None:
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=LAX)
+    told = registry.promote(second)
+    refused = r"not promoted: it was accepted under the grade wide (\w{16}), and .* asks for wide (?!\1)\w{16};[^\n]*"
+    assert re.fullmatch(refused, told)
+    assert len(registry.history()) == 1
+    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=WIDE | {"name": "a copy of it"})
+    assert registry.promote(second).startswith("promoted to ")
+    one, two = registry.history()
+    assert two.grade == one.grade == registry.grade(two)
+    registry.rollback()
+    assert [each.grade for each in registry.history()] == 3 * [one.grade]
+
+
+def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    regrade = ["regrade", "--registry", str(registry.place), "--grade", "gan"]
+    with pytest.raises(InputError, match="no model was promoted there yet"):
+        command.main(regrade)
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    command.main(regrade)
+    one, two = registry.history()
+    assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
+    second = candidate(tmp_path, 2, first)
+    assert f"asks for {two.grade}" in registry.promote(second)
+    gan = load_grade("gan").to_json()
+    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=gan)
+    assert registry.promote(second).startswith("promoted to ")
+    current = registry.current()
+    assert current is not None
+    assert (current.grade, registry.incumbent(current.fingerprint)) == (two.grade, two)
+    assert registry.rollback().model == one.model
+    capsys.readouterr()
+    command.main(["promotions", "--registry", str(registry.place)])
+    assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out
+
+
+def test_a_registry_of_before_grades_were_kept_asks_for_its_models(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    path = registry.place / "promotions" / "000001.json"
+    document = json.loads(path.read_text())
+    del document["grade"]
+    path.write_text(json.dumps(document))
+    second = candidate(tmp_path, 2, first)
+    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=LAX)
+    assert "not promoted: it was accepted under the grade wide" in registry.promote(second)
+    (verdict,) = registry.place.glob("models/*/verdict.json")
+    verdict.unlink()
+    with pytest.raises(InputError, match="regrade --registry"):
+        registry.promote(second)
+    registry.regrade(LAX)
+    assert registry.promote(second).startswith("promoted to ")
 
 
 def test_a_verdict_against_another_than_the_current_model_does_not_count(tmp_path: Path) -> None:
@@ -361,7 +430,7 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")
     with pytest.raises(InputError, match="not the weights that the card was written for"):
         registry.fetch(current, tmp_path / "copy")
-    assert registry._follow(current, "other", "other", "promoted")
+    assert registry._follow(current, "other", "other", "promoted", "")
     with pytest.raises(InputError, match="not the weights that the card was written for"):
         registry.rollback()
     assert len(registry.history()) == 2

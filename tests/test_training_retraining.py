@@ -19,9 +19,10 @@ from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, trainjob
+from training.candidate import Candidate
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card
-from training.registry import Candidate, Registry
+from training.registry import Registry
 from training.retraining import fit_on_nodes, retrain
 
 CONFIG = named_config("small")
@@ -88,7 +89,8 @@ class Site:
                     file.attrs["model"] = read_card(run / model).fingerprint()
                 hashes[name] = [{"sha256": storage.sha256_of_file(run / f"{model}.h5")}]
         document = {
-            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted", "grade": {"name": "wide"},
+            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted",
+            "grade": {"name": "wide", "tolerance": {}},
             "paired": True, "events": {}, "criteria": [{"verdict": "pass"}], "hard_failures": [], "cautions": [],
             "incumbent": {"outcome": "better"}, "inputs": {"split": "test"} | hashes, "request": "this",
         }  # fmt: skip

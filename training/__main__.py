@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
 from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
 from preprocessing.splits import SplitRule
+from training import promotions
 from training.configs import (
     CONFIGS,
     DEFAULT,
@@ -25,6 +25,7 @@ from training.configs import (
     named_config,
 )
 from training.folder import last_checkpoint
+from training.quiet import quiet_tensorflow
 from training.supervision import supervise
 from training.workers import Cluster
 
@@ -38,6 +39,7 @@ examples:
   python -m training export --model runs/model --output runs/model.onnx
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
+  python -m training regrade --registry runs/demo/registry --grade gan
 """
 
 
@@ -79,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     add_bad_event(generate)
     add_cut(generate)
 
-    _add_registry(tasks)
+    promotions.add_to(tasks)
 
     export = tasks.add_parser(
         "export",
@@ -94,23 +96,6 @@ def parser() -> argparse.ArgumentParser:
 def _summary(name: str, config: FitConfig) -> str:
     length = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
     return f"{name}: {config.model}, batch {config.batch}, {length}"
-
-
-def _add_registry(tasks: Any) -> None:
-    """What is done with the models that the pipeline promoted."""
-    promotions = tasks.add_parser(
-        "promotions", help="list the models of a registry", description="List a registry's promotions, the newest last."
-    )
-    fetch = tasks.add_parser("fetch", help="copy a registry's model", description="Copy the current model to a folder.")
-    fetch.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
-    fetch.add_argument("--overwrite", action="store_true", help="replace another model")
-    rollback = tasks.add_parser(
-        "rollback", help="bring an earlier model back",
-        description="Make an earlier model of a registry current again. No run promotes the replaced one again.",
-    )  # fmt: skip
-    rollback.add_argument("--to", metavar="MODEL", help="by its name (default: the one before the current)")
-    for task in (promotions, fetch, rollback):
-        task.add_argument("--registry", required=True, metavar="DIR", help="folder or gs:// address")
 
 
 def _add_config(fit: argparse.ArgumentParser) -> None:
@@ -217,8 +202,7 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
         storage.location(options.dataset), output, config, running,
         overwrite=options.overwrite, warm_start=warm_start, cluster=cluster, tpu=options.tpu,
     )  # fmt: skip
-    losses = ", ".join(f"{name} {value:.4g}" for name, value in card.losses.items())
-    print(f"{card.trained['steps']} steps; on the validation split: {losses or 'no showers'}")
+    print(card.summary())
     print(f"model: {output}")
 
 
@@ -239,40 +223,14 @@ def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[st
         raise SystemExit(code)
 
 
-def _registry(options: argparse.Namespace) -> None:
-    from training.registry import Registry  # noqa: PLC0415  h5py, which other commands load with more
-
-    registry = Registry(storage.location(options.registry))
-    if options.task == "rollback":
-        back = registry.rollback(options.to)
-        print(f"model in use: {back.model}, in place of {back.replaced}")
-        return
-    history = registry.history()
-    if options.task == "promotions" and not history:
-        print(f"no model was promoted there yet: {options.registry}")
-    elif not history:
-        raise InputError(f"--registry {options.registry}: no model was promoted there")
-    if options.task == "fetch":
-        output = storage.on_disk(options.output, "--output")
-        registry.fetch(history[-1], output, overwrite=options.overwrite)
-        print(f"model: {output}, which is {history[-1].model}")
-        return
-    for each in history:
-        print(
-            f"{each.number:6d}  {each.at}  {each.model}  {each.why}"
-            + (f", in place of {each.replaced}" if each.replaced else "")
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    if options.task in {"promotions", "fetch", "rollback"}:
-        _registry(options)
+    if options.task in promotions.TASKS:
+        promotions.perform(options)
         return
     output = storage.on_disk(options.output, "--output")
-    # TensorFlow is loaded only now, so that --help and bad options answer at once; it tells of every CPU feature it
-    # was built with unless it is asked not to.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # TensorFlow is loaded only now, so that --help and bad options answer at once.
+    quiet_tensorflow()
     if options.task == "fit":
         _fit(options, output, sys.argv[1:] if arguments is None else arguments)
     elif options.task == "generate":
@@ -281,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         like = storage.expand(options.like)
         from training.generation import generate  # noqa: PLC0415
 
-        showers = generate(
+        generate(
             storage.on_disk(options.model, "--model"),
             like,
             output,
@@ -294,7 +252,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             geometry=options.geometry,
             bad_event=options.on_bad_event,
         )
-        print(f"{showers} showers: {output}")
     else:
         from training.export import export  # noqa: PLC0415
 

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
+from preprocessing.progress import say
 from preprocessing.reading import steps_per_epoch
 from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.storage import Location
@@ -193,11 +194,10 @@ class _Training:
                 logger.warning("%s: beginning anew, to other weights than those would have come to", others)
                 self._checkpoints.discard()
             self._history = History(self._output, engine.step)
-        print(
+        say(
             f"training {engine.config.model} on {self._manifest.count('train')} showers: steps {engine.step} to "
             f"{engine.last_step}, {engine.steps_an_epoch} an epoch, {engine.global_batch} images each over "
-            f"{engine.replicas} replica(s) on {'processors' if self._processors else 'accelerators'}",
-            flush=True,
+            f"{engine.replicas} replica(s) on {'processors' if self._processors else 'accelerators'}"
         )
         if engine.config.strategy == "tpu":
             for network in engine.model.networks.values():

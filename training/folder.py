@@ -66,6 +66,11 @@ class Card:
         """Names the model by its weights."""
         return storage.fingerprint(self.weights)
 
+    def summary(self) -> str:
+        """How far the training went and how good the model became, in a line."""
+        losses = ", ".join(f"{name} {value:.4g}" for name, value in self.losses.items())
+        return f"{self.trained['steps']} steps; on the validation split: {losses or 'no showers'}"
+
     def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
         """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
         return (

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -16,19 +20,23 @@ from preprocessing import storage
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import CUT_GEV
 from preprocessing.errors import InputError, require_seed
-from preprocessing.flaws import STOP
+from preprocessing.flaws import SKIP, STOP
 from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
-from preprocessing.progress import progress_bar
-from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Showers
+from preprocessing.progress import progress_bar, say
+from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
 from training.randomness import NoiseDraws, ShowerDraws
 
+_Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tells whether it is another by now
+
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
 _AT_ONCE = 2
+_PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
+_SHOWERS_COPIED = 100  # at a time, from a part to the file: 26 MB of the reference's showers
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 
 
@@ -48,21 +56,20 @@ class Generator:
         self._compiled = tf.function(self.cells)
 
     def showers(
-        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, extrapolate: bool = False
+        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
     ) -> Iterator[Showers]:
-        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
+        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV. The first has this `index`.
 
         A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
         nothing else. Labels outside the range of the training raise InputError, unless it may `extrapolate`.
         """
         if not extrapolate:
-            self._check("energy", energy_gev, self.card.energy_gev, "GeV")
-            self._check("theta", theta_rad, self.card.theta_rad, "rad")
+            self.check_labels(energy_gev, theta_rad)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             made: deque[Future[Showers]] = deque()
             for first in range(0, len(energy_gev), self.batch):
                 chosen = slice(first, first + self.batch)
-                made.append(threads.submit(self._batch, energy_gev[chosen], theta_rad[chosen], seed, first))
+                made.append(threads.submit(self._batch, energy_gev[chosen], theta_rad[chosen], seed, index + first))
                 if len(made) > _AT_ONCE:
                     yield made.popleft().result()
             while made:
@@ -86,6 +93,11 @@ class Generator:
     def cells_of_noise(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """As `cells`, of `noise` (N, noise_numbers), uniform in [0, 1), in place of a seed."""
         return self._model.generate(energy_gev, theta_rad, NoiseDraws(noise))
+
+    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
+        """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
+        self._check("energy", energy_gev, self.card.energy_gev, "GeV")
+        self._check("theta", theta_rad, self.card.theta_rad, "rad")
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
@@ -129,15 +141,18 @@ def generate(
     Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
     `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
     unit of `like`. `batch` showers are made at a time, or as many as suits the model if it is 0, while the ones before
-    them are written, so that memory does not grow with their number. A file that stands for the same model, labels and
-    seed is left as it is, and one of other generated showers replaced. Labels outside the range of the training are an
+    them are written, so that memory does not grow with their number. They are written in parts, into a hidden folder
+    beside `output` that takes as much space and is removed at the end: a run that was killed goes on after its last
+    whole part, and ends in the same bytes. A file that stands for the same model, labels and seed is left as it is, and
+    one of other generated showers replaced. Labels outside the range of the training are an
     error, unless it may `extrapolate`. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    files = open_all(like, geometry, bad_event)
+    stamped = tuple((path, storage.stamp(path)) for path in like)
+    files = _opened(stamped, geometry, bad_event)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
@@ -148,28 +163,88 @@ def generate(
     )  # fmt: skip
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
-        print(f"showers stand: {output}, {standing} of them; nothing to do")
+        say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
-    energy, theta = (
-        np.repeat(np.concatenate([label[mask] for label, mask in zip(labels, masks, strict=True)]), per_event)
-        for labels in ([file.energy_gev for file in files], [file.theta_rad for file in files])
-    )
+    labels = _labels(stamped, geometry, bad_event, split=split, rule=rule, cut_gev=cut_gev)
+    energy, theta = (np.repeat(label, per_event) for label in labels)
     if len(energy) == 0:
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {split} split and above the cut; give more files"
         )
     generator = Generator(model, batch)
-    scale = np.float32(REFERENCE_UNIT_GEV / files[0].geometry.file_unit_gev)
+    if not extrapolate:
+        generator.check_labels(energy, theta)
     attributes = {
         "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
     }  # fmt: skip
-    bar = progress_bar("generate", len(energy), "showers")
-    with bar, shower_writer(output, files[0].geometry, attributes) as writer:
-        for showers in generator.showers(energy, theta, seed, extrapolate=extrapolate):
-            writer.write(replace(showers, cells=showers.cells * scale))
-            bar.update(len(showers))
+    parts = output.with_name(f".{output.name}.parts")
+    parts.mkdir(exist_ok=True)
+    whole = _write_parts(parts, request, generator, energy, theta, geometry=files[0].geometry, seed=seed)
+    with shower_writer(output, files[0].geometry, attributes) as writer:
+        for showers in chain.from_iterable(map(_stored, whole)):
+            writer.write(showers)
+    shutil.rmtree(parts)
+    say(f"{len(energy)} showers: {output}")
     return len(energy)
+
+
+@lru_cache(maxsize=1)
+def _opened(stamped: tuple[_Stamped, ...], geometry: str, bad_event: str) -> list[ShowerFile]:
+    """The files, opened once for a model and the incumbent beside it."""
+    return open_all([path for path, _ in stamped], geometry, bad_event)
+
+
+@lru_cache(maxsize=1)
+def _labels(
+    stamped: tuple[_Stamped, ...], geometry: str, bad_event: str, *, split: str, rule: SplitRule, cut_gev: float
+) -> tuple[FloatArray, FloatArray]:
+    """Energies and angles of the events of `split`, read once for a model and the incumbent beside it."""
+    files = _opened(stamped, geometry, bad_event)
+    masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
+    energy = [file.energy_gev[mask] for file, mask in zip(files, masks, strict=True)]
+    theta = [file.theta_rad[mask] for file, mask in zip(files, masks, strict=True)]
+    return np.concatenate(energy), np.concatenate(theta)
+
+
+def _write_parts(
+    folder: Path,
+    request: str,
+    generator: Generator,
+    energy_gev: FloatArray,
+    theta_rad: FloatArray,
+    *,
+    geometry: Geometry,
+    seed: int,
+) -> list[Path]:
+    """The parts of the showers in `folder`, in order; those that are missing are made, those of other requests removed.
+
+    Cells are in the unit of `geometry`.
+    """
+    scale = np.float32(REFERENCE_UNIT_GEV / geometry.file_unit_gev)
+    size = -(-_PART_SHOWERS // generator.batch) * generator.batch  # whole batches: no part depends on another
+    parts = {start: folder / f"{request[:16]}-{size}-{start}.h5" for start in range(0, len(energy_gev), size)}
+    for other in set(folder.iterdir()) - set(parts.values()):
+        other.unlink()
+    missing = [start for start, part in parts.items() if not part.exists()]
+    done = len(energy_gev) - sum(len(energy_gev[start : start + size]) for start in missing)
+    with progress_bar("generate", len(energy_gev), "showers", done) as bar:
+        for start in missing:
+            labels = energy_gev[start : start + size], theta_rad[start : start + size]
+            with shower_writer(parts[start], geometry, {}) as writer:
+                for showers in generator.showers(*labels, seed, index=start, extrapolate=True):
+                    writer.write(replace(showers, cells=showers.cells * scale))
+                    bar.update(len(showers))
+    return list(parts.values())
+
+
+def _stored(part: Path) -> Iterator[Showers]:
+    """The showers of a part, good or bad, some at a time."""
+    found = open_showers(part, bad_event=SKIP)
+    for first in range(0, found.events, _SHOWERS_COPIED):
+        chosen = slice(first, first + _SHOWERS_COPIED)
+        cells = found.cells(first, first + _SHOWERS_COPIED)
+        assert found.mtheta_rad is not None
+        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.mtheta_rad[chosen])
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -2,7 +2,8 @@
 
 A promotion is a numbered document; the one with the highest number names the current model. A document is only ever
 created, so the history cannot be rewritten, and of two runs that would follow the same promotion one succeeds. The
-models stand beside it under names of their content. The registry is a folder or a gs:// address. No TensorFlow in here.
+models stand beside it under names of their content. The first model's grade is the registry's: a model that was
+accepted under other tolerances is not promoted. The registry is a folder or a gs:// address. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from preprocessing import storage
 from preprocessing.errors import InputError
 from preprocessing.storage import Location
 from training import folder
-from validation.verdict import REPORT_FILE, VERDICT_FILE, WORSE, read_verdict
+from training.candidate import Candidate, content, pin
+from validation.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
 
-PROMOTED, ROLLED_BACK = "promoted", "rolled back"
+PROMOTED, ROLLED_BACK, REGRADED = "promoted", "rolled back", "grade changed"
 _KIND, _SCHEMA_VERSION = "calopipe.promotion", 1
 _PROMOTIONS, _MODELS = "promotions", "models"
 _NUMBERED = re.compile(r"\d{6}\.json")
@@ -34,10 +34,12 @@ _NUMBERED = re.compile(r"\d{6}\.json")
 
 @dataclass(frozen=True)
 class Promotion:
-    """That a model became the current one.
+    """That a model became the current one, or that another grade is asked for from then on.
 
     `model` is its name in the registry and `fingerprint` that of its weights; `replaced` names the model that was
-    current before, None for the first. `why` is PROMOTED or ROLLED_BACK, `at` a time in UTC, `id` unique.
+    current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC, `id`
+    unique. `grade` is what a model must be accepted under to follow, as `pin` writes it; empty where an earlier version
+    of this program did not keep it.
     """
 
     number: int
@@ -47,21 +49,7 @@ class Promotion:
     why: str
     at: str
     id: str
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """What is to be promoted: a model's folder, the showers it was judged by, the folder of the verdict.
-
-    `request` is what the verdict must answer, so that it is not another run's. `rival` is where the showers of the
-    incumbent are that the verdict compares it with, if there was one.
-    """
-
-    model: Path
-    generated: Path
-    judgement: Path
-    request: str
-    rival: Path
+    grade: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,6 +101,31 @@ class Registry:
                 found[before.fingerprint] = each
         return found
 
+    def grade(self, current: Promotion) -> str:
+        """The grade that a model must be accepted under to follow `current`: its name and the hash of its tolerances.
+
+        Where an earlier version of this program did not keep it, it is that of the current model's verdict.
+        """
+        if current.grade:
+            return current.grade
+        try:
+            return pin(read_verdict(self.place / _MODELS / current.model / VERDICT_FILE)["grade"])
+        except InputError as error:
+            raise InputError(
+                f"--registry {self.place}: the grade of its current model is not known ({error}); state it: "
+                f"python -m training regrade --registry {self.place} --grade NAME"
+            ) from None
+
+    def regrade(self, grade: dict[str, Any]) -> Promotion:
+        """Ask for another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""
+        current = self.current()
+        if current is None:
+            raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
+        done = self._follow(current, current.model, current.fingerprint, REGRADED, pin(grade))
+        if done is None:
+            raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
+        return done
+
     def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True) -> folder.Card:
         """The card of a promoted model, copied to the folder `to` unless it stands there.
 
@@ -153,7 +166,7 @@ class Registry:
         """
         card = folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
-        _check_chain(card, candidate, verdict)
+        candidate.check(card, verdict)
         current = self.current()
         if current is not None and current.fingerprint == card.fingerprint():
             return _stands(current) + ("" if verdict["verdict"] == "accepted" else f"; by now {_judged(verdict)}")
@@ -161,7 +174,8 @@ class Registry:
             return f"not promoted: {refusal}"
         name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
         self._store(candidate, name, card)
-        if self._follow(current, name, card.fingerprint(), PROMOTED) is not None:
+        asked = self.grade(current) if current else pin(verdict["grade"])
+        if self._follow(current, name, card.fingerprint(), PROMOTED, asked) is not None:
             return f"promoted to {self.place / _MODELS / name}"
         winner = self.current()
         if winner is not None and winner.fingerprint == card.fingerprint():  # the same step, started twice
@@ -185,7 +199,7 @@ class Registry:
             )  # fmt: skip
         target = chosen[-1]
         with self._at_hand(target):  # what is damaged is not brought back
-            done = self._follow(current, target.model, target.fingerprint, ROLLED_BACK)
+            done = self._follow(current, target.model, target.fingerprint, ROLLED_BACK, current.grade)
         if done is None:
             raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
         return done
@@ -211,13 +225,13 @@ class Registry:
             )
         if current is None:
             return None
-        judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
-        at_hand = [storage.sha256_of_file(candidate.rival)] if candidate.rival.is_file() else []
-        if not judged or judged != at_hand or _model_of(candidate.rival) != current.fingerprint:
-            return f"the verdict does not compare it with {current.model}, the current model by now; run again"
-        if verdict["incumbent"]["outcome"] == WORSE:
-            return f"it is worse than {current.model}, the current model"
-        return None
+        asked, given = self.grade(current), pin(verdict["grade"])
+        if content(asked) != content(given):
+            return (
+                f"it was accepted under the grade {given}, and this registry asks for {asked}; to change that, run "
+                f"python -m training regrade --registry {self.place} --grade {given.rpartition(' ')[0]}"
+            )
+        return candidate.defeat(current.model, current.fingerprint, verdict)
 
     def _store(self, candidate: Candidate, name: str, card: folder.Card) -> None:
         """Copy the model with its verdict under `name`, the card last."""
@@ -226,7 +240,9 @@ class Registry:
         for file in files:
             storage.put(file, self.place / _MODELS / name / file.name)
 
-    def _follow(self, current: Promotion | None, model: str, fingerprint: str, why: str) -> Promotion | None:
+    def _follow(
+        self, current: Promotion | None, model: str, fingerprint: str, why: str, grade: str
+    ) -> Promotion | None:
         """Write the promotion that comes after `current`, and give it; None where another run was faster."""
         promotion = Promotion(
             number=current.number + 1 if current else 1,
@@ -236,24 +252,11 @@ class Registry:
             why=why,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             id=uuid.uuid4().hex,
+            grade=grade,
         )
         path = self.place / _PROMOTIONS / f"{promotion.number:06d}.json"
         document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion)
         return promotion if storage.create_json(path, document) else None
-
-
-def _check_chain(card: folder.Card, candidate: Candidate, verdict: dict[str, Any]) -> None:
-    """The verdict is on these showers against the test split, and these showers are of this model."""
-    path = candidate.judgement / VERDICT_FILE
-    if verdict["request"] != candidate.request:
-        raise InputError(f"{path}: another verdict than the one just given; does another run write there?")
-    judged = [file["sha256"] for file in verdict["inputs"]["candidate"]]
-    if judged != [storage.sha256_of_file(candidate.generated)]:
-        raise InputError(f"{path}: not the verdict on {candidate.generated}; validate again")
-    if verdict["inputs"]["split"] != "test":
-        raise InputError(f"{path}: of the {verdict['inputs']['split']} split; only the test split judges")
-    if _model_of(candidate.generated) != card.fingerprint():
-        raise InputError(f"{candidate.generated}: not made by the model that is to be promoted; generate again")
 
 
 def _stands(current: Promotion) -> str:
@@ -262,9 +265,3 @@ def _stands(current: Promotion) -> str:
 
 def _judged(verdict: dict[str, Any]) -> str:
     return f"the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"
-
-
-def _model_of(showers: Path) -> Any:
-    """The fingerprint of the model that made the showers in a file."""
-    with h5py.File(showers, "r") as file:
-        return file.attrs.get("model")

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from preprocessing.dataset import Manifest, read_manifest
 from preprocessing.errors import InputError
+from preprocessing.progress import say
 from preprocessing.storage import Location
 from training import folder
 from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
@@ -79,7 +80,7 @@ def retrain(
     if card is None:
         (model / folder.CARD).unlink(missing_ok=True)  # what is damaged is made again, from its checkpoints
     if card is not None and card.answers(manifest, config, origin):
-        print(f"model stands: {model} is of these data and settings; nothing to do")
+        say(f"model stands: {model} is of these data and settings; nothing to do")
     else:
         card = _current_of(manifest, config, registry, origin=origin, rival=rival, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
@@ -91,6 +92,7 @@ def retrain(
             rival if theirs is not None and origin == FROM_INCUMBENT and _may_begin(theirs, manifest, config) else None
         )
         card = fit(dataset, model, config, begin)
+        say(card.summary())
     return card, incumbent
 
 
@@ -101,7 +103,7 @@ def _current_of(
     current = registry.current()
     if current is None or not registry.fetch(current, rival).answers(manifest, config, origin):
         return None
-    print(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
+    say(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
     return folder.take_over(rival, model, overwrite=True)
 
 
@@ -122,5 +124,5 @@ def _may_begin(theirs: Card, manifest: Manifest, config: FitConfig) -> bool:
     elif theirs.dataset["split_files"] != manifest.split_files:
         reason = ": other files were given to its splits"
     weights = "new weights, not those of the current model" if reason else "the weights of the current model"
-    print(f"training begins with {weights}{reason}")
+    say(f"training begins with {weights}{reason}")
     return not reason

@@ -110,7 +110,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{span(rival['interval'])}; below zero is better)"
         )
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
-    print(f"{document['verdict']} (grade {document['grade']['name']})")
     if options.require and document["verdict"] != options.require:
         sys.exit(REQUIREMENT_EXIT_CODE)
 

@@ -16,6 +16,7 @@ from preprocessing import storage
 from preprocessing.dataset import CUT_GEV
 from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import STOP
+from preprocessing.progress import say
 from preprocessing.splits import SplitRule
 from preprocessing.storage import Location
 from validation import faults, plots, report
@@ -30,7 +31,7 @@ from validation.measuring import measuring
 from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
 from validation.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
 from validation.table import samples
-from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict
+from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def validate(
     contents = {name: [{**file, "file": Path(file["file"]).name} for file in inputs[name]] for name in vars(sets)}
     request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
     if (standing := _standing(output, request)) is not None:
-        print(f"verdict stands: {output / VERDICT_FILE} answers this very request; nothing to do")
+        say(f"verdict stands: {summary_line(standing)}, {output / VERDICT_FILE}; nothing to do")
         return standing
 
     storage.require_writable(output)  # before the minutes that measuring may take
@@ -175,6 +176,7 @@ def validate(
         temporary.write_text(report.page(document, images), encoding="utf-8")
     document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
     storage.write_json(output / VERDICT_FILE, document)
+    say(summary_line(document))
     return document
 
 

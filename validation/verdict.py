@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import InputError
+from preprocessing.storage import Location
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 2
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
@@ -26,7 +26,7 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
     return "accepted" if answers and set(answers) == {"pass"} and not cautions else "inconclusive"
 
 
-def read_verdict(path: Path) -> dict[str, Any]:
+def read_verdict(path: Location) -> dict[str, Any]:
     """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
@@ -38,6 +38,13 @@ def read_verdict(path: Path) -> dict[str, Any]:
     if document["verdict"] != expected:
         raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")
     return document
+
+
+def summary_line(document: dict[str, Any]) -> str:
+    """The verdict, and how many criteria led to it."""
+    answers = [criterion["verdict"] for criterion in document["criteria"]]
+    counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
+    return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
 
 
 def summary(document: dict[str, Any], criteria: int = 10) -> str:

@@ -1,0 +1,25 @@
+"""TensorFlow without its own messages."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+# The level of absl, through which TensorFlow 2.20 prints a part of its messages, follows no variable of the environment
+# (github.com/tensorflow/tensorflow/issues/100442). This is the C++ function that sets it.
+_SET_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
+
+
+def quiet_tensorflow() -> None:
+    """Let TensorFlow print what ends the process and nothing else, or what TF_CPP_MIN_LOG_LEVEL (0 to 3) lets pass.
+
+    What it fails at, it raises too. To be called before TensorFlow is imported, since it speaks while it is.
+    """
+    level = int(os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3"))
+    tensorflow = find_spec("tensorflow")
+    for place in (tensorflow and tensorflow.submodule_search_locations) or ():
+        with suppress(OSError, AttributeError):  # another version prints its messages, and works
+            ctypes.CDLL(str(Path(place) / "libtensorflow_framework.so.2"))[_SET_LEVEL](level)
