@@ -155,7 +155,13 @@ def table(rows: list[dict[str, Any]]) -> Iterable[str]:
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--train", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them; the last one is the validation split")
+    command.add_argument(
+        "--train",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="HDF5 files, or patterns of them; the last one is the validation split",
+    )
     command.add_argument("--test", nargs="+", required=True, metavar="FILE", help="HDF5 files of other showers")
     command.add_argument("--output", type=Path, required=True, metavar="DIR")
     command.add_argument("--showers", type=int, nargs="+", default=[1000, 4000, 10000], metavar="N")

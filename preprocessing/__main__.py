@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     dropped = ", ".join(f"{count} {reason}" for reason, count in manifest.events["dropped"].items() if count)
     left_out = ", ".join(file.name for file in manifest.bad_files)
     print(f"{manifest.events['written']} showers ({counts}); dropped: {dropped or 'none'}")
+    if repeated := manifest.events["repeated"]:
+        print(f"{repeated} of them repeat another one of their split, and count more than once")
     if left_out:
         print(f"files left out: {left_out}")
     print(f"dataset: {output / MANIFEST}")

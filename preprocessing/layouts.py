@@ -18,10 +18,10 @@ from preprocessing import storage
 from preprocessing.angle import EMPTY_SHOWER_ANGLE, measured_angle
 from preprocessing.errors import InputError
 from preprocessing.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
-from preprocessing.hits import Hits
+from preprocessing.hits import Digests, Hits
 from preprocessing.inputs import distinct
 from preprocessing.showers import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
-from preprocessing.splits import ALL, SplitRule
+from preprocessing.splits import SplitRule, event_digests
 from preprocessing.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -135,33 +135,27 @@ class ShowerFile:
                 for first in range(band, end, _PIECE_EVENTS):
                     yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
 
-    def batches(self, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
-        """Indices and cells, good or bad, of the events that `mask` selects, in order and in pieces."""
-        chosen = np.flatnonzero(mask)
-        if len(chosen):
-            for first, cells in self.pieces(0, int(chosen[-1]) + 1):
-                inside = np.flatnonzero(mask[first : first + len(cells)])
-                if len(inside):
-                    yield first + inside, cells[inside]
-
-    def mask(
+    def chosen(
         self, split: str, rule: SplitRule, cut_gev: float | None = None, bad_event: str = STOP
-    ) -> npt.NDArray[np.bool_]:
-        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them.
+    ) -> tuple[npt.NDArray[np.bool_], Digests]:
+        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them;
+        and the digest of each event (`preprocessing.splits`), (events,) both.
 
-        A cut reads the cells of the split's events. Corrupt events stay in, for whoever reads them to stop at, unless
-        `bad_event` is "skip".
+        That reads all cells, unless no event of the file can be in the split: then the digests are 0. Corrupt events
+        stay in, for whoever reads them to stop at, unless `bad_event` is "skip".
         """
-        mask = np.ones(self.events, dtype=np.bool_)
-        if split != ALL:
-            mask = rule.mask(split, self.path.name, self.sha256, range(self.events))
-        if cut_gev is not None or bad_event != STOP:
-            for events, cells in self.batches(mask):
-                hits = Hits.of(cells)
-                bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[events] != 0)
-                good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
-                mask[events] = np.where(bad, bad_event == STOP, good)
-        return mask
+        mask = np.zeros(self.events, dtype=np.bool_)
+        digests = np.zeros(self.events, dtype=np.uint64)
+        if not rule.may_hold(split, self.path.name):
+            return mask, digests
+        for first, cells in self.pieces(0, self.events):
+            hits = Hits.of(cells)
+            inside = slice(first, first + len(cells))
+            digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
+            bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
+            good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
+            mask[inside] = np.where(bad, bad_event == STOP, good)
+        return mask & rule.mask(split, self.path.name, digests), digests
 
     def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
         """What is wrong with `cells` (x, y, layer) of `event`, and where."""

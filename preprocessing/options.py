@@ -14,7 +14,7 @@ def add_split_file(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
         help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
-        "the file's content and the event's index",
+        "its own content",
     )  # fmt: skip
 
 

@@ -183,22 +183,14 @@ def test_files_of_two_detectors(tmp_path: Path) -> None:
         open_all(paths)
 
 
-def test_batches_are_the_chosen_events_in_order(tmp_path: Path) -> None:
-    file = open_showers(make_file(tmp_path / "a.h5", events=250))
-    mask = file.mask("train", SplitRule())
-    np.testing.assert_array_equal(mask, SplitRule().mask("train", "a.h5", file.sha256, range(250)))
-    events, cells = (np.concatenate(parts) for parts in zip(*file.batches(mask), strict=True))
-    np.testing.assert_array_equal(events, np.flatnonzero(mask))
-    np.testing.assert_array_equal(cells, file.read().cells[mask])
-
-
 def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
     showers = make_showers(events=40)
     visible = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02
     file = open_showers(write_file(tmp_path / "a.h5", showers))
-    expected = file.mask("train", SplitRule()) & (visible > 2.8)
-    assert 0 < expected.sum() < file.mask("train", SplitRule()).sum()
-    np.testing.assert_array_equal(file.mask("train", SplitRule(), cut_gev=2.8), expected)
+    train, _ = file.chosen("train", SplitRule())
+    expected = train & (visible > 2.8)
+    assert 0 < expected.sum() < train.sum()
+    np.testing.assert_array_equal(file.chosen("train", SplitRule(), cut_gev=2.8)[0], expected)
 
 
 def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

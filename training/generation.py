@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,11 +11,12 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing import storage
 from preprocessing.angle import measured_angle
-from preprocessing.dataset import CUT_GEV
+from preprocessing.dataset import CUT_GEV, SCHEMA_VERSION
 from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import STOP
 from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
@@ -25,6 +27,9 @@ from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
 from training.randomness import NoiseDraws, ShowerDraws
+from training.seen import JUDGES, require_unseen
+
+logger = logging.getLogger(__name__)
 
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
@@ -131,7 +136,7 @@ def generate(
     unit of `like`. `batch` showers are made at a time, or as many as suits the model if it is 0, while the ones before
     them are written, so that memory does not grow with their number. A file that stands for the same model, labels and
     seed is left as it is, and one of other generated showers replaced. Labels outside the range of the training are an
-    error, unless it may `extrapolate`. Raises InputError.
+    error, unless it may `extrapolate`, and so are test events that the model was trained on. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
@@ -143,14 +148,14 @@ def generate(
     request = storage.fingerprint(
         [
             metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], split, rule.by_file,
-            per_event, seed, cut_gev, geometry, bad_event,
+            per_event, seed, cut_gev, geometry, bad_event, SCHEMA_VERSION,
         ]
     )  # fmt: skip
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         print(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
+    masks = _chosen(files, split, rule, cut_gev, bad_event, model=model, card=card)
     energy, theta = (
         np.repeat(np.concatenate([label[mask] for label, mask in zip(labels, masks, strict=True)]), per_event)
         for labels in ([file.energy_gev for file in files], [file.theta_rad for file in files])
@@ -170,6 +175,18 @@ def generate(
             writer.write(replace(showers, cells=showers.cells * scale))
             bar.update(len(showers))
     return len(energy)
+
+
+def _chosen(
+    files: Sequence[ShowerFile], split: str, rule: SplitRule, cut_gev: float, bad_event: str, *, model: Path, card: Card
+) -> list[npt.NDArray[np.bool_]]:
+    """Which events of each file are in the split. InputError: test events that the model was trained on."""
+    masks, digests = zip(*(file.chosen(split, rule, cut_gev, bad_event) for file in files), strict=True)
+    if split == JUDGES:
+        judges = np.concatenate([found[mask] for found, mask in zip(digests, masks, strict=True)])
+        if require_unseen(model, card, judges, str(model)) is None:
+            logger.warning("%s does not say which events it was trained on: test events may be among them", model)
+    return list(masks)
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:
