@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -202,6 +203,13 @@ def open_showers(
             )
         if len(ecal) == 0:
             raise BadFileError(f"{path}: holds no showers; remove it from the input")
+        _require_stored(path, ecal)
+        for name in names & {"energy", "theta", "mtheta", "target"}:  # before they are read into memory
+            if file[name].shape[:1] != ecal.shape[:1]:
+                raise BadFileError(
+                    f"{path}: '{name}' has shape {file[name].shape} of {file[name].dtype}, expected {len(ecal)} "
+                    "entries, one a shower"
+                )
         energy, theta, mtheta = layout.labels(file, names)
         labels = {"energy": energy, "theta": theta} | ({} if mtheta is None else {"mtheta": mtheta})
         arrays = {name: _check_label(path, name, values, len(ecal)) for name, values in labels.items()}
@@ -261,6 +269,22 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
             failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
     raise failure
+
+
+def _require_stored(path: Location, ecal: h5py.Dataset) -> None:
+    """Raise BadFileError unless all cells that the dataset declares were written: others would read as zeros."""
+    if ecal.is_virtual:  # its cells are in other files
+        return
+    if ecal.chunks is None:
+        missing, parts = int(ecal.id.get_storage_size() == 0), 1
+    else:
+        parts = math.prod(-(-size // chunk) for size, chunk in zip(ecal.shape, ecal.chunks, strict=True))
+        missing = parts - ecal.id.get_num_chunks()
+    if missing:
+        raise BadFileError(
+            f"{path}: declares {len(ecal):,} showers, but {missing:,} of the {parts:,} pieces of ECAL were never "
+            "written; copy or make it again"
+        )
 
 
 def _read(file: h5py.File, start: int, stop: int) -> FloatArray:
