@@ -51,6 +51,7 @@ def discover(
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         print(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
+        print(found.summary())
         files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
         require_plain({"input": files})
         return (files, found.fingerprint(), folder, promoted)

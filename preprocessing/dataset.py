@@ -101,6 +101,7 @@ class Manifest:
     `events` counts {"read", "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated
     are those written that have the content of another one of their split. `energy_gev` and `theta_rad` are the lowest
     and highest label of the events written, which bounds what a model can learn.
+    `plausibility` says of each file used what its first showers look like (`preprocessing.plausibility.Look`).
     `bad_events` and `bad_files` are those that were left out because the run was told to skip them.
     """
 
@@ -113,6 +114,7 @@ class Manifest:
     energy_gev: tuple[float, float]
     theta_rad: tuple[float, float]
     inputs: tuple[Source, ...]
+    plausibility: tuple[dict[str, Any], ...]
     bad_files: tuple[BadFile, ...]
     bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
@@ -175,6 +177,7 @@ def read_manifest(folder: Location) -> Manifest:
             energy_gev=tuple(document["energy_gev"]),
             theta_rad=tuple(document["theta_rad"]),
             inputs=tuple(Source(**source) for source in document["inputs"]),
+            plausibility=tuple(document["plausibility"]),
             bad_files=tuple(BadFile(**file) for file in document["bad_files"]),
             bad_events=tuple(BadEvent(**event) for event in document["bad_events"]),
             shards=tuple(Shard(**shard) for shard in document["shards"]),

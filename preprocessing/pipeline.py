@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -226,7 +227,8 @@ def _compose(
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
     repeated = count_repeated([(plan.path, plan.start) for plan, _ in used], [each["digests"] for _, each in used])
     geometry = inputs.files[0].geometry
-    good = sources([file for file in inputs.files if str(file.path.absolute()) not in unreadable])
+    readable = [file for file in inputs.files if str(file.path.absolute()) not in unreadable]
+    good = sources(readable)
     receipts = [receipt for _, receipt in used]
     manifest = Manifest(
         fingerprint=dataset.fingerprint_of(good, settings),
@@ -238,6 +240,7 @@ def _compose(
         energy_gev=_range(receipts, "energy_gev"),
         theta_rad=_range(receipts, "theta_rad"),
         inputs=tuple(good),
+        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in readable if file.look),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
         shards=tuple(Shard(**shard) for receipt in receipts for shard in receipt["shards"]),

@@ -76,7 +76,7 @@ def test_bad_geometry(tmp_path: Path, values: str, told: str) -> None:
         open_showers(path, values)
 
 
-def _break(path: Path, kind: str) -> None:  # noqa: PLR0912  one line a case
+def _break(path: Path, kind: str) -> None:  # noqa: PLR0912, PLR0915  one line a case
     showers = make_showers(events=20)
     cells = showers.cells.copy()
     match kind:
