@@ -164,7 +164,8 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
         require_shared(parameters, platform.claim)
         return
     load_grade(parameters.get("grade", "precision"))
-    files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
+    memory = storage.location(parameters.get("dataset") or f"{parameters['output']}/dataset")
+    files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance, memory=memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check_shape(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):

@@ -172,11 +172,20 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
     return found
 
 
-def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
-    """What was found out of files before, by their absolute paths; nothing where that cannot be read."""
+def remembered_hashes(memory: Location | None) -> dict[tuple[str, tuple[int, int]], str]:
+    """SHA-256 of files by their absolute path and stamp, as the folder `memory` of a dataset remembers them."""
+    if memory is None:
+        return {}
+    return {(text, file.stamp): file.sha256 for text, file in _remembered(memory).items()}
+
+
+def _remembered(memory: Location, geometry: str | None = None) -> dict[str, InputFile]:
+    """What was found out of files before, by their absolute paths; nothing where that cannot be read, or was found out
+    with another `geometry` than one that is given.
+    """
     try:
         document = storage.read_json(memory / MEMORY, kind=_KIND, schema_version=_SCHEMA_VERSION)
-        if document["geometry"] != geometry:
+        if geometry is not None and document["geometry"] != geometry:
             return {}
         return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
     except (storage.DocumentError, KeyError, TypeError, ValueError, AttributeError):

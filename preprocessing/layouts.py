@@ -20,7 +20,7 @@ from preprocessing.angle import EMPTY_SHOWER_ANGLE, measured_angle
 from preprocessing.errors import InputError
 from preprocessing.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from preprocessing.hits import Digests, Hits
-from preprocessing.inputs import distinct
+from preprocessing.inputs import distinct, remembered_hashes
 from preprocessing.showers import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from preprocessing.splits import SplitRule, event_digests
 from preprocessing.storage import Location
@@ -178,16 +178,22 @@ class ShowerFile:
 
 
 def open_showers(
-    path: Location, geometry_values: str = "", bad_event: str = STOP, sha256: str | None = None
+    path: Location,
+    geometry_values: str = "",
+    bad_event: str = STOP,
+    sha256: str | None = None,
+    known: Mapping[tuple[str, tuple[int, int]], str] | None = None,
 ) -> ShowerFile:
-    """Check the header and labels of `path`, whose content hashes to `sha256` where that is known.
+    """Check the header and labels of `path`, whose content hashes to `sha256`, or to what is `known` of its absolute
+    path and stamp (`inputs.remembered_hashes`); where neither is given it is hashed.
 
     `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
     is taken to have the reference's geometry. A bad label is an error unless `bad_event` is "skip".
     """
     try:
         stamp = storage.stamp(path)  # first, so that a file that takes this one's place has another
-        content = sha256 or storage.sha256_of_file(path)
+        remembered = known.get((str(path.absolute()), stamp)) if known else None
+        content = sha256 or remembered or storage.sha256_of_file(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     with _opened(path) as file:
@@ -238,9 +244,15 @@ def open_showers(
     return opened
 
 
-def open_all(paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP) -> list[ShowerFile]:
-    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning."""
-    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event), paths)
+def open_all(
+    paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP, memory: Location | None = None
+) -> list[ShowerFile]:
+    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning.
+
+    Files that the dataset in the folder `memory` remembers are not hashed again.
+    """
+    known = remembered_hashes(memory)
+    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event, known=known), paths)
     for file in opened:
         file.tell_of_assumptions()
     return distinct(opened)

@@ -12,7 +12,7 @@ from typing import Any
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from training.configs import (
     CONFIGS,
@@ -78,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     add_geometry(generate)
     add_bad_event(generate)
     add_cut(generate)
+    add_memory(generate)
 
     _add_registry(tasks)
 
@@ -293,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cut_gev=options.cut_gev,
             geometry=options.geometry,
             bad_event=options.on_bad_event,
+            memory=storage.location(options.dataset) if options.dataset else None,
         )
         print(f"{showers} showers: {output}")
     else:

@@ -128,6 +128,7 @@ def generate(
     geometry: str = "",
     bad_event: str = STOP,
     extrapolate: bool = False,
+    memory: Location | None = None,
 ) -> int:
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
@@ -136,13 +137,14 @@ def generate(
     unit of `like`. `batch` showers are made at a time, or as many as suits the model if it is 0, while the ones before
     them are written, so that memory does not grow with their number. A file that stands for the same model, labels and
     seed is left as it is, and one of other generated showers replaced. Labels outside the range of the training are an
-    error, unless it may `extrapolate`, and so are test events that the model was trained on. Raises InputError.
+    error, unless it may `extrapolate`, and so are test events that the model was trained on. Files that
+    the dataset in the folder `memory` remembers are not hashed again. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    files = open_all(like, geometry, bad_event)
+    files = open_all(like, geometry, bad_event, memory)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(

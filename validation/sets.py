@@ -58,9 +58,10 @@ class ShowerSet:
         geometry: str = "",
         cut_gev: float = 0.0,
         bad_event: str = STOP,
+        memory: Location | None = None,
     ) -> ShowerSet:
         """Check the files' headers and labels, and that any may be in `split`. `name` is for errors and reports."""
-        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event)
+        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event, memory)
         for file in files if bad_event == COUNT else ():
             if file.label_flaws.any():
                 flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
