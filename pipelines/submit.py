@@ -138,7 +138,7 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
 
     Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
     """
-    from preprocessing.inputs import discover  # noqa: PLC0415
+    from preprocessing.inputs import MEMORY, discover  # noqa: PLC0415
     from preprocessing.splits import SplitRule  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
@@ -164,7 +164,8 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
         require_shared(parameters, platform.claim)
         return
     load_grade(parameters.get("grade", "precision"))
-    memory = storage.location(parameters.get("dataset") or f"{parameters['output']}/dataset")
+    dataset = storage.location(parameters.get("dataset") or f"{parameters['output']}/dataset")
+    memory = dataset if (dataset / MEMORY).is_file() else None  # a check makes no folder
     files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance, memory=memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check_shape(files[0].geometry)

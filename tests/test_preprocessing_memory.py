@@ -39,12 +39,14 @@ def _old(path: Path) -> Path:
 
 def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[str]) -> None:
     path = _old(make_file(tmp_path / "a.h5", events=300))
+    discover([str(path)], memory=tmp_path / "run/dataset")
+    assert hashed == ["a.h5"]
     parameters = {"input": [str(path)], "output": str(tmp_path / "run"), "config": "small"}
-    for _ in range(2):
-        submit.check(parameters)
-        assert hashed == ["a.h5"]
-    submit.check(parameters | {"dataset": str(tmp_path / "shared")})
+    submit.check(parameters)
+    assert hashed == ["a.h5"]
+    submit.check(parameters | {"dataset": str(tmp_path / "shared")})  # which remembers nothing
     assert hashed == ["a.h5", "a.h5"]
+    assert not (tmp_path / "shared").exists()
 
 
 def test_generation_and_validation_hash_no_input_that_is_remembered(
