@@ -34,7 +34,7 @@ from validation.binning import Binning
 from validation.coarse import coarse_edges
 from validation.criteria import load_grade
 from validation.judging import Judgement
-from validation.measuring import Measured, digests_of
+from validation.measuring import Measured
 from validation.observables import Observables, observe
 from validation.table import Table
 
@@ -225,7 +225,7 @@ def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sa
     for number, file in enumerate(open_all(paths)):
         showers = planted(file.read(), np.random.default_rng(number))
         parts.append(observe(showers.cells, showers.energy_gev, showers.theta_rad, file.geometry))
-        hashes.append(digests_of(Hits.of(showers.cells)))
+        hashes.append(Hits.of(showers.cells).digests())
     sample = Sample(Observables.joined(parts), np.concatenate(hashes))
     if kept is not None:
         np.savez(kept, digests=sample.digests, **{name: getattr(sample.observables, name) for name in names})

@@ -48,10 +48,10 @@ from preprocessing import records, shards, storage
 from preprocessing.angle import angle_of_projections
 from preprocessing.dataset import SHARDS, Settings, read_manifest
 from preprocessing.errors import InputError, run_command
-from preprocessing.hits import Hits
+from preprocessing.hits import Digests, Hits
 from preprocessing.inputs import MEMORY, discover
 from preprocessing.showers import FloatArray
-from preprocessing.splits import SPLITS
+from preprocessing.splits import SPLITS, event_digests
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_GIB = 1.5
@@ -150,16 +150,19 @@ def plain(files: Sequence[Path], output: Path) -> tuple[float, str]:
 def _write_plainly(plan: shards.Plan, settings: Settings, unit: float, output: Path) -> None:
     encoded: list[bytes] = []
     kept: list[Any] = []
+    digests: list[Digests] = []
     with h5py.File(plan.path) as file:
         energy, theta = file["energy"][()], file["theta"][()]
         for first in range(plan.start, plan.stop, _BLOCK):
-            hits = Hits.of(file["ECAL"][first : min(first + _BLOCK, plan.stop)])
+            stop = min(first + _BLOCK, plan.stop)
+            hits = Hits.of(file["ECAL"][first:stop])
+            digests.append(event_digests(hits, energy[first:stop], theta[first:stop]))
             above = hits.sums() > settings.cut_gev / unit
             hits, events = hits[above], first + np.flatnonzero(above)
             mtheta = angle_of_projections(*hits.projections())
             encoded += records.encode(hits, energy[events], theta[events], mtheta, events)
             kept.append(events)
-    split_of = settings.split_rule.assign(Path(plan.path).name, plan.sha256, range(plan.start, plan.stop))
+    split_of = settings.split_rule.assign(Path(plan.path).name, np.concatenate(digests))
     for number, split in enumerate(SPLITS):
         chosen = np.flatnonzero(split_of[np.concatenate(kept) - plan.start] == number)
         order = chosen[np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(chosen))]

@@ -13,6 +13,7 @@ def generate(
     fingerprint: str,
     incumbent: str,
     files: list[str],
+    dataset: str,
     split_files: list[str],
     geometry: str,
     cut_gev: float,
@@ -29,6 +30,7 @@ def generate(
         fingerprint: The model that train left there; another by now is an error.
         incumbent: The incumbent's model that train left there; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
+        dataset: Folder or gs:// address of their dataset, which remembers their hashes.
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         cut_gev: Showers of the files that deposit no more are left out.
@@ -67,6 +69,7 @@ def generate(
                 bad_event=on_bad_event,
                 geometry=geometry,
                 extrapolate=model == "incumbent",
+                memory=location(dataset),
             )
             hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
         return (hashes["model"], hashes.get("incumbent", ""))

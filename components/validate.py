@@ -10,6 +10,7 @@ from components.image import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def validate(
     files: list[str],
+    dataset: str,
     split_files: list[str],
     geometry: str,
     cut_gev: float,
@@ -29,6 +30,7 @@ def validate(
 
     Args:
         files: HDF5 files of Monte Carlo showers.
+        dataset: Folder or gs:// address of their dataset, which remembers their hashes.
         split_files: Whole files given to a split, SPLIT=PATTERN each.
         geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
         cut_gev: Showers of the files that deposit no more are left out.
@@ -70,6 +72,7 @@ def validate(
             bad_event=on_bad_event,
             geometry=geometry,
             seed=seed,
+            memory=location(dataset),
         )
         shutil.copyfile(Path(output) / "report.html", report.path)
         Path(summary.path).write_text(markdown(verdict))

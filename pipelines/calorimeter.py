@@ -123,6 +123,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             fingerprint=model.outputs["fingerprint"],
             incumbent=model.outputs["incumbent"],
             files=prepared.outputs["files"],
+            dataset=found.outputs["dataset"],
             split_files=split_files,
             geometry=geometry,
             cut_gev=cut_gev,
@@ -132,6 +133,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
         )
         verdict = validate(
             files=prepared.outputs["files"],
+            dataset=found.outputs["dataset"],
             split_files=split_files,
             geometry=geometry,
             cut_gev=cut_gev,

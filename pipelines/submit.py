@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from components.image import IMAGE
 from components.parameters import require_plain
 from pipelines import commands, package
@@ -141,8 +139,8 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
 
     Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
     """
-    from preprocessing.inputs import discover  # noqa: PLC0415
-    from preprocessing.splits import SPLITS, SplitRule  # noqa: PLC0415
+    from preprocessing.inputs import MEMORY, discover  # noqa: PLC0415
+    from preprocessing.splits import SplitRule  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
     from validation.criteria import load_grade  # noqa: PLC0415
 
@@ -167,15 +165,16 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
         require_shared(parameters, platform.claim)
         return
     load_grade(parameters.get("grade", "precision"))
-    files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance).files
+    dataset = storage.location(parameters.get("dataset") or f"{parameters['output']}/dataset")
+    memory = dataset if (dataset / MEMORY).is_file() else None  # a check makes no folder
+    files = discover(parameters["input"], parameters.get("geometry", ""), tolerance=tolerance, memory=memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check_shape(files[0].geometry)
-    assigned = [rule.assign(file.path.name, file.sha256, range(file.events)) for file in files]
-    events = dict(zip(SPLITS, np.bincount(np.concatenate(assigned), minlength=len(SPLITS)), strict=True))
     for split, least in (("train", config.batch), ("test", 1)):
-        if events[split] < least:
+        most = sum(file.events for file in files if rule.may_hold(split, file.path.name))  # how many, the cells decide
+        if most < least:
             raise InputError(
-                f"{files[0].path}: the {split} split of the input holds {events[split]} showers, at least {least} are "
+                f"{files[0].path}: the {split} split of the input holds {most} showers at most, at least {least} are "
                 "needed; give more files, or another --split-file"
             )
     storage.require_writable(Path(parameters["output"]))

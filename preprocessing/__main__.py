@@ -71,6 +71,10 @@ def parser() -> argparse.ArgumentParser:
             help=f"stop all the same where more than this share of the {what} is corrupt (default %(default)s)",
         )  # fmt: skip
     command.add_argument(
+        "--strict", action="store_true",
+        help="stop where a file's first showers make its units, scale or axes implausible (default: warn)",
+    )  # fmt: skip
+    command.add_argument(
         "--verify", action="store_true",
         help="read again what is remembered by size and time: inputs that were hashed before, and shards that stand",
     )  # fmt: skip
@@ -101,9 +105,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         geometry=options.geometry,
     )
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
-    found = discover(options.input, options.geometry, tolerance=tolerance, memory=output, verify=options.verify)
+    found = discover(
+        options.input,
+        options.geometry,
+        tolerance=tolerance,
+        memory=output,
+        verify=options.verify,
+        strict=options.strict,
+    )
+    print(found.summary())
     manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
     left_out = ", ".join(file.name for file in manifest.bad_files)
+    if repeated := manifest.events["repeated"]:
+        print(f"{repeated} showers repeat another one of their split, and count more than once")
     if left_out:
         print(f"files left out: {left_out}")
     print(f"dataset: {output / MANIFEST}")

@@ -20,7 +20,12 @@ from preprocessing.storage import Location
 CUT_GEV = 0.2
 
 KIND = "calopipe.dataset"
-SCHEMA_VERSION = 2
+RECEIPT_KIND = "calopipe.shards"
+SCHEMA_VERSION = 3
+_AGAIN = (
+    "preprocess again into the same folder: an event's split now follows from its own content, so that no copy of a "
+    "file brings a test event into training"
+)
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 
@@ -93,8 +98,10 @@ class Manifest:
     """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
 
     `fingerprint` names what it holds, by the files that were used; `request` what was asked for, by all files.
-    `events` counts {"read", "written", "dropped": {reason: count}}: read = written + dropped. `energy_gev` and
-    `theta_rad` are the lowest and highest label of the events written, which bounds what a model can learn.
+    `events` counts {"read", "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated
+    are those written that have the content of another one of their split. `energy_gev` and `theta_rad` are the lowest
+    and highest label of the events written, which bounds what a model can learn.
+    `plausibility` says of each file used what its first showers look like (`preprocessing.plausibility.Look`).
     `bad_events` and `bad_files` are those that were left out because the run was told to skip them.
     """
 
@@ -107,6 +114,7 @@ class Manifest:
     energy_gev: tuple[float, float]
     theta_rad: tuple[float, float]
     inputs: tuple[Source, ...]
+    plausibility: tuple[dict[str, Any], ...]
     bad_files: tuple[BadFile, ...]
     bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
@@ -163,7 +171,7 @@ def require_dataset(folder: Location, fingerprint: str) -> None:
 def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`, once every shard is there with its size."""
     path = folder / MANIFEST
-    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, mend=_AGAIN)
     try:
         manifest = Manifest(
             fingerprint=document["fingerprint"],
@@ -175,6 +183,7 @@ def read_manifest(folder: Location) -> Manifest:
             energy_gev=tuple(document["energy_gev"]),
             theta_rad=tuple(document["theta_rad"]),
             inputs=tuple(Source(**source) for source in document["inputs"]),
+            plausibility=tuple(document["plausibility"]),
             bad_files=tuple(BadFile(**file) for file in document["bad_files"]),
             bad_events=tuple(BadEvent(**event) for event in document["bad_events"]),
             shards=tuple(Shard(**shard) for shard in document["shards"]),

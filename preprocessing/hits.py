@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from preprocessing.showers import FloatArray
 
+Digests = npt.NDArray[np.uint64]
+
 
 @dataclass(frozen=True)
 class Hits:
@@ -51,6 +53,16 @@ class Hits:
         """Where each shower's hits begin, and the last's end (N + 1,)."""
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
+    def digests(self) -> Digests:
+        """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets.
+
+        The hash is the sum of the mixed bits of each hit's position and value, so that it takes no loop over showers.
+        """
+        bits = np.ascontiguousarray(self.value, dtype=np.float32).view(np.uint32)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed(joined(self.cell, bits)), dtype=np.uint64)])
+        edges = self.edges()
+        return mixed(sums[edges[1:]] - sums[edges[:-1]])  # sums wrap round, and so do their differences
+
     def at_least(self, threshold: float) -> Hits:
         """The hits of `threshold`, in file units, or more."""
         kept = self.value >= threshold
@@ -70,3 +82,16 @@ def _sums(place: npt.NDArray[np.intp], value: FloatArray, places: int) -> npt.ND
     """Sum of the values of each place (places,)."""
     sums: npt.NDArray[np.float64] = np.bincount(place, value, places)  # type: ignore[assignment]  # floats, of weights
     return sums
+
+
+def joined(high: npt.NDArray[np.integer], low: npt.NDArray[np.uint32]) -> Digests:
+    """Pairs of 32 bits, (K,) each, as words of 64 bits."""
+    return (high.astype(np.uint64) << np.uint64(32)) | low
+
+
+def mixed(words: Digests) -> Digests:
+    """A bijection of 64-bit words that looks random: the step of SplitMix64 (Steele et al., OOPSLA 2014)."""
+    z = words + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

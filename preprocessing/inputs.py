@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from preprocessing import storage
 from preprocessing.errors import InputError
 from preprocessing.flaws import BadFileError, Tolerance
+from preprocessing.plausibility import Look, look_at, summary
 from preprocessing.showers import Geometry
 from preprocessing.storage import Location
 
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 MEMORY = "inputs.json"
 _KIND = "calopipe.inputs"
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class InputFile:
     events: int
     chunk_events: int
     geometry: Geometry
+    look: Look | None  # of its first showers, None where there is none that holds energy
 
     def to_json(self) -> dict[str, Any]:
         return {
             "stamp": self.stamp, "sha256": self.sha256, "events": self.events, "chunk_events": self.chunk_events,
-            "geometry": self.geometry.to_json(),
+            "geometry": self.geometry.to_json(), "look": asdict(self.look) if self.look else None,
         }  # fmt: skip
 
     @classmethod
@@ -45,7 +47,7 @@ class InputFile:
         size, changed = document["stamp"]
         return cls(
             path, (size, changed), document["sha256"], document["events"], document["chunk_events"],
-            Geometry.from_json(document["geometry"]),
+            Geometry.from_json(document["geometry"]), Look.from_json(document["look"]) if document["look"] else None,
         )  # fmt: skip
 
 
@@ -68,6 +70,10 @@ class Inputs:
         """Names the content of the files, whatever they are called and in whatever order they come."""
         return storage.fingerprint(sorted(file.sha256 for file in self.files))
 
+    def summary(self) -> str:
+        """One line on what the first showers of the files look like."""
+        return summary([file.look for file in self.files if file.look])
+
     def require(self, fingerprint: str) -> None:
         """Raise InputError unless the content is what was fingerprinted before."""
         if self.fingerprint() != fingerprint:
@@ -81,12 +87,14 @@ def discover(
     tolerance: Tolerance | None = None,
     memory: Location | None = None,
     verify: bool = False,
+    strict: bool = False,
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
     What is found out is remembered in the folder `memory`: a file whose stamp is still the same is not opened again,
     unless `verify` asks for it. Showers that this program generated are refused: they are no Monte Carlo to learn from
-    or to be judged by. Raises InputError; a file that is not showers is left out if `tolerance` says so.
+    or to be judged by. Raises InputError; a file that is not showers is left out if `tolerance` says so. Units, scale
+    or axes that are not plausible (`preprocessing.plausibility`) are an error if `strict`, and otherwise a warning.
     """
     allowed = tolerance or Tolerance()
     began = time.time()
@@ -102,6 +110,11 @@ def discover(
     files = [each for each in found if isinstance(each, InputFile)]
     if not files:
         raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
+    for file in files:
+        for doubt in file.look.doubts if file.look else ():
+            if strict:
+                raise InputError(f"{file.path}: not plausible: {doubt}; or leave out --strict")
+            logger.warning("%s: not plausible: %s", file.path, doubt)
     if memory is not None:
         _remember(memory, geometry, files, known, began)
     return Inputs(tuple(distinct(files)), tuple(bad))
@@ -149,7 +162,7 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
         file.tell_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        found = InputFile(path, stamp, sha256, file.events, file.chunk_events, file.geometry)
+        found = InputFile(path, stamp, sha256, file.events, file.chunk_events, file.geometry, look_at(file))
         if storage.stamp(path) != stamp:
             raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
     except FileNotFoundError:
@@ -159,11 +172,20 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
     return found
 
 
-def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
-    """What was found out of files before, by their absolute paths; nothing where that cannot be read."""
+def remembered_hashes(memory: Location | None) -> dict[tuple[str, tuple[int, int]], str]:
+    """SHA-256 of files by their absolute path and stamp, as the folder `memory` of a dataset remembers them."""
+    if memory is None:
+        return {}
+    return {(text, file.stamp): file.sha256 for text, file in _remembered(memory).items()}
+
+
+def _remembered(memory: Location, geometry: str | None = None) -> dict[str, InputFile]:
+    """What was found out of files before, by their absolute paths; nothing where that cannot be read, or was found out
+    with another `geometry` than one that is given.
+    """
     try:
         document = storage.read_json(memory / MEMORY, kind=_KIND, schema_version=_SCHEMA_VERSION)
-        if document["geometry"] != geometry:
+        if geometry is not None and document["geometry"] != geometry:
             return {}
         return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
     except (storage.DocumentError, KeyError, TypeError, ValueError, AttributeError):

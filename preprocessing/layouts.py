@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +19,10 @@ from preprocessing import storage
 from preprocessing.angle import EMPTY_SHOWER_ANGLE, measured_angle
 from preprocessing.errors import InputError
 from preprocessing.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
-from preprocessing.hits import Hits
-from preprocessing.inputs import distinct
+from preprocessing.hits import Digests, Hits
+from preprocessing.inputs import distinct, remembered_hashes
 from preprocessing.showers import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
-from preprocessing.splits import ALL, SplitRule
+from preprocessing.splits import SplitRule, event_digests
 from preprocessing.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -135,33 +136,27 @@ class ShowerFile:
                 for first in range(band, end, _PIECE_EVENTS):
                     yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
 
-    def batches(self, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
-        """Indices and cells, good or bad, of the events that `mask` selects, in order and in pieces."""
-        chosen = np.flatnonzero(mask)
-        if len(chosen):
-            for first, cells in self.pieces(0, int(chosen[-1]) + 1):
-                inside = np.flatnonzero(mask[first : first + len(cells)])
-                if len(inside):
-                    yield first + inside, cells[inside]
-
-    def mask(
+    def chosen(
         self, split: str, rule: SplitRule, cut_gev: float | None = None, bad_event: str = STOP
-    ) -> npt.NDArray[np.bool_]:
-        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them.
+    ) -> tuple[npt.NDArray[np.bool_], Digests]:
+        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them;
+        and the digest of each event (`preprocessing.splits`), (events,) both.
 
-        A cut reads the cells of the split's events. Corrupt events stay in, for whoever reads them to stop at, unless
-        `bad_event` is "skip".
+        That reads all cells, unless no event of the file can be in the split: then the digests are 0. Corrupt events
+        stay in, for whoever reads them to stop at, unless `bad_event` is "skip".
         """
-        mask = np.ones(self.events, dtype=np.bool_)
-        if split != ALL:
-            mask = rule.mask(split, self.path.name, self.sha256, range(self.events))
-        if cut_gev is not None or bad_event != STOP:
-            for events, cells in self.batches(mask):
-                hits = Hits.of(cells)
-                bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[events] != 0)
-                good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
-                mask[events] = np.where(bad, bad_event == STOP, good)
-        return mask
+        mask = np.zeros(self.events, dtype=np.bool_)
+        digests = np.zeros(self.events, dtype=np.uint64)
+        if not rule.may_hold(split, self.path.name):
+            return mask, digests
+        for first, cells in self.pieces(0, self.events):
+            hits = Hits.of(cells)
+            inside = slice(first, first + len(cells))
+            digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
+            bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
+            good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
+            mask[inside] = np.where(bad, bad_event == STOP, good)
+        return mask & rule.mask(split, self.path.name, digests), digests
 
     def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
         """What is wrong with `cells` (x, y, layer) of `event`, and where."""
@@ -183,16 +178,22 @@ class ShowerFile:
 
 
 def open_showers(
-    path: Location, geometry_values: str = "", bad_event: str = STOP, sha256: str | None = None
+    path: Location,
+    geometry_values: str = "",
+    bad_event: str = STOP,
+    sha256: str | None = None,
+    known: Mapping[tuple[str, tuple[int, int]], str] | None = None,
 ) -> ShowerFile:
-    """Check the header and labels of `path`, whose content hashes to `sha256` where that is known.
+    """Check the header and labels of `path`, whose content hashes to `sha256`, or to what is `known` of its absolute
+    path and stamp (`inputs.remembered_hashes`); where neither is given it is hashed.
 
     `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
     is taken to have the reference's geometry. A bad label is an error unless `bad_event` is "skip".
     """
     try:
         stamp = storage.stamp(path)  # first, so that a file that takes this one's place has another
-        content = sha256 or storage.sha256_of_file(path)
+        remembered = known.get((str(path.absolute()), stamp)) if known else None
+        content = sha256 or remembered or storage.sha256_of_file(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     with _opened(path) as file:
@@ -208,6 +209,13 @@ def open_showers(
             )
         if len(ecal) == 0:
             raise BadFileError(f"{path}: holds no showers; remove it from the input")
+        _require_stored(path, ecal)
+        for name in names & {"energy", "theta", "mtheta", "target"}:  # before they are read into memory
+            if file[name].shape[:1] != ecal.shape[:1]:
+                raise BadFileError(
+                    f"{path}: '{name}' has shape {file[name].shape} of {file[name].dtype}, expected {len(ecal)} "
+                    "entries, one a shower"
+                )
         energy, theta, mtheta = layout.labels(file, names)
         labels = {"energy": energy, "theta": theta} | ({} if mtheta is None else {"mtheta": mtheta})
         arrays = {name: _check_label(path, name, values, len(ecal)) for name, values in labels.items()}
@@ -236,9 +244,15 @@ def open_showers(
     return opened
 
 
-def open_all(paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP) -> list[ShowerFile]:
-    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning."""
-    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event), paths)
+def open_all(
+    paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP, memory: Location | None = None
+) -> list[ShowerFile]:
+    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning.
+
+    Files that the dataset in the folder `memory` remembers are not hashed again.
+    """
+    known = remembered_hashes(memory)
+    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event, known=known), paths)
     for file in opened:
         file.tell_of_assumptions()
     return distinct(opened)
@@ -267,6 +281,22 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
             failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
     raise failure
+
+
+def _require_stored(path: Location, ecal: h5py.Dataset) -> None:
+    """Raise BadFileError unless all cells that the dataset declares were written: others would read as zeros."""
+    if ecal.is_virtual:  # its cells are in other files
+        return
+    if ecal.chunks is None:
+        missing, parts = int(ecal.id.get_storage_size() == 0), 1
+    else:
+        parts = math.prod(-(-size // chunk) for size, chunk in zip(ecal.shape, ecal.chunks, strict=True))
+        missing = parts - ecal.id.get_num_chunks()
+    if missing:
+        raise BadFileError(
+            f"{path}: declares {len(ecal):,} showers, but {missing:,} of the {parts:,} pieces of ECAL were never "
+            "written; copy or make it again"
+        )
 
 
 def _read(file: h5py.File, start: int, stop: int) -> FloatArray:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -189,6 +190,7 @@ def _compose(
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts that the plans left, once what is corrupt in them is tolerated."""
+    from preprocessing.events import count_repeated  # noqa: PLC0415
     from preprocessing.records import index_type  # noqa: PLC0415  protobuf, which a dataset that stands need not wait for
 
     whole = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt is not None]
@@ -225,8 +227,10 @@ def _compose(
             )
     if not any(written.values()):
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
+    repeated = count_repeated([(plan.path, plan.start) for plan, _ in used], [each["digests"] for _, each in used])
     geometry = inputs.files[0].geometry
-    good = sources([file for file in inputs.files if str(file.path.absolute()) not in unreadable])
+    readable = [file for file in inputs.files if str(file.path.absolute()) not in unreadable]
+    good = sources(readable)
     receipts = [receipt for _, receipt in used]
     manifest = Manifest(
         fingerprint=dataset.fingerprint_of(good, settings),
@@ -234,10 +238,11 @@ def _compose(
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),
-        events={"read": read, "written": sum(written.values()), "dropped": dropped},
+        events={"read": read, "written": sum(written.values()), "repeated": repeated, "dropped": dropped},
         energy_gev=_range(receipts, "energy_gev"),
         theta_rad=_range(receipts, "theta_rad"),
         inputs=tuple(good),
+        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in readable if file.look),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
         shards=tuple(Shard(**shard) for receipt in receipts for shard in receipt["shards"]),

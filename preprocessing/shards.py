@@ -2,7 +2,8 @@
 
 A plan is a range of one input file. Everything that names its output follows from the file's content and the
 settings, so a shard that stands is never made again, whoever asks. A plan leaves a shard for each split and then, last
-and atomically, a receipt: the JSON that says what they hold, and what of the range was corrupt. No receipt, no shard.
+and atomically, a receipt: the JSON that says what they hold, the digest and split of each event, and what of the range
+was corrupt. No receipt, no shard.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ import numpy.typing as npt
 
 from preprocessing import records, storage
 from preprocessing.angle import angle_of_projections
-from preprocessing.dataset import BELOW_CUT, SCHEMA_VERSION, SHARDS, Settings, Shard, Source
+from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard, Source
 from preprocessing.errors import InputError, describe
+from preprocessing.events import DROPPED, packed
 from preprocessing.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
-from preprocessing.hits import Hits
+from preprocessing.hits import Digests, Hits
 from preprocessing.inputs import InputFile
 from preprocessing.layouts import ShowerFile, open_showers
 from preprocessing.showers import FloatArray
-from preprocessing.splits import SPLITS
+from preprocessing.splits import SPLITS, event_digests
 from preprocessing.storage import Location
 
-RECEIPT_KIND = "calopipe.shards"
 _NOTES = "notes"
 _NOTE_KIND = "calopipe.note"
 
@@ -155,16 +156,20 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
     _require_unchanged(plan)
     encoded = [record for piece in pieces for record in piece.encoded]
-    events, energy, theta = (
-        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("events", "energy_gev", "theta_rad")
+    events, digests, energy, theta = (
+        np.concatenate([getattr(piece, name) for piece in pieces])
+        for name in ("events", "digests", "energy_gev", "theta_rad")
     )
-    split_of = settings.split_rule.assign(path.name, plan.sha256, range(plan.start, plan.stop))[events - plan.start]
-    chosen = {split: np.flatnonzero(split_of == number) for number, split in enumerate(SPLITS)}
+    split_of = np.full(len(digests), DROPPED, dtype=np.int8)
+    written = events - plan.start
+    split_of[written] = settings.split_rule.assign(path.name, digests[written])
+    chosen = {split: np.flatnonzero(split_of[written] == number) for number, split in enumerate(SPLITS)}
     bad_events = [bad for piece in pieces for bad in piece.bad_events]
     dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
     dropped[BELOW_CUT] = plan.stop - plan.start - len(events) - len(bad_events)
     return receipt | {
         "events": {"read": plan.stop - plan.start, "written": len(events), "dropped": dropped},
+        "digests": packed(digests, split_of),
         "energy_gev": [float(energy.min()), float(energy.max())] if len(events) else None,
         "theta_rad": [float(theta.min()), float(theta.max())] if len(events) else None,
         "bad_file": "",
@@ -190,8 +195,12 @@ def _require_unchanged(plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class _Piece:
-    """The showers of one reading: those that are kept, (K,), and the indices and flaws of the corrupt ones."""
+    """The showers of one reading: those that are kept, (K,), and the indices and flaws of the corrupt ones.
 
+    `digests` are of all the showers that were read.
+    """
+
+    digests: Digests
     events: npt.NDArray[np.int64]
     energy_gev: FloatArray
     theta_rad: FloatArray
@@ -204,6 +213,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     unit = file.geometry.file_unit_gev
     hits = Hits.of(cells)
     events = first + np.arange(len(cells))
+    digests = event_digests(hits, file.energy_gev[events], file.theta_rad[events])
     in_cells = flaws_of_hits(hits)
     flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
     bad = np.flatnonzero(flaws)
@@ -221,7 +231,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     # where the file has no measured angle, that of the cells that the model will see
     mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
     encoded = list(records.encode(hits, energy, theta, mtheta, events))
-    return _Piece(events, energy, theta, encoded, [(first + int(row), FLAWS[flaws[row]]) for row in bad], told)
+    return _Piece(digests, events, energy, theta, encoded, [(first + int(row), FLAWS[flaws[row]]) for row in bad], told)
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

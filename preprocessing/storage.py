@@ -267,8 +267,10 @@ class DocumentError(InputError):
     """A document that is not there, or not what is expected there."""
 
 
-def read_json(path: Location, *, kind: str, schema_version: int) -> dict[str, Any]:
-    """Read a document of ours, checked for its kind and version; DocumentError."""
+def read_json(
+    path: Location, *, kind: str, schema_version: int, mend: str = "make it again with this version"
+) -> dict[str, Any]:
+    """Read a document of ours, checked for its kind and version; DocumentError, to `mend` another version."""
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
@@ -280,6 +282,6 @@ def read_json(path: Location, *, kind: str, schema_version: int) -> dict[str, An
     if document.get("schema_version") != schema_version:
         raise DocumentError(
             f"{path}: {kind} of schema version {document.get('schema_version')}, this program reads "
-            f"{schema_version}; make it again with this version"
+            f"{schema_version}; {mend}"
         )
     return document

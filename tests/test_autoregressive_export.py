@@ -189,6 +189,6 @@ def test_a_model_that_is_altered_is_not_exported(model: Path, tmp_path: Path) ->
     shutil.copytree(model, tmp_path / "m")
     weights = tmp_path / "m/even.weights.h5"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(InputError, match="not the weights that the card was written for"):
+    with pytest.raises(InputError, match="not the file that the card was written for"):
         export(tmp_path / "m", tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()

@@ -76,7 +76,7 @@ def test_bad_geometry(tmp_path: Path, values: str, told: str) -> None:
         open_showers(path, values)
 
 
-def _break(path: Path, kind: str) -> None:  # noqa: PLR0912  one line a case
+def _break(path: Path, kind: str) -> None:  # noqa: PLR0912, PLR0915  one line a case
     showers = make_showers(events=20)
     cells = showers.cells.copy()
     match kind:
@@ -109,6 +109,18 @@ def _break(path: Path, kind: str) -> None:  # noqa: PLR0912  one line a case
             write_file(path, showers)
             with h5py.File(path, "r+") as file:
                 file.attrs["cell_mm"] = "5.1mm"
+        case "nothing stored":
+            _declare(path, 2_000_000_000, chunks=True)
+        case "nothing stored in one piece":
+            _declare(path, 2_000_000_000, chunks=None)
+        case "half stored":
+            _declare(path, 40, chunks=(10, 17, 17, 5))
+            with h5py.File(path, "r+") as file:
+                file["ECAL"][:20] = cells
+        case "labels past memory":
+            write_file(path, showers, energy=None)
+            with h5py.File(path, "r+") as file:
+                file.create_dataset("energy", (10**15,), "f4", chunks=True)
         case "no showers":
             write_file(path, showers[:0], chunks=False)
         case "nan cell":
@@ -122,7 +134,19 @@ def _break(path: Path, kind: str) -> None:  # noqa: PLR0912  one line a case
             write_file(path, showers, ECAL=cells)
 
 
+def _declare(path: Path, events: int, chunks: tuple[int, ...] | bool | None) -> None:
+    """A file as a writer leaves it that makes its datasets first and is then killed."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("ECAL", (events, *SMALL_GEOMETRY.shape), "f4", chunks=chunks)
+        for name in ("energy", "theta"):
+            file.create_dataset(name, (events,), "f4", chunks=chunks and True)
+
+
 CORRUPT_HEADERS = {
+    "nothing stored": "declares 2,000,000,000 showers, but .* were never written",
+    "nothing stored in one piece": "declares 2,000,000,000 showers, but 1 of the 1 pieces of ECAL were never written",
+    "half stored": "declares 40 showers, but 2 of the 4 pieces of ECAL were never written",
+    "labels past memory": r"'energy' has shape \(1000000000000000,\)",
     "missing": "no such file",
     "text": "not a whole HDF5 file",
     "empty file": "not a whole HDF5 file",
@@ -183,22 +207,14 @@ def test_files_of_two_detectors(tmp_path: Path) -> None:
         open_all(paths)
 
 
-def test_batches_are_the_chosen_events_in_order(tmp_path: Path) -> None:
-    file = open_showers(make_file(tmp_path / "a.h5", events=250))
-    mask = file.mask("train", SplitRule())
-    np.testing.assert_array_equal(mask, SplitRule().mask("train", "a.h5", file.sha256, range(250)))
-    events, cells = (np.concatenate(parts) for parts in zip(*file.batches(mask), strict=True))
-    np.testing.assert_array_equal(events, np.flatnonzero(mask))
-    np.testing.assert_array_equal(cells, file.read().cells[mask])
-
-
 def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
     showers = make_showers(events=40)
     visible = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02
     file = open_showers(write_file(tmp_path / "a.h5", showers))
-    expected = file.mask("train", SplitRule()) & (visible > 2.8)
-    assert 0 < expected.sum() < file.mask("train", SplitRule()).sum()
-    np.testing.assert_array_equal(file.mask("train", SplitRule(), cut_gev=2.8), expected)
+    train, _ = file.chosen("train", SplitRule())
+    expected = train & (visible > 2.8)
+    assert 0 < expected.sum() < train.sum()
+    np.testing.assert_array_equal(file.chosen("train", SplitRule(), cut_gev=2.8)[0], expected)
 
 
 def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,6 +222,17 @@ def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.
     (tmp_path / "b.h5").write_bytes(path.read_bytes())
     assert [file.path for file in open_all([path, tmp_path / "b.h5"])] == [path]
     assert "used once" in caplog.text
+
+
+def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:
+    """Which store what the dataset itself does not."""
+    showers = make_showers(events=10)
+    path = write_file(tmp_path / "a.h5", showers)
+    layout = h5py.VirtualLayout(showers.cells.shape, "f4")
+    layout[:] = h5py.VirtualSource(str(path), "ECAL", showers.cells.shape)
+    with h5py.File(write_file(tmp_path / "b.h5", showers, ECAL=None), "r+") as file:
+        file.create_virtual_dataset("ECAL", layout)
+    np.testing.assert_array_equal(open_showers(tmp_path / "b.h5").read().cells, showers.cells)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

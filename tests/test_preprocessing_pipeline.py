@@ -49,7 +49,8 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
     _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds", "--cut-gev", cut)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     none = dict.fromkeys(DROPPED, 0)
-    assert document["events"] == {"read": 60, "written": expected, "dropped": none | {"below_cut": 60 - expected}}
+    dropped = none | {"below_cut": 60 - expected}
+    assert document["events"] == {"read": 60, "written": expected, "repeated": 0, "dropped": dropped}
     assert sum(document["splits"].values()) == expected
     assert expected in range(49, 52)
 

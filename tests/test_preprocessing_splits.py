@@ -1,61 +1,149 @@
-"""Which split an event is in: shares, stability, and assignment by file name."""
+"""Which split an event is in: by its content alone, whatever becomes of its file, or by the file's name."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+from showers import make_file, make_showers, write_file
 
 from preprocessing.errors import InputError
-from preprocessing.splits import FRACTIONS, SPLITS, SplitRule
+from preprocessing.hits import Digests, Hits
+from preprocessing.layouts import open_showers
+from preprocessing.showers import FloatArray, Showers
+from preprocessing.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
 
-SHA = hashlib.sha256(b"a file").hexdigest()
+_RANDOM = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 
 
 def _split_mix_64(state: int) -> int:
-    z = state
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
     return z ^ (z >> 31)
 
 
+def _bits(value: float) -> int:
+    return int.from_bytes(np.float32(value).tobytes(), "little")
+
+
+def _digests(showers: Showers) -> Digests:
+    return event_digests(Hits.of(showers.cells), showers.energy_gev, showers.theta_rad)
+
+
 def test_against_python_integers() -> None:
-    seed = int(SHA[:16], 16)
+    showers = make_showers(events=20)
+    showers.cells[7] = 0
     expected = []
-    for event in range(200):
-        u = (_split_mix_64((seed + (event + 1) * 0x9E3779B97F4A7C15) % 2**64) >> 11) / 2**53
-        expected.append(0 if u < 0.70 else 1 if u < 0.75 else 2)
-    assert SplitRule().assign("x.h5", SHA, range(200)).tolist() == expected
+    for cells, energy, theta in zip(showers.cells, showers.energy_gev, showers.theta_rad, strict=True):
+        hits = sum(_split_mix_64(k << 32 | _bits(value)) for k, value in enumerate(cells.ravel()) if value)
+        labels = _split_mix_64(_bits(energy) << 32 | _bits(theta))
+        expected.append(_split_mix_64(_split_mix_64(hits % 2**64) ^ labels))
+    digests = _digests(showers)
+    assert digests.tolist() == expected
+    shares = [digest / 2**64 for digest in expected]
+    splits = [0 if share < 0.70 else 1 if share < 0.75 else 2 for share in shares]
+    assert SplitRule().assign("x.h5", digests).tolist() == splits
+
+
+@pytest.mark.parametrize("part", ["energy_gev", "theta_rad", "value", "place"])
+def test_another_event_has_another_digest(part: str) -> None:
+    showers = make_showers(events=1)
+    before = _digests(showers)
+    cell = np.unravel_index(np.argmax(showers.cells), showers.cells.shape)
+    if part == "value":
+        showers.cells[cell] = np.nextafter(showers.cells[cell], np.float32(np.inf))
+    elif part == "place":
+        showers.cells[..., ::-1, :] = showers.cells.copy()
+    else:
+        getattr(showers, part)[0] = np.nextafter(getattr(showers, part)[0], np.float32(0))
+    assert _digests(showers) != before
 
 
 def test_shares_are_those_stated() -> None:
-    events = 100_000
-    counts = np.bincount(SplitRule().assign("x.h5", SHA, range(events)), minlength=3)
+    """Of showers, whose digests must look random, not of random numbers."""
+    rng = np.random.default_rng(0)
+    cells = np.zeros((20_000, 3, 3, 2), np.float32)
+    cells.reshape(len(cells), -1)[np.arange(len(cells)), rng.integers(0, 18, len(cells))] = rng.integers(1, 999, 20_000)
+    energy = rng.integers(1, 200, len(cells)).astype(np.float32)
+    digests = event_digests(Hits.of(cells), energy, np.ones_like(energy))
+    counts = np.bincount(SplitRule().assign("x.h5", np.unique(digests)), minlength=3)
     for count, fraction in zip(counts, FRACTIONS.values(), strict=True):
-        assert abs(count - events * fraction) < 4 * np.sqrt(events * fraction * (1 - fraction))
+        assert abs(count - counts.sum() * fraction) < 4 * np.sqrt(counts.sum() * fraction * (1 - fraction))
 
 
-def test_an_event_keeps_its_split() -> None:
-    whole = SplitRule().assign("x.h5", SHA, range(100))
-    np.testing.assert_array_equal(SplitRule().assign("renamed.h5", SHA, range(40, 60)), whole[40:60])
-    assert (SplitRule().assign("x.h5", hashlib.sha256(b"another").hexdigest(), range(100)) != whole).any()
+def _renamed(path: Path, showers: Showers) -> Path:
+    return write_file(path.with_name("another name.h5"), showers)
+
+
+def _with_attributes(path: Path, showers: Showers) -> Path:
+    write_file(path, showers)
+    with h5py.File(path, "r+") as file:
+        file.attrs["run"] = "2026-11"
+        file["ECAL"].attrs["unit"] = "GeV x 50"
+    return path
+
+
+def _in_other_chunks(path: Path, showers: Showers) -> Path:
+    write_file(path, showers, ECAL=None)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("ECAL", data=showers.cells, chunks=(7, 5, 17, 5), compression="gzip", shuffle=True)
+    return path
+
+
+def _in_double_precision(path: Path, showers: Showers) -> Path:
+    names = {"ECAL": showers.cells, "energy": showers.energy_gev[:, None], "theta": showers.theta_rad}
+    wide = {name: values.astype(np.float64) for name, values in names.items()}
+    return write_file(path, showers, chunks=False, **wide)
+
+
+def _with_more_columns(path: Path, showers: Showers) -> Path:
+    return write_file(path, showers, mtheta=showers.mtheta_rad, eta=showers.theta_rad)
+
+
+def _with_negative_zeros(path: Path, showers: Showers) -> Path:
+    cells: FloatArray = np.where(showers.cells == 0, np.float32(-0.0), showers.cells)
+    return write_file(path, showers, ECAL=cells)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [_renamed, _with_attributes, _in_other_chunks, _in_double_precision, _with_more_columns, _with_negative_zeros],
+)
+def test_a_copy_of_a_file_is_divided_as_the_file_is(tmp_path: Path, copied: Callable[[Path, Showers], Path]) -> None:
+    showers = make_showers(events=200)
+    file = open_showers(write_file(tmp_path / "a.h5", showers))
+    order = np.random.default_rng(0).permutation(200)
+    copy = open_showers(copied(tmp_path / "b.h5", showers[order]))
+    assert copy.sha256 != file.sha256
+    for split in SPLITS:
+        mask, digests = file.chosen(split, SplitRule())
+        there, digests_there = copy.chosen(split, SplitRule())
+        assert 0 < mask.sum() < 200
+        np.testing.assert_array_equal(there, mask[order])
+        np.testing.assert_array_equal(digests_there, digests[order])
 
 
 def test_whole_files_by_name() -> None:
     rule = SplitRule.parse(["test=*_02[5-7].h5"])
-    assert set(rule.assign("run_026.h5", SHA, range(50))) == {SPLITS.index("test")}
-    rest = rule.assign("run_003.h5", SHA, range(20_000))
+    assert set(rule.assign("run_026.h5", _RANDOM)) == {SPLITS.index("test")}
+    rest = rule.assign("run_003.h5", _RANDOM)
     counts = np.bincount(rest, minlength=3)
     assert counts[2] == 0
     assert counts[1] / counts.sum() == pytest.approx(0.05 / 0.75, abs=0.01)
+    assert rule.may_hold("train", "run_003.h5")
+    assert not rule.may_hold("train", "run_026.h5")
+    assert not rule.may_hold("test", "run_003.h5")
 
 
 def test_mask() -> None:
     rule = SplitRule()
-    masks = [rule.mask(split, "x.h5", SHA, range(99)) for split in SPLITS]
+    masks = [rule.mask(split, "x.h5", _RANDOM) for split in SPLITS]
     np.testing.assert_array_equal(np.sum(masks, axis=0), 1)
-    assert rule.mask("all", "x.h5", SHA, range(99)).all()
+    assert rule.mask(ALL, "x.h5", _RANDOM).all()
 
 
 @pytest.mark.parametrize("text", ["tests=*.h5", "test", "test="])
@@ -67,4 +155,11 @@ def test_bad_assignment(text: str) -> None:
 def test_a_file_that_no_split_takes() -> None:
     rule = SplitRule.parse(["train=a*", "validation=b*", "test=c*"])
     with pytest.raises(InputError, match=r"d\.h5"):
-        rule.assign("d.h5", SHA, range(3))
+        rule.assign("d.h5", _RANDOM)
+
+
+def test_a_file_that_is_wholly_in_another_split_is_not_read(tmp_path: Path) -> None:
+    file = open_showers(make_file(tmp_path / "a.h5", events=20))
+    file.path.unlink()
+    mask, _ = file.chosen("train", SplitRule.parse(["test=a.h5"]), 0.2)
+    assert not mask.any()

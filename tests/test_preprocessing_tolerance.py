@@ -68,7 +68,7 @@ def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> Non
     _run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     dropped = {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2, "bad_file": 0}
-    assert document["events"] == {"read": 60, "written": 53, "dropped": dropped}
+    assert document["events"] == {"read": 60, "written": 53, "repeated": 0, "dropped": dropped}
     assert {bad["event"]: bad["reason"] for bad in document["bad_events"]} == BAD
     kept = np.delete(make_showers(events=60).energy_gev, [*BAD, 30])
     assert _labels_written(tmp_path / "ds") == sorted(kept.tolist())
@@ -76,12 +76,12 @@ def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> Non
 
 def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     file = open_showers(_corrupt(tmp_path / "a.h5"), bad_event="skip")
-    mask = file.mask("all", SplitRule(), 0.2, "skip")
+    mask = file.chosen("all", SplitRule(), 0.2, "skip")[0]
     assert np.flatnonzero(~mask).tolist() == sorted([*BAD, 30])
-    assert file.mask("all", SplitRule(), None, "skip").sum() == 54
-    assert file.mask("all", SplitRule(), 0.2).sum() == 59  # corrupt events stay, to be stopped at
+    assert file.chosen("all", SplitRule(), None, "skip")[0].sum() == 54
+    assert file.chosen("all", SplitRule(), 0.2)[0].sum() == 59  # corrupt events stay, to be stopped at
     _run("--input", file.path, "--output", tmp_path / "ds", *_SKIP, "--cut-gev", 0)
-    assert file.mask("all", SplitRule(), 0.0, "skip").sum() == read_manifest(tmp_path / "ds").count("all") == 53
+    assert file.chosen("all", SplitRule(), 0.0, "skip")[0].sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
 
 def test_by_default_a_corrupt_event_stops_the_run_with_its_place(

@@ -428,10 +428,10 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     place = registry.place / "models" / current.model
     (tmp_path / "damaged").write_bytes(b"other weights")
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")
-    with pytest.raises(InputError, match="not the weights that the card was written for"):
+    with pytest.raises(InputError, match="not the file that the card was written for"):
         registry.fetch(current, tmp_path / "copy")
     assert registry._follow(current, "other", "other", "promoted", "")
-    with pytest.raises(InputError, match="not the weights that the card was written for"):
+    with pytest.raises(InputError, match="not the file that the card was written for"):
         registry.rollback()
     assert len(registry.history()) == 2
     (place / "card.json").unlink()

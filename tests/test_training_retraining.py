@@ -24,6 +24,7 @@ from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card
 from training.registry import Registry
 from training.retraining import fit_on_nodes, retrain
+from training.seen import seen_after, write_seen
 
 CONFIG = named_config("small")
 
@@ -48,11 +49,16 @@ class Site:
         folder.begin(model, request, overwrite=True)
         (model / "generator.weights.h5").write_text(f"{request} {len(self.asked)}")
         (model / folder.HISTORY).write_text("{}\n")
+        write_seen(model, seen_after(dataset, manifest, warm_start, earlier))
         card = Card(
             request=request,
             config=config,
             geometry=manifest.geometry,
-            dataset={"fingerprint": manifest.fingerprint, "split_files": manifest.split_files},
+            dataset={
+                "fingerprint": manifest.fingerprint,
+                "split_files": manifest.split_files,
+                "seen": storage.sha256_of_file(model / folder.SEEN),
+            },
             energy_gev=manifest.energy_gev,
             theta_rad=manifest.theta_rad,
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
@@ -144,14 +150,39 @@ def test_weights_of_other_networks_are_not_begun_with(site: Site, capsys: pytest
     assert "new weights, not those of the current model: that is a 3dgan-small\n" in capsys.readouterr().out
 
 
-def test_weights_that_may_have_learnt_the_events_that_judge_are_not_begun_with(
+@pytest.mark.parametrize("origin", [FROM_INCUMBENT, ANEW])
+def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(site: Site, origin: str) -> None:
+    """It would be judged by them beside the new one, whatever that begins with."""
+    site.retrain()
+    site.promote()
+    site.dataset(2, split_rule=SplitRule.parse(["test=0.h5"]))
+    told = r"--registry \S+: its current model: was trained on \d+ of the 40 test events, which then cannot judge"
+    with pytest.raises(InputError, match=told):
+        site.retrain(origin=origin)
+    assert len(site.asked) == 1
+
+
+def test_another_division_into_splits_is_begun_with_where_no_event_that_judges_was_learnt(site: Site) -> None:
+    first = site.retrain()
+    site.promote()
+    site.dataset(2, split_rule=SplitRule.parse(["test=1.h5"]))
+    assert site.retrain().trained["warm_start"] == first.fingerprint()
+
+
+def test_weights_that_do_not_say_what_they_have_learnt_are_not_begun_with(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.retrain()
     site.promote()
-    site.dataset(2, split_rule=SplitRule.parse(["test=1.h5"]))
+    current = site.registry.current()
+    assert current is not None
+    for card in (site.place / "registry/models" / current.model / "card.json", site.place / "run/model/card.json"):
+        document = json.loads(card.read_text())
+        del document["dataset"]["seen"]
+        card.write_text(json.dumps(document))
+    site.dataset(files=2)
     assert site.retrain().trained["warm_start"] is None
-    assert "other files were given to its splits" in capsys.readouterr().out
+    assert "new weights, not those of the current model: that does not say which events" in capsys.readouterr().out
 
 
 def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> None:

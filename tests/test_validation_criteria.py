@@ -13,11 +13,10 @@ from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
 from preprocessing.errors import InputError
-from preprocessing.hits import Hits
+from preprocessing.hits import Digests, Hits
 from preprocessing.showers import FloatArray
 from validation import faults
 from validation.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
-from validation.measuring import Digests, digests_of
 from validation.observables import Observables, observe
 from validation.statistics import Estimate
 from validation.verdict import overall, read_verdict, summary
@@ -153,7 +152,7 @@ def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> Non
 
 def test_the_same_shower_twice() -> None:
     def digests(cells: FloatArray) -> Digests:
-        return digests_of(Hits.of(cells))
+        return Hits.of(cells).digests()
 
     cells = make_showers(events=20).cells
     other = digests(make_showers(events=20, seed=1).cells)

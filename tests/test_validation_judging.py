@@ -17,7 +17,7 @@ from validation.contest import contest
 from validation.criteria import load_grade
 from validation.faults import another_unit
 from validation.judging import Judgement
-from validation.measuring import Measured, digests_of
+from validation.measuring import Measured
 from validation.observables import Hits, observe
 from validation.sets import COUNT, ShowerSet, pairing
 from validation.table import Table
@@ -25,7 +25,7 @@ from validation.table import Table
 
 def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
     table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
-    return Measured(Table([table], cut_gev), digests_of(Hits.of(showers.cells)), 0, "", ())
+    return Measured(Table([table], cut_gev), Hits.of(showers.cells).digests(), 0, "", ())
 
 
 def judged(reference: Measured, candidate: Measured, binning: Binning, grade: str = "gan") -> Judgement:

@@ -15,7 +15,8 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from preprocessing.errors import InputError
-from preprocessing.splits import SplitRule
+from preprocessing.hits import Hits
+from preprocessing.splits import SplitRule, event_digests
 from validation.measuring import Measured, measuring
 from validation.observables import Observables, observe
 from validation.sets import COUNT, ShowerSet
@@ -46,8 +47,9 @@ def test_several_processes_measure_what_one_does(tmp_path: Path) -> None:
     assert [picture.energy_gev for picture in alone.gallery] == [picture.energy_gev for picture in together.gallery]
 
     parts = []
-    for file, mask, made in zip(showers.files, showers.masks, (make_showers(events=1_200), second), strict=True):
-        good = mask & np.isfinite(made.cells).all(axis=(1, 2, 3))
+    for file, made in zip(showers.files, (make_showers(events=1_200), second), strict=True):
+        digests = event_digests(Hits.of(made.cells), made.energy_gev, made.theta_rad)
+        good = rule.mask("train", file.path.name, digests) & np.isfinite(made.cells).all(axis=(1, 2, 3))
         parts.append(observe(made.cells[good], file.energy_gev[good], file.theta_rad[good], SMALL_GEOMETRY))
     assert_same(alone.table[:], Observables.joined(parts))
 

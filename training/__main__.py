@@ -11,7 +11,7 @@ from pathlib import Path
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, InputError, run_command
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
 from preprocessing.splits import SplitRule
 from training import promotions
 from training.configs import (
@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add_geometry(generate)
     add_bad_event(generate)
     add_cut(generate)
+    add_memory(generate)
 
     promotions.add_to(tasks)
 
@@ -251,6 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cut_gev=options.cut_gev,
             geometry=options.geometry,
             bad_event=options.on_bad_event,
+            memory=storage.location(options.dataset) if options.dataset else None,
         )
     else:
         from training.export import export  # noqa: PLC0415

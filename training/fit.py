@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from preprocessing import storage
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.progress import say
@@ -35,6 +36,7 @@ from training.evaluation import Evaluator
 from training.folder import Card
 from training.guards import Guards
 from training.history import History, ProgressBar
+from training.seen import seen_after, write_seen
 from training.strategies import make_strategy, tpu_padding
 from training.workers import PREEMPTED, Cluster, exit_lost, watch_peers
 
@@ -84,11 +86,13 @@ def fit(
     if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
+    seen = seen_after(dataset, manifest, warm_start, earlier)
     with _told_errors(dataset, output, cluster), at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
         with nullcontext() if cluster is None or cluster.size == 1 else watch_peers(cluster):
             strategy = make_strategy(config.strategy, cluster, tpu)
             if cluster is None or cluster.chief:
                 folder.begin(output, request, overwrite=overwrite)
+                write_seen(output, seen)
             engine = Engine(config, local, manifest, strategy, cache=options.cache)
             if warm_start is not None:
                 engine.warm_start(warm_start)
@@ -245,6 +249,7 @@ class _Training:
                 "fingerprint": self._manifest.fingerprint,
                 "train_events": self._manifest.count("train"),
                 "split_files": self._manifest.split_files,
+                "seen": storage.sha256_of_file(self._output / folder.SEEN),
             },
             energy_gev=self._manifest.energy_gev,
             theta_rad=self._manifest.theta_rad,

@@ -22,6 +22,7 @@ KIND = "calopipe.model"
 SCHEMA_VERSION = 2
 CARD = "card.json"
 HISTORY = "history.jsonl"
+SEEN = "seen.npy"  # digests of events, see `training.seen`
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
@@ -61,6 +62,12 @@ class Card:
             "weights": self.weights,
             "versions": self.versions,
         }
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that make the model, with their SHA-256: its weights, and the events it has seen, if it knows."""
+        seen = self.dataset.get("seen")
+        return self.weights | ({SEEN: seen} if seen else {})
 
     def fingerprint(self) -> str:
         """Names the model by its weights."""
@@ -108,11 +115,11 @@ def read_card(folder: Path) -> Card:
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole model card ({error!r}); train again") from None
-    for name, sha256 in card.weights.items():
+    for name, sha256 in card.files.items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: missing, the card names it; train again")
         if storage.sha256_of_file(folder / name) != sha256:
-            raise InputError(f"{folder / name}: not the weights that the card was written for; train again")
+            raise InputError(f"{folder / name}: not the file that the card was written for; train again")
     return card
 
 
@@ -179,7 +186,7 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
     (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
-    for name in (*card.weights, HISTORY):
+    for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
     write_card(folder, card)
     return card

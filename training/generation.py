@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from itertools import chain
@@ -18,9 +19,10 @@ import tensorflow as tf
 
 from preprocessing import storage
 from preprocessing.angle import measured_angle
-from preprocessing.dataset import CUT_GEV
+from preprocessing.dataset import CUT_GEV, SCHEMA_VERSION
 from preprocessing.errors import InputError, require_seed
 from preprocessing.flaws import SKIP, STOP
+from preprocessing.hits import Digests
 from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
 from preprocessing.progress import progress_bar, say
 from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
@@ -29,6 +31,9 @@ from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
 from training.randomness import NoiseDraws, ShowerDraws
+from training.seen import JUDGES, require_unseen
+
+logger = logging.getLogger(__name__)
 
 _Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tells whether it is another by now
 
@@ -135,6 +140,7 @@ def generate(
     geometry: str = "",
     bad_event: str = STOP,
     extrapolate: bool = False,
+    memory: Location | None = None,
 ) -> int:
     """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
 
@@ -144,29 +150,32 @@ def generate(
     them are written, so that memory does not grow with their number. They are written in parts, into a hidden folder
     beside `output` that takes as much space and is removed at the end: a run that was killed goes on after its last
     whole part, and ends in the same bytes. A file that stands for the same model, labels and seed is left as it is, and
-    one of other generated showers replaced. Labels outside the range of the training are an
-    error, unless it may `extrapolate`. Raises InputError.
+    one of other generated showers replaced. Labels outside the range of the training are an error, unless it may
+    `extrapolate`, and so are test events that the model was trained on. Files that the dataset in the folder `memory`
+    remembers are not hashed again. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
     stamped = tuple((path, storage.stamp(path)) for path in like)
-    files = _opened(stamped, geometry, bad_event)
+    files = _opened(stamped, geometry, bad_event, memory)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
         [
             metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], split, rule.by_file,
-            per_event, seed, cut_gev, geometry, bad_event,
+            per_event, seed, cut_gev, geometry, bad_event, SCHEMA_VERSION,
         ]
     )  # fmt: skip
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    labels = _labels(stamped, geometry, bad_event, split=split, rule=rule, cut_gev=cut_gev)
-    energy, theta = (np.repeat(label, per_event) for label in labels)
+    chosen = _chosen(stamped, geometry, bad_event, memory, split=split, rule=rule, cut_gev=cut_gev)
+    if split == JUDGES and require_unseen(model, card, chosen.digests, str(model)) is None:
+        logger.warning("%s does not say which events it was trained on: test events may be among them", model)
+    energy, theta = (np.repeat(label, per_event) for label in (chosen.energy_gev, chosen.theta_rad))
     if len(energy) == 0:
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {split} split and above the cut; give more files"
@@ -188,22 +197,40 @@ def generate(
     return len(energy)
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """The events whose labels are used: (N,) each."""
+
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    digests: Digests
+
+
 @lru_cache(maxsize=1)
-def _opened(stamped: tuple[_Stamped, ...], geometry: str, bad_event: str) -> list[ShowerFile]:
+def _opened(stamped: tuple[_Stamped, ...], geometry: str, bad_event: str, memory: Location | None) -> list[ShowerFile]:
     """The files, opened once for a model and the incumbent beside it."""
-    return open_all([path for path, _ in stamped], geometry, bad_event)
+    return open_all([path for path, _ in stamped], geometry, bad_event, memory)
 
 
 @lru_cache(maxsize=1)
-def _labels(
-    stamped: tuple[_Stamped, ...], geometry: str, bad_event: str, *, split: str, rule: SplitRule, cut_gev: float
-) -> tuple[FloatArray, FloatArray]:
-    """Energies and angles of the events of `split`, read once for a model and the incumbent beside it."""
-    files = _opened(stamped, geometry, bad_event)
-    masks = [file.mask(split, rule, cut_gev, bad_event) for file in files]
-    energy = [file.energy_gev[mask] for file, mask in zip(files, masks, strict=True)]
-    theta = [file.theta_rad[mask] for file, mask in zip(files, masks, strict=True)]
-    return np.concatenate(energy), np.concatenate(theta)
+def _chosen(
+    stamped: tuple[_Stamped, ...],
+    geometry: str,
+    bad_event: str,
+    memory: Location | None,
+    *,
+    split: str,
+    rule: SplitRule,
+    cut_gev: float,
+) -> _Chosen:
+    """The events of `split`, read once for a model and the incumbent beside it."""
+    files = _opened(stamped, geometry, bad_event, memory)
+    masks, digests = zip(*(file.chosen(split, rule, cut_gev, bad_event) for file in files), strict=True)
+    energy, theta, chosen = (
+        np.concatenate([values[mask] for values, mask in zip(every, masks, strict=True)])
+        for every in ([file.energy_gev for file in files], [file.theta_rad for file in files], digests)
+    )
+    return _Chosen(energy, theta, chosen)
 
 
 def _write_parts(

@@ -235,7 +235,7 @@ class Registry:
 
     def _store(self, candidate: Candidate, name: str, card: folder.Card) -> None:
         """Copy the model with its verdict under `name`, the card last."""
-        files = [candidate.model / name for name in (*card.weights, folder.HISTORY)]
+        files = [candidate.model / name for name in (*card.files, folder.HISTORY)]
         files += [candidate.judgement / VERDICT_FILE, candidate.judgement / REPORT_FILE, candidate.model / folder.CARD]
         for file in files:
             storage.put(file, self.place / _MODELS / name / file.name)

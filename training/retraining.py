@@ -11,12 +11,14 @@ from typing import TypeAlias
 
 from preprocessing.dataset import Manifest, read_manifest
 from preprocessing.errors import InputError
+from preprocessing.events import digests_in
 from preprocessing.progress import say
 from preprocessing.storage import Location
 from training import folder
 from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
 from training.folder import Card
 from training.registry import Promotion, Registry
+from training.seen import JUDGES, require_unseen
 from training.workers import Cluster
 
 # Trains on a dataset into a folder by a config, from the weights of a model in another folder, if one is given.
@@ -70,9 +72,9 @@ def retrain(
 
     Where the model that stands there, the last attempt, is of the same data and settings, or the current one of the
     registry is, nothing is trained. Otherwise `fit` is called, with weights to begin with if `origin` is "incumbent":
-    those of the incumbent, unless it is of other networks, or of another division into splits, by which it may have
-    learnt the events that are to judge. The incumbent's model is put into the folder `rival`. InputError where it is of
-    another detector.
+    those of the incumbent, unless it is of other networks, or does not say which events it was trained on. The
+    incumbent's model is put into the folder `rival`. InputError where it is of another detector, or was trained on
+    events that are to judge both.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
@@ -88,9 +90,12 @@ def retrain(
     if theirs is not None:
         _require_one_detector(theirs, manifest, registry)
     if card is None:
-        begin = (
-            rival if theirs is not None and origin == FROM_INCUMBENT and _may_begin(theirs, manifest, config) else None
-        )
+        begin = None
+        if theirs is not None:
+            judges = digests_in(dataset, manifest, [JUDGES])
+            seen = require_unseen(rival, theirs, judges, f"--registry {registry.place}: its current model")
+            if origin == FROM_INCUMBENT and _may_begin(theirs, config, knows=seen is not None):
+                begin = rival
         card = fit(dataset, model, config, begin)
         say(card.summary())
     return card, incumbent
@@ -116,13 +121,16 @@ def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) 
             )
 
 
-def _may_begin(theirs: Card, manifest: Manifest, config: FitConfig) -> bool:
-    """Whether training may begin with the weights of the current model, whose card is `theirs`; says so."""
+def _may_begin(theirs: Card, config: FitConfig, *, knows: bool) -> bool:
+    """Whether training may begin with the weights of the current model, whose card is `theirs`; says so.
+
+    `knows`: it says which events it has seen.
+    """
     reason = ""
     if theirs.config.model != config.model:
         reason = f": that is a {theirs.config.model}"
-    elif theirs.dataset["split_files"] != manifest.split_files:
-        reason = ": other files were given to its splits"
+    elif not knows:
+        reason = ": that does not say which events it was trained on"
     weights = "new weights, not those of the current model" if reason else "the weights of the current model"
     say(f"training begins with {weights}{reason}")
     return not reason

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from preprocessing import storage
 from preprocessing.errors import CommandParser, run_command
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split, add_split_file
+from preprocessing.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
 from preprocessing.splits import ALL, SPLITS, SplitRule
 from validation.criteria import built_in_grades
 from validation.verdict import REPORT_FILE, VERDICT_FILE, number, span
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     add_geometry(command)
     add_bad_event(command)
     add_cut(command)
+    add_memory(command)
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE",
         help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fine_classifier=options.fine_classifier,
         workers=options.workers,
         seed=options.seed,
+        memory=storage.location(options.dataset) if options.dataset else None,
     )
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:

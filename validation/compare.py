@@ -72,6 +72,7 @@ def validate(
     fine_classifier: bool = False,
     workers: int = 1,
     seed: int = 1,
+    memory: Location | None = None,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
 
@@ -79,7 +80,7 @@ def validate(
     corrupt ones where `bad_event` is "skip". The showers of an `incumbent` are judged beside the candidate's, and the
     two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
     repeats them. A `fine_classifier` also tries to tell the sets apart by their cells about the axis. `workers`
-    processes read the files.
+    processes read the files; those that the dataset in the folder `memory` remembers are not hashed again.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
@@ -90,7 +91,7 @@ def validate(
     if not cut_gev >= 0:
         raise InputError(f"--cut-gev is {cut_gev}, expected 0 GeV or more")
     rules: dict[str, Any] = {"rule": rule or SplitRule(), "geometry": geometry}
-    kept: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": bad_event}
+    kept: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": bad_event, "memory": memory}
     counted: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": COUNT}
     sets = Sets(
         reference=ShowerSet.open(reference, "Monte Carlo", split=split, **rules, **kept),
@@ -138,9 +139,9 @@ def validate(
     rng = np.random.default_rng(seed)
     some = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
     alike = resemblance(*some, rng=rng)
-    memory = None
+    repeating = None
     if learned is not None:
-        memory, cautions = memorised(learned, mine.digests, found[0].digests, some, rng=rng)
+        repeating, cautions = memorised(learned, mine.digests, found[0].digests, some, rng=rng)
         judged.cautions.extend(cautions)
     document: dict[str, Any] = {
         "kind": KIND,
@@ -156,7 +157,7 @@ def validate(
         "criteria": [criterion.to_json() for criterion in judged.criteria],
         "metric": judged.metric(),
         **alike,
-        "memorisation": memory,
+        "memorisation": repeating,
         "edges": None,
         "incumbent": _contest(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),

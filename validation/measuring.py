@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import multiprocessing
 import os
 import signal
@@ -21,19 +19,19 @@ import numpy.typing as npt
 
 from preprocessing.errors import InputError
 from preprocessing.flaws import SKIP, STOP, flaws_of_hits
-from preprocessing.hits import Hits
+from preprocessing.hits import Digests, Hits
 from preprocessing.layouts import ShowerFile
 from preprocessing.progress import progress_bar
 from preprocessing.showers import FloatArray, Geometry
+from preprocessing.splits import ALL, SplitRule, event_digests
 from validation.observables import Observables, observe_hits
 from validation.sets import COUNT, ShowerSet
 from validation.table import Table
 
 _GALLERY = 20  # showers of each set of which pictures are kept, to find two of much the same energy and angle
+_LOOKED_AT = 40 * _GALLERY  # showers read among which these are found: the smallest split has one in twenty
 _TASK_SHOWERS = 500  # handed to a process at once
 _TASKS_AHEAD = 3  # for each process, so that none waits and results do not pile up
-
-Digests = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass over a set leaves. `digests` (see `digests_of`) are those of showers that hold energy. `bad`:
+    """What one pass over a set leaves. `digests` (see `Hits.digests`) are those of showers that hold energy. `bad`:
     showers with a cell that is not a finite number of zero or more, and where the first is.
     """
 
@@ -61,12 +59,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Task:
-    """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which. The file goes without its labels."""
+    """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which of them, if they are in the split.
+
+    The file goes without its labels.
+    """
 
     file: ShowerFile
     start: int
     stop: int
     chosen: npt.NDArray[np.bool_]
+    split: str
+    rule: SplitRule
     energy_gev: FloatArray
     theta_rad: FloatArray
     bad_event: str
@@ -157,16 +160,6 @@ def _submitted(pool: ProcessPoolExecutor, task: _Task) -> Future[_Piece]:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
 
-def digests_of(hits: Hits) -> Digests:
-    """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets."""
-    edges = hits.edges()
-    cells, values = hits.cell.astype(np.int32), hits.value
-    hashes = []
-    for start, stop in itertools.pairwise(edges):
-        hashes.append(hashlib.blake2b(cells[start:stop].tobytes() + values[start:stop].tobytes(), digest_size=8))
-    return np.frombuffer(b"".join(each.digest() for each in hashes), dtype=np.uint64)
-
-
 def _end_with_parent() -> None:
     """Watch the process that started this one, so that nothing is left when it is killed."""
 
@@ -180,7 +173,7 @@ def _end_with_parent() -> None:
 
 
 def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
-    pictures = _GALLERY
+    looked_at = 0
     for file, mask in zip(showers.files, showers.masks, strict=True):
         bare = replace(
             file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
@@ -192,10 +185,10 @@ def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
             chosen = mask[part]
             if chosen.any():
                 yield _Task(
-                    bare, part.start, part.stop, chosen, file.energy_gev[part], file.theta_rad[part],
-                    showers.bad_event, pictures, fine,
+                    bare, part.start, part.stop, chosen, showers.split, showers.rule, file.energy_gev[part],
+                    file.theta_rad[part], showers.bad_event, _GALLERY if looked_at < _LOOKED_AT else 0, fine,
                 )  # fmt: skip
-                pictures = max(pictures - int(chosen.sum()), 0)
+                looked_at += int(chosen.sum())
 
 
 def _measure(task: _Task) -> _Piece:
@@ -208,6 +201,8 @@ def _measure(task: _Task) -> _Piece:
         place = slice(first - task.start, first - task.start + len(cells))
         chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
         hits = Hits.of(cells)
+        if task.split != ALL:
+            chosen = chosen & task.rule.mask(task.split, task.file.path.name, event_digests(hits, energy, theta))
         bad = chosen & (flaws_of_hits(hits) != 0)
         if bad.any() and not first_bad:
             event = int(np.argmax(bad))
@@ -224,7 +219,7 @@ def _measure(task: _Task) -> _Piece:
         hits = hits[kept]
         table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine)
         parts.append(table)
-        digests.append(digests_of(hits)[table.column("visible_gev") > 0])
+        digests.append(hits.digests()[table.column("visible_gev") > 0])
         if len(pictures) < task.pictures:
             pictures += _pictures(cells[kept], table, geometry)[: task.pictures - len(pictures)]
     return _Piece(Observables.joined(parts), np.concatenate(digests), bad_showers, first_bad, pictures)

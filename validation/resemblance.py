@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.hits import Digests
 from preprocessing.showers import FloatArray
 from validation import faults
 from validation.axis import ring_shares
@@ -16,7 +17,7 @@ from validation.classifier import auc
 from validation.coarse import root_shares
 from validation.criteria import LEVEL
 from validation.distances import compare_distances
-from validation.measuring import Digests, Measured
+from validation.measuring import Measured
 from validation.neighbours import Relative, coverage, memorisation
 from validation.observables import Observables
 from validation.physics_distances import features

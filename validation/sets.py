@@ -32,16 +32,18 @@ COUNT = "count"  # of a candidate: corrupt showers are a finding
 
 @dataclass(frozen=True)
 class ShowerSet:
-    """Files and, of each, which events are in the split, (events,).
+    """Files and, of each, which events are to be read, (events,): those with good labels that may be in the split.
 
-    Showers that deposit `cut_gev` or less count as empty. A corrupt shower is an error where `bad_event` is "stop",
-    left out where it is "skip", and counted where it is "count".
+    Which of them are in it follows from their cells, by `rule`, and so is found as they are measured. Showers that
+    deposit `cut_gev` or less count as empty. A corrupt shower is an error where `bad_event` is "stop", left out where
+    it is "skip", and counted where it is "count".
     """
 
     files: tuple[ShowerFile, ...]
     masks: tuple[npt.NDArray[np.bool_], ...]
     name: str
     split: str
+    rule: SplitRule
     cut_gev: float
     bad_event: str
 
@@ -56,19 +58,17 @@ class ShowerSet:
         geometry: str = "",
         cut_gev: float = 0.0,
         bad_event: str = STOP,
+        memory: Location | None = None,
     ) -> ShowerSet:
-        """Check the files' headers and labels, and that `split` has any events. `name` is for errors and reports."""
-        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event)
+        """Check the files' headers and labels, and that any may be in `split`. `name` is for errors and reports."""
+        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event, memory)
         for file in files if bad_event == COUNT else ():
             if file.label_flaws.any():
                 flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
                 raise InputError(f"{flawed}; mend it, or leave such showers out of the file")
-        masks = [np.ones(file.events, dtype=np.bool_) for file in files]
-        if split != ALL:
-            chosen = rule or SplitRule()
-            masks = [chosen.mask(split, file.path.name, file.sha256, range(file.events)) for file in files]
-        masks = [mask & (file.label_flaws == 0) for file, mask in zip(files, masks, strict=True)]
-        opened = cls(tuple(files), tuple(masks), name, split, cut_gev, bad_event)
+        chosen = rule or SplitRule()
+        masks = [(file.label_flaws == 0) & chosen.may_hold(split, file.path.name) for file in files]
+        opened = cls(tuple(files), tuple(masks), name, split, chosen, cut_gev, bad_event)
         if not any(mask.any() for mask in masks):
             raise opened.nothing_left()
         return opened
@@ -83,7 +83,7 @@ class ShowerSet:
         )
 
     def __len__(self) -> int:
-        """Showers in the split, before any is left out."""
+        """Showers that are read."""
         return sum(int(mask.sum()) for mask in self.masks)
 
     @property
@@ -91,17 +91,14 @@ class ShowerSet:
         return self.files[0].geometry
 
     def labels(self, name: str) -> FloatArray:
-        """The label `name` of every shower in the split."""
+        """The label `name` of every shower that is read."""
         return np.concatenate(
             [getattr(file, name)[mask] for file, mask in zip(self.files, self.masks, strict=True)], dtype=np.float32
         )
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each file's path, content and number of events in the split."""
-        return [
-            {"file": str(file.path), "sha256": file.sha256, "events": int(mask.sum())}
-            for file, mask in zip(self.files, self.masks, strict=True)
-        ]
+        """Each file's path, content and number of events."""
+        return [{"file": str(file.path), "sha256": file.sha256, "events": file.events} for file in self.files]
 
 
 def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:

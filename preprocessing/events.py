@@ -1,0 +1,79 @@
+"""The events of a dataset by their content: which are there twice, and which a model has seen once it is trained."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing import storage
+from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, Manifest
+from preprocessing.errors import InputError
+from preprocessing.hits import Digests
+from preprocessing.splits import SPLITS
+from preprocessing.storage import Location
+
+DROPPED = -1  # in place of the split of an event that was not written
+_EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
+
+
+def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
+    """What a receipt tells of each event of its range, (N,) both: its digest, and its split or DROPPED."""
+    events = np.empty(len(digests), dtype=_EVENT)
+    events["digest"], events["split"] = digests, splits
+    return base64.b64encode(events.tobytes()).decode()
+
+
+def _unpacked(text: str) -> npt.NDArray[np.void]:
+    return np.frombuffer(base64.b64decode(text), dtype=_EVENT)
+
+
+def count_repeated(ranges: Sequence[tuple[str, int]], told: Sequence[str]) -> int:
+    """How many of the events written repeat another one of their split.
+
+    `ranges` holds the file and the first event of each range, `told` what `packed` made of its events. Raises
+    InputError where one event is in two splits, as it can be only where whole files were given to splits by name.
+    """
+    parts = [_unpacked(text) for text in told]
+    events = np.concatenate(parts)
+    written = np.flatnonzero(events["split"] != DROPPED)
+    order = written[np.argsort(events["digest"][written], kind="stable")]
+    digest, split = events["digest"][order], events["split"][order]
+    again = digest[1:] == digest[:-1]
+    torn = np.flatnonzero(again & (split[1:] != split[:-1]))
+    if len(torn):
+        begins = np.cumsum([0, *map(len, parts)])
+
+        def place(position: int) -> str:
+            number = int(np.searchsorted(begins, position, side="right")) - 1
+            path, start = ranges[number]
+            return f"event {start + position - begins[number]} of {path} is in {SPLITS[events['split'][position]]}"
+
+        one, other = (place(int(position)) for position in order[torn[0] : torn[0] + 2])
+        raise InputError(
+            f"--split-file: {one}, and {other}, but they are one event, and {len(np.unique(digest[torn])) - 1} more "
+            "are in two splits; leave one of the files out, or give both to one split"
+        )
+    return int(again.sum())
+
+
+def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> Digests:
+    """The digests of the events in `splits` of the dataset in `folder`, sorted, each once; InputError."""
+    names = sorted({shard.name.removesuffix(f"-{shard.split}.tfrecord") for shard in manifest.shards})
+    expected = sum(shard.events for shard in manifest.shards if shard.split in splits)
+
+    def read(name: str) -> Digests:
+        receipt = storage.read_json(folder / f"{name}.json", kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+        events = _unpacked(receipt["digests"])
+        return events["digest"][np.isin(events["split"], [SPLITS.index(split) for split in splits])]
+
+    try:
+        parts = storage.at_once(read, names)
+    except (storage.DocumentError, KeyError, ValueError) as error:
+        raise InputError(f"{folder}: what it holds of each event cannot be read ({error}); preprocess again") from None
+    found = sum(map(len, parts))
+    if found != expected:
+        raise InputError(f"{folder}: tells of {found} events in {splits}, but holds {expected}; preprocess again")
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))

@@ -1,0 +1,73 @@
+"""What a dataset remembers of its input files is hashed by no stage again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from showers import make_file
+
+from pipelines import submit
+from preprocessing import storage
+from preprocessing.inputs import discover
+from preprocessing.layouts import open_all
+from training import __main__ as training
+from validation import __main__ as validation
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are hashed from now on."""
+    names: list[str] = []
+    of_file = storage.sha256_of_file
+
+    def noted(path: storage.Location) -> str:
+        names.append(path.name)
+        return of_file(path)
+
+    monkeypatch.setattr(storage, "sha256_of_file", noted)
+    return names
+
+
+def _old(path: Path) -> Path:
+    """The file, last changed long enough ago to be remembered by its time."""
+    hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
+    os.utime(path, ns=(hour_ago, hour_ago))
+    return path
+
+
+def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[str]) -> None:
+    path = _old(make_file(tmp_path / "a.h5", events=300))
+    discover([str(path)], memory=tmp_path / "run/dataset")
+    assert hashed == ["a.h5"]
+    parameters = {"input": [str(path)], "output": str(tmp_path / "run"), "config": "small"}
+    submit.check(parameters)
+    assert hashed == ["a.h5"]
+    submit.check(parameters | {"dataset": str(tmp_path / "shared")})  # which remembers nothing
+    assert hashed == ["a.h5", "a.h5"]
+    assert not (tmp_path / "shared").exists()
+
+
+def test_generation_and_validation_hash_no_input_that_is_remembered(
+    trained: Path, tmp_path: Path, hashed: list[str]
+) -> None:
+    path = _old(make_file(tmp_path / "a.h5", events=100))
+    discover([str(path)], memory=tmp_path / "ds")
+    assert hashed == ["a.h5"]
+    common = ["--split", "test", "--dataset", str(tmp_path / "ds")]
+    made = tmp_path / "g.h5"
+    training.main(["generate", "--model", str(trained / "model"), "--like", str(path), "--output", str(made), *common])
+    files = ["--reference", str(path), "--training", str(path), "--candidate", str(made)]
+    validation.main([*files, "--output", str(tmp_path / "verdict"), "--grade", "gan", *common])
+    assert hashed.count("a.h5") == 1
+
+
+def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> None:
+    path = _old(make_file(tmp_path / "a.h5", events=10))
+    discover([str(path)], memory=tmp_path / "ds")
+    (before,) = open_all([path], memory=tmp_path / "ds")
+    make_file(path, events=11)
+    (after,) = open_all([path], memory=tmp_path / "ds")
+    assert hashed == ["a.h5", "a.h5"]
+    assert after.sha256 == storage.sha256_of_file(path) != before.sha256

@@ -1,0 +1,143 @@
+"""Units, scale and axes that are not plausible are named with numbers; showers as they should be are not doubted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+from showers import SAMPLE, make_showers, write_file
+
+from preprocessing import __main__ as command
+from preprocessing.dataset import read_manifest
+from preprocessing.errors import run_command
+from preprocessing.layouts import open_showers
+from preprocessing.plausibility import Look, look_at
+from preprocessing.showers import Geometry
+
+
+def _look(path: Path) -> Look:
+    look = look_at(open_showers(path))
+    assert look is not None
+    return look
+
+
+def test_the_numbers_are_those_of_the_cells() -> None:
+    file = open_showers(next(SAMPLE.glob("*.h5")))
+    look, showers = _look(SAMPLE / file.path.name), file.read(0, 100)
+    cells = showers.cells.astype(np.float64)
+    assert look.doubts == ()
+    assert look.showers == 100
+    assert look.response == pytest.approx(0.02 * cells.sum() / showers.energy_gev.sum(), rel=1e-3)
+    depth = np.interp(0.5, np.cumsum(cells.sum(axis=(0, 1, 2))) / cells.sum(), np.arange(25) + 1)
+    assert look.depth_x0 == pytest.approx(depth * 1.004 * np.mean(1 / np.sin(showers.theta_rad)), rel=1e-3)
+    squares = 0.0
+    x, y = np.meshgrid(np.arange(51), np.arange(51), indexing="ij")
+    for layer in (cells[event, :, :, k] for event in range(100) for k in range(25)):
+        if layer.any():
+            centre = [(layer * axis).sum() / layer.sum() for axis in (x, y)]
+            squares += (layer * ((x - centre[0]) ** 2 + (y - centre[1]) ** 2)).sum()
+    assert look.radius_mm == pytest.approx(5.1 * np.sqrt(squares / cells.sum()), rel=1e-3)
+
+
+def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> None:
+    """The known integral, of a calorimeter too deep for anything to leak, and one that ends in the shower."""
+    for layers, leaks in ((60, False), (8, True)):
+        geometry = Geometry((5, 5, layers), cell_mm=10, layer_pitch_mm=4, x0_per_layer=1.0, file_unit_gev=0.02)
+        showers = make_showers(events=20, geometry=geometry)
+        straight = np.full(20, np.pi / 2)
+        path = write_file(tmp_path / "a.h5", showers, geometry=geometry, theta=straight, energy=np.full(20, 50.0))
+        low, high = _look(path).expected_x0
+        for found, critical, margin in ((low, 0.025, -3.0), (high, 0.007, 2.0)):
+            a = 1 + 0.5 * (np.log(50 / critical) - 0.5)
+            share = special.gammainc(a, 0.5 * layers)
+            assert (share < 0.9) == leaks
+            assert found == pytest.approx(2 * special.gammaincinv(a, share / 2) + margin, rel=0.01)
+
+
+_SHOWERS = make_showers(events=60)
+_CELLS = _SHOWERS.cells * np.float32(1.01)  # no whole numbers
+IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "deposits in MeV for GeV": (
+        {"ECAL": _CELLS * 1000}, "E_vis/E is 20.2 with file_unit_gev=0.02: ECAL looks like MeV in place of GeV",
+    ),
+    "deposits in MeV": ({"ECAL": _CELLS * 20}, "ECAL looks like MeV, by which E_vis/E is 0.0202; give --geometry"),
+    "deposits in GeV": ({"ECAL": _CELLS / 50}, "ECAL looks like GeV, by which E_vis/E is 0.0202; give --geometry"),
+    "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "energy looks like MeV, GeV are expected"),
+    "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "energy looks like TeV, GeV are expected"),
+    "both in MeV": (
+        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000}, "energy looks like MeV, GeV are expected",
+    ),
+    "counts": ({"ECAL": np.rint(_CELLS * 4000).astype(np.int32)}, "ECAL holds whole numbers: counts of another unit"),
+    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "(N, 5, 17, 17) looks like (N, layer, x, y), expected"),
+    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "(N, 17, 5, 17) looks like (N, x, layer, y), expected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", IMPLAUSIBLE)
+def test_what_is_off_by_a_known_factor_is_named(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    changed, told = IMPLAUSIBLE[kind]
+    path = write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed)
+    arguments = ["--input", str(path), "--output", str(tmp_path / "ds"), "--strict"]
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda: command.main(arguments))
+    assert caught.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert f"{path}: not plausible: " in line
+    assert told in line or any(told in doubt for doubt in _look(path).doubts)
+    assert not (tmp_path / "ds").exists()
+
+
+def test_layers_first_of_the_sample(tmp_path: Path) -> None:
+    file = open_showers(next(SAMPLE.glob("*.h5")))
+    showers = file.read(0, 50)
+    cells = np.ascontiguousarray(showers.cells.transpose(0, 3, 1, 2))
+    path = write_file(tmp_path / "a.h5", showers, geometry=file.geometry, ECAL=cells, chunks=False)
+    assert "ECAL of shape (N, 25, 51, 51) looks like (N, layer, x, y)" in _look(path).doubts[0]
+
+
+def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        write_file(tmp_path / "good.h5", _SHOWERS),
+        write_file(tmp_path / "mev.h5", make_showers(events=60, seed=2), ECAL=_CELLS * 1000),
+    ]
+    for _ in range(2):  # found out, and remembered
+        caplog.clear()
+        command.main(["--input", *map(str, paths), "--output", str(tmp_path / "ds")])
+        assert "mev.h5: not plausible: E_vis/E is 20" in caplog.text
+        assert "good.h5: not plausible" not in caplog.text
+        told = capsys.readouterr().out
+        assert "first showers of 2 file(s): E_vis/E 0.02 to 20, half the energy within 11.7 X0" in told
+        assert "1 not plausible" in told
+    noted = {each["name"]: each for each in read_manifest(tmp_path / "ds").plausibility}
+    assert noted["good.h5"]["doubts"] == []
+    assert noted["good.h5"]["response"] == pytest.approx(0.02, rel=0.02)
+    assert "MeV in place of GeV" in noted["mev.h5"]["doubts"][0]
+    assert json.loads((tmp_path / "ds/manifest.json").read_text())["plausibility"][0]["name"] == "good.h5"
+
+
+@pytest.mark.parametrize("response", [0.002, 0.02, 0.2, 1.0])
+@pytest.mark.parametrize("x0_per_layer", [0.4, 1.0, 2.0])
+def test_other_sampling_calorimeters_are_not_doubted(tmp_path: Path, response: float, x0_per_layer: float) -> None:
+    """Showers of 1 to 500 GeV with the profile of a critical energy of 12 MeV."""
+    layers = int(30 / x0_per_layer)
+    geometry = Geometry((9, 9, layers), cell_mm=20, layer_pitch_mm=20.0, x0_per_layer=x0_per_layer, file_unit_gev=0.001)
+    edges = np.arange(layers + 1) * x0_per_layer
+    across = np.exp(-np.hypot(*np.meshgrid(np.arange(9) - 4.0, np.arange(9) - 4.0)))
+    for energy in (1.0, 20.0, 500.0):
+        profile = np.diff(special.gammainc(1 + 0.5 * (np.log(energy / 0.012) - 0.5), 0.5 * edges))
+        cells = across[:, :, None] / across.sum() * profile * energy * response / 0.001
+        showers = make_showers(events=5, geometry=geometry)
+        labels = {"energy": np.full(5, energy), "theta": np.full(5, np.pi / 2)}
+        path = write_file(tmp_path / "a.h5", showers, geometry=geometry, ECAL=np.tile(cells, (5, 1, 1, 1)), **labels)
+        assert _look(path).doubts == ()
+
+
+def test_no_shower_that_is_sound_is_no_look(tmp_path: Path) -> None:
+    empty = write_file(tmp_path / "a.h5", make_showers(events=5), ECAL=np.zeros((5, 17, 17, 5), np.float32))
+    assert look_at(open_showers(empty)) is None

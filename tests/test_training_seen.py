@@ -1,0 +1,97 @@
+"""No event judges a model that has seen it, or whose ancestor has."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import make_file, make_showers, write_file
+
+from preprocessing.dataset import Settings
+from preprocessing.errors import InputError
+from preprocessing.inputs import discover
+from preprocessing.layouts import open_showers
+from preprocessing.pipeline import preprocess
+from preprocessing.splits import SplitRule
+from training import folder
+from training.configs import named_config
+from training.fit import fit
+from training.folder import read_card
+from training.generation import generate
+
+_ONE_STEP = named_config("small", steps=1, batch=4)
+
+
+def _seen(path: Path) -> set[int]:
+    """What a model that is trained on `path` sees, by reading that."""
+    chosen = [open_showers(path).chosen(split, SplitRule(), 0.2) for split in ("train", "validation")]
+    return {int(digest) for mask, digests in chosen for digest in digests[mask]}
+
+
+def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> Path:
+    preprocess(discover([str(path) for path in paths]), output, Settings(split_rule=SplitRule.parse([*split_files])))
+    return output
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    """The showers that the model was trained on, in another order, precision and compression, beside twenty others."""
+    order = np.random.default_rng(0).permutation(120)
+    own, others = make_showers(events=100), make_showers(events=20, seed=7)
+    mixed = type(own)(*(np.concatenate([getattr(each, name) for each in (own, others)])[order] for name in vars(own)))
+    return write_file(tmp_path / "copy.h5", mixed, chunks=False, ECAL=mixed.cells.astype(np.float64))
+
+
+def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: Path, tmp_path: Path) -> None:
+    assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
+    other = make_file(tmp_path / "other.h5", events=30, seed=3)
+    fit(_dataset(tmp_path / "ds", other), tmp_path / "child", _ONE_STEP, warm_start=trained / "model")
+    assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
+    rule = SplitRule.parse(["test=copy.h5"])
+    with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
+        generate(tmp_path / "child", [copy], tmp_path / "g.h5", split="test", rule=rule)
+    assert not (tmp_path / "g.h5").exists()
+
+
+def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: Path, tmp_path: Path) -> None:
+    card = fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
+    assert card.trained["warm_start"]
+    for model in (trained / "model", tmp_path / "m"):
+        made = generate(model, [copy], tmp_path / f"{model.name}.h5", split="test", rule=SplitRule(), extrapolate=True)
+        assert 0 < made < 60
+
+
+def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, copy: Path, tmp_path: Path) -> None:
+    other = make_file(tmp_path / "other.h5", events=30, seed=3)
+    dataset = _dataset(tmp_path / "ds", copy, other, split_files=("test=copy.h5",))
+    with pytest.raises(InputError, match=r"--warm-start \S+: was trained on 7\d of the 120 test events"):
+        fit(dataset, tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
+    assert not (tmp_path / "m").exists()
+    swapped = _dataset(tmp_path / "swapped", copy, other, split_files=("test=other.h5",))
+    assert fit(swapped, tmp_path / "m", _ONE_STEP, warm_start=trained / "model").trained["warm_start"]
+
+
+def test_a_model_that_does_not_know_generates_and_begins_nothing(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As models were before they knew."""
+    folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
+    card = json.loads((tmp_path / "old/card.json").read_text())
+    del card["dataset"]["seen"]
+    (tmp_path / "old/card.json").write_text(json.dumps(card))
+    (tmp_path / "old/seen.npy").unlink()
+    with caplog.at_level(logging.WARNING):
+        generate(tmp_path / "old", [trained / "mc.h5"], tmp_path / "g.h5", split="test", rule=SplitRule())
+    assert "does not say which events it was trained on" in caplog.text
+    with pytest.raises(InputError, match="did not note which events a model is trained on"):
+        fit(trained / "ds", tmp_path / "m", _ONE_STEP, warm_start=tmp_path / "old")
+
+
+def test_what_was_seen_goes_with_the_model_and_is_checked(trained: Path, tmp_path: Path) -> None:
+    folder.take_over(trained / "model", tmp_path / "m", overwrite=False)
+    np.save(tmp_path / "m/seen.npy", np.zeros(3, np.uint64))
+    with pytest.raises(InputError, match=r"seen\.npy: not the file that the card was written for"):
+        read_card(tmp_path / "m")
