@@ -67,7 +67,7 @@ def test_what_is_repeated_is_told_whenever_it_is_asked(
 ) -> None:
     for _ in range(2):
         command.main(["--input", *map(str, copies), "--output", str(tmp_path / "ds")])
-        assert "60 of them repeat another one of their split" in capsys.readouterr().out
+        assert "60 showers repeat another one of their split" in capsys.readouterr().out
 
 
 def test_an_event_in_two_splits_is_refused_with_its_places(copies: list[Path], tmp_path: Path) -> None:
