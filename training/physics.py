@@ -18,7 +18,7 @@ Tensor = Any  # of whichever backend Keras runs on
 CELL_POWER = 0.85  # images are deposits to this power, which narrows their range of six decades
 _EPSILON = 1e-7
 # The energy that a gradient of a centre of energy divides by at the least, in units of 0.02 GeV: 0.2 MeV, which all but
-# one in ten thousand slices of 100-200 GeV showers pass.
+# three in ten thousand slices of 100-200 GeV showers pass.
 LEAST_SLICE = 0.01
 
 
