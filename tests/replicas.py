@@ -33,18 +33,22 @@ class Tiny(Model):
     averaged = ("generator",)
     chosen_by = "metric"
     generation_batch = 1
+    precision = "float32"
 
     def __init__(self, config: FitConfig, geometry: Geometry) -> None:
         keras.utils.set_random_seed(config.seed)
         cells = keras.Input(geometry.shape)
         with arithmetic(config.precision):
-            flow = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(cells))
-            self.networks = {"generator": keras.Model(cells, keras.layers.Dense(1)(flow))}
+            self.networks = {"generator": keras.Model(cells, self.answer(keras.layers.Flatten()(cells)))}
         self.weights = {"square": 1.0, "noise": 0.0}
         self.phases = (
             Phase("first", "generator", self._losses, self.weights),
             Phase("second", "generator", self._losses, self.weights),
         )
+
+    def answer(self, cells: Any) -> Any:
+        """The outputs of the network (N, 1) of its inputs (N, cells)."""
+        return keras.layers.Dense(1)(keras.layers.Dense(8, activation="tanh")(cells))
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(1.0)
@@ -62,7 +66,8 @@ class Tiny(Model):
         raise NotImplementedError
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:
-        error = ops.cast(self.networks["generator"](view["cells"])[:, 0], "float32") - view["energy_gev"] / 100.0
+        found = self.networks["generator"](view["cells"], training=True)[:, 0]
+        error = ops.cast(found, "float32") - view["energy_gev"] / 100.0
         return {"square": 0.01 * ops.square(error), "noise": draws.normal("noise", error.shape)}
 
 

@@ -40,14 +40,14 @@ def _image(view: Batch, shower: int = 0) -> Array:
     return image
 
 
-def _empty_cells(view: Batch, parity: int) -> Array:
-    """The places (cells, 4) of the empty cells of a colour in the reach of the proposal about the axis."""
-    image, axis = _image(view), view["axis"][0].numpy()
+def _empty_cells(view: Batch, parity: int, shower: int = 0) -> Array:
+    """The places (cells, 4) of a shower's empty cells of a colour in the reach of the proposal about the axis."""
+    image, axis = _image(view, shower), view["axis"][shower].numpy()
     found = []
     for x, y, layer in np.ndindex(*SMALL_GEOMETRY.shape):
         dx, dy = x - 8 - round(float(axis[layer, 0])), y - 8 - round(float(axis[layer, 1]))
         if (x + y) % 2 == parity and image[x, y, layer] == 0 and abs(dx) <= 8 and -8 <= dy <= 9:
-            found.append((0, x, y, layer))
+            found.append((shower, x, y, layer))
     return np.array(found)
 
 
@@ -105,6 +105,22 @@ def test_some_empty_cells_stand_for_all(model: Autoregressive, parity: int) -> N
         return float((weight * _of_place(place)).sum()) / _COPIES
 
     _unbiased(estimate, _of_place(empty).sum(), 150)
+
+
+def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -> None:
+    """Of each shower of a batch, whatever its place in the batch."""
+    view = _view(model, 3)
+    chosen = tf.function(
+        lambda number: rows.some_empty(
+            view, 0, 60, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
+        ),
+        autograph=False,
+    )
+    found = [[each.numpy() for each in chosen(tf.constant(number))] for number in range(2000)]
+    for shower in range(3):
+        estimates = iter([(weight * _of_place(place))[place[:, 0] == shower].sum() for place, weight in found])
+        truth = _of_place(_empty_cells(view, 0, shower)).sum()
+        _unbiased(lambda _, estimates=estimates: float(next(estimates)), truth, 2000)  # type: ignore[misc]
 
 
 def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from preprocessing.errors import InputError
 from preprocessing.layouts import open_showers
 from preprocessing.splits import SplitRule
 from training import __main__ as command
-from training import generation
+from training import folder, generation, models
+from training.configs import named_config
 from training.generation import Generator, generate
 from training.randomness import ShowerDraws
 
@@ -253,3 +255,20 @@ def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
         _generate(trained, tmp_path / "g.txt")
     with pytest.raises(InputError, match=r"card\.json: no such file"):
         _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_path: Path, precision: str) -> None:
+    """By whoever makes its network: TensorFlow of itself lets GPUs round, in every process."""
+    shutil.copytree(trained / "model", tmp_path / "model")
+    card = json.loads((tmp_path / "model" / folder.CARD).read_text())
+    card["config"]["precision"] = precision
+    (tmp_path / "model" / folder.CARD).write_text(json.dumps(card))
+    rounds = tf.config.experimental.tensor_float_32_execution_enabled
+    for before in (True, False):
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+        Generator(tmp_path / "model")  # of `generate` and of exports
+        assert rounds() == (precision == "tf32")
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+        models.build(named_config("small", precision=precision), SMALL_GEOMETRY)  # of training and of evaluation
+        assert rounds() == (precision == "tf32")

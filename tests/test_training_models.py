@@ -16,6 +16,7 @@ from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
+from preprocessing.showers import FloatArray
 from preprocessing.splits import SplitRule
 from training import models, physics
 from training.configs import CONFIGS, DEFAULT, named_config
@@ -103,12 +104,42 @@ def test_the_angle_in_the_loss_is_the_measured_angle() -> None:
     np.testing.assert_allclose(physics.ecal_angle(tf.constant(cells)), measured_angle(cells), rtol=2e-5)
 
 
-def test_the_angle_in_the_loss_has_a_finite_gradient() -> None:
-    cells = tf.constant(make_showers(events=3).cells)
+def _angle_gradient(cells: FloatArray) -> FloatArray:
+    values = tf.constant(cells)
     with tf.GradientTape() as tape:
-        tape.watch(cells)
-        total = tf.reduce_sum(physics.ecal_angle(cells))
-    assert np.isfinite(tape.gradient(total, cells)).all()
+        tape.watch(values)
+        total = tf.reduce_sum(physics.ecal_angle(values))
+    return tape.gradient(total, values).numpy()
+
+
+def test_the_angle_in_the_loss_has_the_gradient_of_the_measured_angle() -> None:
+    """By differences in float64 of its value, which is the measured angle, at cells of slices above the floor."""
+    cells = make_showers(events=2).cells.astype(np.float64)
+    cells[1, :, :, 0] *= 1.5 * physics.LEAST_SLICE / cells[1, :, :, 0].sum()
+    found, step = _angle_gradient(cells), 1e-6
+    for shower, x, y, layer in ((0, 8, 8, 2), (0, 3, 9, 4), (1, 7, 6, 0), (1, 8, 9, 1)):
+        moved = np.stack([cells[shower], cells[shower]])
+        moved[:, x, y, layer] += [step, -step]
+        up, down = physics.ecal_angle(tf.constant(moved)).numpy()
+        assert found[shower, x, y, layer] == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_gradient_of_the_angle_is_bounded_however_little_a_slice_holds(dtype: str) -> None:
+    """It is that of a slice at the floor: same direction, same size. An empty shower, and an empty slice, have none."""
+    cells = make_showers(events=5).cells.astype(dtype)
+    slice_of = cells[0, :, :, 1] / cells[0, :, :, 1].sum()
+    for shower, energy in enumerate((physics.LEAST_SLICE, 1e-4, 1e-10, 1e-30, 0.0)):
+        cells[shower] = cells[0]
+        cells[shower, :, :, 1] = energy * slice_of
+    found = _angle_gradient(cells)[..., 1]
+    at_floor = np.abs(found[0]).max()
+    assert at_floor > 1
+    for shower in (1, 2, 3):
+        np.testing.assert_allclose(found[shower], found[0], rtol=0, atol=2e-3 * at_floor)
+    np.testing.assert_array_equal(_angle_gradient(0 * cells), 0)
+    # what is left moves the centre of the shower alone
+    assert np.abs(found[4]).max() < 0.1 * at_floor
 
 
 def test_image_and_cells_are_inverse() -> None:

@@ -20,15 +20,13 @@ from training.configs import FitConfig
 from training.models.base import Model, Phase
 from training.randomness import Draws
 from training.schedules import LearningRate
-from training.strategies import compiled_by_xla, use_precision
+from training.strategies import compiled_by_xla, warn_of_slow
 
 LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the showers
 State = dict[str, npt.NDArray[Any]]
 
-_FIRST_LOSS_SCALE = 2.0**15
 # Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
 _ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
-_STEPS_TO_DOUBLE = 2000  # without an overflow, before the loss scale is doubled; as Keras and Apex do
 
 
 class Engine:
@@ -55,16 +53,14 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
-        use_precision(config.precision)
+        warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
             self.model = build(config, manifest.geometry)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
             self.optimizers = {name: self._optimizer(name, manifest.count("train")) for name in trained}
-            self._step = _counter("step")
+            self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
-            self._loss_scale = tf.Variable(_FIRST_LOSS_SCALE, trainable=False, name="loss_scale")
-            self._since_overflow = _counter("since_overflow")
             averaged = self._averaged() if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
         self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
@@ -153,10 +149,7 @@ class Engine:
             variable.assign(state[name])
 
     def _variables(self) -> dict[str, Any]:
-        variables: dict[str, Any] = {
-            "step": self._step, "sums": self._sums, "loss_scale": self._loss_scale,
-            "since_overflow": self._since_overflow,
-        }  # fmt: skip
+        variables: dict[str, Any] = {"step": self._step, "sums": self._sums}
         groups: dict[str, Sequence[Any]] = {"average": self._average}
         groups |= {f"network/{name}": network.weights for name, network in self.model.networks.items()}
         groups |= {f"optimizer/{name}": optimizer.variables for name, optimizer in self.optimizers.items()}
@@ -175,9 +168,11 @@ class Engine:
             steps_an_epoch=self.steps_an_epoch, updates_a_step=updates,
         )  # fmt: skip
         optimizer = self.model.optimizer(network, rate, showers)
-        optimizer.build(self.model.networks[network].trainable_variables)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+        if self.config.precision == "float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(self.model.networks[network].trainable_variables)
         return optimizer
 
     def _steps(self, batches: Any, steps: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
@@ -207,19 +202,18 @@ class Engine:
         key = Draws.of(self.config.seed, self._step, replica).key
         view = self._view(batch, key)
         reported: list[tf.Tensor] = []
-        finite = tf.constant(True)
         for phase in self.model.phases:
             losses, gradients = self._gradients[phase.name](view, key)
-            gradients = self._summed(gradients)
+            weights = self.model.networks[phase.network].trainable_variables
+            # a weight that the losses do not depend on has no gradient, and is left as it is
+            reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+            gradients = self._summed([gradient for gradient in gradients if gradient is not None])
             with tf.name_scope("optimizer"):
-                gradients, whole = self._unscaled(gradients)
-                variables = self.model.networks[phase.network].trainable_variables
-                self.optimizers[phase.network].apply(gradients, variables)
-            finite &= whole
+                self.optimizers[phase.network].apply(gradients, reached)
             reported += losses
         losses_and_stop = self._shared([*(tf.cast(loss, tf.float32) for loss in reported), stop])
         with tf.name_scope("optimizer"):
-            self._follow(finite)
+            self._follow()
             self._sums.assign_add(losses_and_stop[:-1])
             self._step.assign_add(1)
         return losses_and_stop
@@ -238,8 +232,7 @@ class Engine:
                 found = phase.losses(view, draws)
                 losses = {name: tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights}
                 total = tf.add_n([weight * losses[name] for name, weight in phase.weights.items() if weight])
-                if self.config.precision == "float16":
-                    total *= self._loss_scale
+                total = self.optimizers[phase.network].scale_loss(total)  # in float16; others leave it as it is
             with tf.name_scope("backward"):
                 return list(losses.values()), tape.gradient(total, variables)
 
@@ -247,7 +240,7 @@ class Engine:
 
     def _summed(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sums over the replicas, in one collective."""
-        if self.replicas == 1:
+        if self.replicas == 1 or not gradients:
             return gradients
         with tf.name_scope("all_reduce"):
             packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
@@ -255,44 +248,30 @@ class Engine:
             parts = tf.split(packed, [gradient.shape.num_elements() for gradient in gradients])
             return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
 
-    def _unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Gradients of the losses rather than the scaled ones, and whether none overflowed.
-
-        If one did all are zero, which leaves the weights as they are; an optimizer's mean squares fade by an update.
-        """
-        if self.config.precision != "float16":
-            return gradients, tf.constant(True)
-        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-        return [tf.where(finite, gradient / self._loss_scale, 0.0) for gradient in gradients], finite
-
     def _shared(self, scalars: list[tf.Tensor]) -> tf.Tensor:
         """The sums of `scalars` over the replicas, as a vector; gives all replicas the mean of their statistics."""
         if self.replicas == 1:
             return tf.stack(scalars)
         with tf.name_scope("all_reduce"):
             trained = (self.model.networks[name] for name in self.optimizers)  # others' weights are constants
-            statistics = [v for network in trained for v in network.non_trainable_variables]
-            shares = [tf.reshape(v.value, [-1]) / self.replicas for v in statistics]
+            changing = [variable for network in trained for variable in statistics(network)]
+            shares = [tf.reshape(variable.value, [-1]) / self.replicas for variable in changing]
             packed = tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
             packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
-            sums, *means = tf.split(packed, [len(scalars), *(v.shape[0] for v in statistics)])
-            for variable, mean in zip(statistics, means, strict=True):
-                variable.assign(tf.cast(mean, variable.dtype))
+            sums, *means = tf.split(packed, [len(scalars), *(share.shape[0] for share in shares)])
+            for variable, mean in zip(changing, means, strict=True):
+                variable.assign(tf.reshape(tf.cast(mean, variable.dtype), variable.shape))
             return sums
 
-    def _follow(self, finite: tf.Tensor) -> None:
-        """Let the averages of weights, and the loss scale, follow the step."""
-        if self._average:
-            step = tf.cast(self._step, tf.float32)
-            # weights of the beginning would last in the average of a short training
-            decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
-            for average, weight in zip(self._average, self._averaged(), strict=True):
-                average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
-        if self.config.precision == "float16":
-            steps = tf.where(finite, self._since_overflow + 1, 0)
-            grown = tf.where(steps == _STEPS_TO_DOUBLE, self._loss_scale * 2.0, self._loss_scale)
-            self._loss_scale.assign(tf.where(finite, grown, tf.maximum(self._loss_scale / 2.0, 1.0)))
-            self._since_overflow.assign(steps % _STEPS_TO_DOUBLE)
+    def _follow(self) -> None:
+        """Let the averages of weights follow the step."""
+        if not self._average:
+            return
+        step = tf.cast(self._step, tf.float32)
+        # weights of the beginning would last in the average of a short training
+        decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
+        for average, weight in zip(self._average, self._averaged(), strict=True):
+            average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
 
 
 def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
@@ -300,5 +279,11 @@ def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dic
     return {"total": sum(weight * losses[name] for name, weight in weights.items()), **losses}
 
 
-def _counter(name: str) -> tf.Variable:
-    return tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
+def statistics(network: keras.Model) -> list[keras.Variable]:
+    """What a forward pass of `network` may change, such as the moving means of its batch normalisation.
+
+    Weights that are frozen are none, nor are the numbers of the layers that hold them. Whole numbers, such as the state
+    of a random generator, have no mean over replicas and are left out.
+    """
+    held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
+    return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]

@@ -31,6 +31,9 @@ def export(model: Path, output: Path) -> None:
     seed and labels. All N are made at once, so memory bounds N. It refuses labels outside the model's valid range with
     InvalidArgumentError.
 
+    The program that loads it decides whether GPUs round products: TensorFlow lets them, unless
+    `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
+
     `assets.extra/card.json` holds the fingerprint of the model (`model`) and its card as the model folder has it
     (`card`), with the valid range and the geometry. The geometry's `file_unit_gev` is the training's; the signature's
     unit is `cells_unit_gev`, 1.

@@ -62,7 +62,12 @@ def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
 
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Layers that are made in the block compute in `precision`, one of `training.configs.PRECISIONS`."""
+    """Layers that are made in the block compute in `precision`, one of `training.configs.PRECISIONS`.
+
+    Every model is made in such a block. Whether GPUs may round the products of float32 is a setting of the process: it
+    stays as `precision` says, also after the block, when the model is run.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(PRECISIONS[precision])
     try:
@@ -71,9 +76,8 @@ def arithmetic(precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def use_precision(precision: str) -> None:
-    """Let GPUs round products if `precision` says so, and warn where the devices at hand have no fast form of it."""
-    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+def warn_of_slow(precision: str) -> None:
+    """Warn where the devices at hand have no fast form of `precision`."""
     if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):
         logger.warning("--precision %s pays on GPUs only, and there is none", precision)
     if precision == "bfloat16" and emulates_bfloat16():

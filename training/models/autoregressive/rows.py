@@ -82,12 +82,14 @@ def some_empty(
     """`number` cells of the colour `parity`, by the proposal, and how many empty cells each stands for.
 
     The proposal is of pairs of neighbours along y, one of each colour, about the axis; random numbers, one in each of
-    `number` equal intervals, choose among its pairs. Cells that are hit or outside of the calorimeter stand for none.
+    `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which one begins is
+    random. Cells that are hit or outside of the calorimeter stand for none.
     Gives places (number, 4) and weights (number,).
     """
     nx, ny, layers = geometry.shape
     showers = tf.shape(view["axis"])[0]
-    shower = tf.range(number) % showers
+    first = tf.cast(draws.uniform("first", []) * tf.cast(showers, tf.float32), tf.int32)
+    shower = (tf.range(number) + first) % showers
     cumulative = constants["proposal"]  # (layers * pairs,), rising to 1, float64
     even = tf.cast(tf.range(number), tf.float64) + tf.cast(draws.uniform("empty", [number]), tf.float64)
     drawn = tf.searchsorted(cumulative, even / tf.cast(number, tf.float64), side="right")

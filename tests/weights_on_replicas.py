@@ -1,0 +1,124 @@
+"""A step of models with weights of all kinds on one replica and on two: `weights_on_replicas.py DATASET OUTPUT`.
+
+For each model every replica's weights after a step, on one replica of 16 showers and on two of 8, there also where XLA
+compiles forward and backward pass; and the cells that each replica was given.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+from replicas import Tiny
+
+from preprocessing.dataset import read_manifest
+from training.configs import named_config
+from training.engine import Engine
+from training.models.base import Batch, Losses
+from training.randomness import Draws
+from training.strategies import make_strategy
+
+
+class Frozen(Tiny):
+    """With a teacher inside: a matrix, and batch normalisation, that stay as they are."""
+
+    def answer(self, cells: Any) -> Any:
+        inputs = keras.Input(cells.shape[1:])
+        features = keras.layers.Dense(8, activation="tanh")(inputs)
+        teacher = keras.Model(inputs, keras.layers.BatchNormalization()(features))
+        teacher.trainable = False
+        return keras.layers.Dense(1)(teacher(cells))
+
+
+class Spectral(Tiny):
+    """Which normalises its matrix, and changes a row of numbers, at every forward pass."""
+
+    def answer(self, cells: Any) -> Any:
+        return keras.layers.Dense(1)(
+            keras.layers.SpectralNormalization(keras.layers.Dense(8, activation="tanh"))(cells)
+        )
+
+
+class Unreached(Tiny):
+    """Of two heads, of which each phase trains one. The optimizer has momentum, and a weight decay."""
+
+    def answer(self, cells: Any) -> Any:
+        flow = keras.layers.Dense(8, activation="tanh")(cells)
+        return [keras.layers.Dense(1)(flow), keras.layers.Dense(1)(flow)]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.phases = tuple(
+            replace(phase, losses=lambda view, draws, head=head: self._of_head(head, view, draws))
+            for head, phase in enumerate(self.phases)
+        )
+
+    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=0.01)
+
+    def _of_head(self, head: int, view: Batch, draws: Draws) -> Losses:
+        error = self.networks["generator"](view["cells"], training=True)[head][:, 0] - view["energy_gev"] / 100.0
+        return {"square": ops.square(error), "noise": ops.zeros_like(error)}
+
+
+class Normalised(Tiny):
+    """Batch normalisation of the cells themselves."""
+
+    def answer(self, cells: Any) -> Any:
+        return keras.layers.Dense(1)(keras.layers.BatchNormalization(momentum=0.9)(cells))
+
+    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(1e-3)
+
+
+class Overflowing(Tiny):
+    """In float16, where the gradients of its first phase overflow and those of its second do not."""
+
+    precision = "float16"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        first, second = self.phases
+        self.phases = (replace(first, weights={"square": 2.0**25, "noise": 0.0}), second)
+
+    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(0.1, momentum=0.9)
+
+
+MODELS = (Overflowing, Frozen, Spectral, Unreached, Normalised)
+
+
+def main(dataset: Path, output: Path) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    found: dict[str, Any] = {}
+    # one of each: the exchanges of two strategies of a process have the same numbers, and their shapes would clash
+    strategies = {name: make_strategy(name) for name in ("one-device", "mirrored")}
+    for model in MODELS:
+        for name, strategy, batch, compiled in (
+            ("one", "one-device", 16, False), ("two", "mirrored", 8, False), ("xla", "mirrored", 8, True),
+        ):  # fmt: skip
+            config = named_config("small", strategy=strategy, batch=batch, precision=model.precision)
+            engine = Engine(
+                config, dataset, read_manifest(dataset), strategies[strategy], build=model, compiled=compiled
+            )
+            weights = engine.model.networks["generator"].weights
+            before = [weight.numpy() for weight in weights]
+            given = next(iter(engine.batches()))["cells"]  # what the step is given too: a function of its number
+            engine.run(iter(engine.batches()), 1)
+            of_replicas = engine.strategy.experimental_local_results
+            found[f"{model.__name__}/{name}/cells"] = np.stack(of_replicas(given))
+            for number, weight in enumerate(weights):
+                found[f"{model.__name__}/before/{number}"] = before[number]
+                found[f"{model.__name__}/{name}/{number}"] = np.stack(of_replicas(weight.value))
+    np.savez(output, **found)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
