@@ -14,6 +14,7 @@ from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
+from training import evaluation
 from training.configs import named_config
 from training.engine import Engine
 from training.evaluation import Evaluator, selection_bins
@@ -54,6 +55,8 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     engine = Engine(config, dataset, manifest, make_strategy("one-device"))
     evaluator.take_over(engine.state())
     found = evaluator.evaluate()
+    assert found.energy_sum == pytest.approx(found.generated.cells.sum() / found.reference.cells.sum(), rel=1e-4)
+    assert (found.metric["value"], evaluator.chosen_by) == (None, "losses")  # 40 showers are too few for a figure
     (told,) = found.metric["bins"]
     assert (told["reference"], told["candidate"]) == (40, 40)
     # 40 showers are a batch of 32 and one of 8, drawn apart; the split's order is that of its file
@@ -64,6 +67,24 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
     weights = evaluator.model.weights
     assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
+
+
+def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_nothing(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LEAST_EVENTS", 40)
+    manifest = read_manifest(dataset)
+    evaluator = Evaluator(named_config("small"), dataset, manifest, "validation")
+    found = evaluator.evaluate()
+    assert evaluator.chosen_by == "metric"
+    profile = []
+    for others in ((2, 3), (1, 3), (1, 2)):
+        mine, theirs = (
+            each.cells.sum(axis=others, dtype=float).mean(axis=0) for each in (found.reference, found.generated)
+        )
+        kept = mine > 1e-3 * mine.sum()
+        profile.append(np.mean(abs(theirs[kept] / mine[kept] - 1)))
+    assert found.metric["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
 
 
 def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:

@@ -190,7 +190,9 @@ def test_phases_in_order() -> None:
         ("discriminator_real", "discriminator"), ("discriminator_fake", "discriminator"),
         ("generator_first", "generator"), ("generator_second", "generator"),
     ]  # fmt: skip
-    assert model.weights == {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
+    for phase in model.phases:
+        assert phase.weights == {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
+    assert model.weights == {"generation": 0, "auxiliary": 0, "angle": 25, "ecal": 0.1}  # of no discriminator's answer
 
 
 def test_labels_are_flipped_anew_at_every_step_for_five_percent() -> None:

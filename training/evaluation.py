@@ -27,14 +27,21 @@ _BATCH = 32
 _EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
 _STATISTICS_BATCHES = 32  # of the train split's labels: 1,024 showers for the averaged generator's statistics
 _SHOWN = 100  # showers that are kept to be drawn
+# Of the energy, that a slice of a profile must hold to count in the metric. Those at the edges hold 0.5 % of it all
+# together, and their relative errors would be 99.9 % of the figure.
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one look at the model gave: `metric` is that of `validation.metric`; some showers to be drawn."""
+    """What one look at the model gave: `metric` is that of `validation.metric`; some showers to be drawn.
+
+    `energy_sum` is the mean visible energy of the showers generated over that of the Monte Carlo of the same labels.
+    """
 
     losses: dict[str, float]
     metric: dict[str, Any]
+    energy_sum: float
     reference: Showers
     generated: Showers
 
@@ -42,7 +49,8 @@ class Evaluation:
 class Evaluator:
     """A copy of the model in inference mode, outside any strategy, that takes over what an engine has trained.
 
-    `split` is the one that watches; it must hold showers.
+    `split` is the one that watches; it must hold showers. `chosen_by` says what chooses among looks: the model's
+    `chosen_by`, but the losses where the split is too small for the metric.
     """
 
     def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, split: str) -> None:
@@ -50,6 +58,8 @@ class Evaluator:
         keras.utils.clear_session()
         # momentum 0 leaves the statistics of the last batch alone, which is how new ones are collected
         self.model = models.build(replace(config, momentum=0.0), manifest.geometry)
+        self._enough = manifest.count(split) >= LEAST_EVENTS
+        self.chosen_by = self.model.chosen_by if self._enough else "losses"
         self._evaluate = tf.function(self._batch, reduce_retracing=True)
         self._in_training = tf.function(self._collect)
 
@@ -84,9 +94,11 @@ class Evaluator:
                 shown.append((batch["cells"].numpy(), made))
         mine, theirs = _joined(reference), _joined(generated)
         bins = selection_bins(mine.energy_gev, mine.theta_rad)
+        least = LEAST_EVENTS // 2 if self._enough else LEAST_EVENTS  # empty showers do not count; half of them may be
         return Evaluation(
             with_total({name: value / len(mine.energy_gev) for name, value in sums.items()}, self.model.weights),
-            metric(mine, theirs, bins=bins, least_events=1),
+            metric(mine, theirs, bins=bins, least_events=least, least_share=_LEAST_SHARE),
+            float(theirs.along[2].sum() / mine.along[2].sum()),
             *(_showers(list(cells), mine) for cells in zip(*shown, strict=True)),
         )
 

@@ -305,7 +305,7 @@ class _Training:
             if self._due(step):
                 self._save(step)
             return
-        by_losses = engine.model.chosen_by == "losses"
+        by_losses = self._evaluator is not None and self._evaluator.chosen_by == "losses"
         self._save(step, judged[_CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value"))
 
     def _evaluation_is_due(self, step: int) -> bool:
@@ -327,7 +327,7 @@ class _Training:
             drawn = board.figures(found.reference, found.generated, in_its_unit)
             board.write(self._history.board, self._engine.step, drawn)
             self._drawn_at = time.monotonic()
-        return {_CHOSEN_BY: found.losses, "metric": found.metric}
+        return {_CHOSEN_BY: found.losses, "metric": found.metric, "energy_sum": found.energy_sum}
 
     def _patience_is_over(self) -> bool:
         """Whether the metric has been no better for as many epochs as the config allows; the first worker decides."""

@@ -36,10 +36,10 @@ class Model(ABC):
     """A generative model of showers.
 
     `networks` by name; `phases` in order; `averaged` names the networks that make showers, whose weights may be
-    averaged; `weights` those of the losses that `evaluate` gives. `chosen_by` says which epoch is the best: that of the
-    smallest total of these losses on the validation split, where they are likelihoods, or of the smallest `metric` of
-    its showers. `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many
-    uniform numbers a shower is made of.
+    averaged; `weights` those of the losses that `evaluate` gives in their total, by which epochs are compared.
+    `chosen_by` says which epoch is the best: that of the smallest total on the validation split, where the losses are
+    likelihoods, or of the smallest `metric` of its showers, where these are enough for it. `generation_batch` is how
+    many showers are best made at a time on a processor, `noise_numbers` how many uniform numbers a shower is made of.
     """
 
     networks: Mapping[str, keras.Model]

@@ -6,6 +6,8 @@ Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -31,7 +33,8 @@ class ConditionalGAN(Model):
     functions of the image: `training.physics`.
     """
 
-    weights = LOSS_WEIGHTS
+    # The discriminator's answers are left out: it changes from epoch to epoch, and each would have a judge of its own.
+    weights: Mapping[str, float] = MappingProxyType(LOSS_WEIGHTS | {"generation": 0.0, "auxiliary": 0.0})
     averaged = ("generator",)
     chosen_by = "metric"
     noise_numbers = uniform_for_normal(LATENT - 2)
