@@ -66,7 +66,10 @@ class Model(ABC):
         """What the phases of one step share, made of a batch as `decode` gives it."""
 
     def exercise(self, batch: Batch, draws: Draws) -> None:  # noqa: B027  only batch normalisation asks for it
-        """Call the averaged networks in training mode, so that they collect statistics of their present weights."""
+        """Call the averaged networks in training mode, so that they collect statistics of their present weights.
+
+        Of `batch` only the labels are given, `energy_gev` and `theta_rad` (N,).
+        """
 
     @abstractmethod
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
