@@ -22,8 +22,8 @@ class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
     Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network
-    uses that network's optimizer. `weights` names every loss that `losses` gives; one of weight 0 is reported and not
-    trained on.
+    uses that network's optimizer. `weights` names the losses, of those that `losses` gives, that are reported; one of
+    weight 0 is not trained on.
     """
 
     name: str

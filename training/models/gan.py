@@ -22,6 +22,7 @@ from training.randomness import Draws, NoiseDraws, uniform_for_normal
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
 LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
+_WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
 _FLIPPED = 0.05  # share of labels that the discriminator is told wrongly, against over-confidence
 
 
@@ -45,8 +46,8 @@ class ConditionalGAN(Model):
         self.discriminator = discriminator
         self.networks = {"generator": generator, "discriminator": discriminator}
         self.phases = (
-            Phase("discriminator_real", "discriminator", self._discriminator_on_real, LOSS_WEIGHTS),
-            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake, LOSS_WEIGHTS),
+            Phase("discriminator_real", "discriminator", self._discriminator_on_real, _WATCHED),
+            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake, _WATCHED),
             Phase("generator_first", "generator", self._generator, LOSS_WEIGHTS),
             Phase("generator_second", "generator", self._generator, LOSS_WEIGHTS),
         )
@@ -70,7 +71,7 @@ class ConditionalGAN(Model):
         labels = self._labels(batch)
         image = self._made(labels, draws, training=False)
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
-        return losses, physics.cells_of(image)
+        return {name: losses[name] for name in self.weights}, physics.cells_of(image)
 
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
@@ -111,4 +112,5 @@ class ConditionalGAN(Model):
             "auxiliary": physics.percentage_error(targets["energy_gev"] / ENERGY_SCALE_GEV, energy[:, 0]),
             "angle": physics.absolute_error(targets["mtheta_rad"], physics.ecal_angle(cells)),
             "ecal": physics.percentage_error(targets["ecal"], physics.ecal_sum(cells)),
+            "spread": ops.square(probability[:, 0] - ops.mean(probability)),
         }
