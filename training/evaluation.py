@@ -142,7 +142,6 @@ class Evaluator:
             layer.moving_mean.assign(means.mean(axis=0))
             layer.moving_variance.assign(variances.mean(axis=0) + means.var(axis=0))
 
-
     def _spread_labels(self) -> list[dict[str, tf.Tensor]]:
         """Batches, as like in size as can be, of energies and angles from all over the train split."""
 

@@ -96,9 +96,7 @@ def fit(
                     "warm_start": earlier.fingerprint() if earlier else None,
                 }
                 folder.begin(output, request, overwrite=overwrite, told=told)
-            engine = Engine(config, local, manifest, strategy, cache=options.cache)
-            if warm_start is not None:
-                engine.warm_start(warm_start)
+            engine = Engine(config, local, manifest, strategy, cache=options.cache, warm_start=warm_start)
             training = _Training(
                 engine,
                 dataset=local,
