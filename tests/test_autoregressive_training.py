@@ -115,9 +115,9 @@ def test_a_training_that_is_told_to_stop_goes_on_to_the_same_weights(
 
 def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with(model: Path, tmp_path: Path) -> None:
     preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
-    engine = Engine(_TRAINED, tmp_path / "ds", read_manifest(tmp_path / "ds"), make_strategy("one-device"))
-    own = engine.state()
-    engine.warm_start(model)
+    manifest, strategy = read_manifest(tmp_path / "ds"), make_strategy("one-device")
+    own = Engine(_TRAINED, tmp_path / "ds", manifest, strategy).state()
+    engine = Engine(_TRAINED, tmp_path / "ds", manifest, strategy, warm_start=model)
     begun = engine.state()
     with np.load(model / f"checkpoints/step-{read_card(model).trained['chosen_step']:09d}.npz") as state:
         number = 0

@@ -15,8 +15,8 @@ from training.checkpoints import Checkpoints
 
 def _save(checkpoints: Checkpoints, step: int, metric: float | None = None) -> None:
     state = {"step": np.int64(step), "network/a/0": np.full((3, 4), step, np.float32)}
-    checkpoints.save(state, step=step, facts={"replicas": 1}, metric=metric)
-    checkpoints.wait()
+    checkpoints.save(state, step=step, facts={"replicas": 1})
+    checkpoints.mark(step, metric)
 
 
 @pytest.fixture
@@ -116,9 +116,9 @@ def test_a_checkpoint_says_whose_it_is(checkpoints: Checkpoints, tmp_path: Path)
 def test_a_write_that_fails_is_told_of_and_leaves_no_checkpoint(small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(100)
     checkpoints = Checkpoints(disk / "c", request="r", kept=2)
-    checkpoints.save({"a": np.zeros(10_000)}, step=1, facts={}, metric=None)  # 80 kB, and no room for a second
+    checkpoints.save({"a": np.zeros(10_000)}, step=1, facts={})  # 80 kB, and no room for a second
     checkpoints.wait()
-    checkpoints.save({"a": np.zeros(10_000)}, step=2, facts={}, metric=None)
+    checkpoints.save({"a": np.zeros(10_000)}, step=2, facts={})
     with pytest.raises(OSError, match="No space left"):
         checkpoints.wait()
     found = checkpoints.newest()

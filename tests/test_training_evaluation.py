@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_file, make_showers
+from showers import make_file, make_showers, write_file
 
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.splits import SplitRule
+from training import evaluation
 from training.configs import named_config
 from training.engine import Engine
 from training.evaluation import Evaluator, selection_bins
@@ -54,6 +55,8 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     engine = Engine(config, dataset, manifest, make_strategy("one-device"))
     evaluator.take_over(engine.state())
     found = evaluator.evaluate()
+    assert found.energy_sum == pytest.approx(found.generated.cells.sum() / found.reference.cells.sum(), rel=1e-4)
+    assert (found.metric["value"], evaluator.chosen_by) == (None, "losses")  # 40 showers are too few for a figure
     (told,) = found.metric["bins"]
     assert (told["reference"], told["candidate"]) == (40, 40)
     # 40 showers are a batch of 32 and one of 8, drawn apart; the split's order is that of its file
@@ -64,6 +67,24 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
     weights = evaluator.model.weights
     assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
+
+
+def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_nothing(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LEAST_EVENTS", 40)
+    manifest = read_manifest(dataset)
+    evaluator = Evaluator(named_config("small"), dataset, manifest, "validation")
+    found = evaluator.evaluate()
+    assert evaluator.chosen_by == "metric"
+    profile = []
+    for others in ((2, 3), (1, 3), (1, 2)):
+        mine, theirs = (
+            each.cells.sum(axis=others, dtype=float).mean(axis=0) for each in (found.reference, found.generated)
+        )
+        kept = mine > 1e-3 * mine.sum()
+        profile.append(np.mean(abs(theirs[kept] / mine[kept] - 1)))
+    assert found.metric["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
 
 
 def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
@@ -82,13 +103,48 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
     first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
     before = keras.Model(generator.input, first.input)
     means, variances = [], []
-    for number, batch in enumerate(evaluator._batches("train")):
+    whole = list(evaluator._batches("train"))
+    energy, theta = (np.concatenate([batch[name] for batch in whole]) for name in ("energy_gev", "theta_rad"))
+    for number in range(2):
         draws = Draws.of(config.seed, -1, tf.constant(number)).fold("statistics")
-        latent = evaluator.model._latent(batch["energy_gev"], batch["theta_rad"], draws)
+        latent = evaluator.model._latent(energy[number::2], theta[number::2], draws)
         values = before(latent, training=True).numpy()
         means.append(values.mean(axis=(0, 1, 2, 3)))
         variances.append(values.var(axis=(0, 1, 2, 3)))
-    assert len(means) == 2
     np.testing.assert_allclose(first.moving_mean, np.mean(means, axis=0), rtol=2e-3)
     total = np.mean(variances, axis=0) + np.var(means, axis=0)
     np.testing.assert_allclose(first.moving_variance, total, rtol=2e-3)  # single precision
+
+
+def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path) -> None:
+    """Of two files, one with low energies and one with high: the first alone gives others."""
+    config = named_config("small", average=0.9)
+    for name, energy, seed in (("a", 50.0, 0), ("b", 450.0, 1)):
+        showers = make_showers(events=1_100, seed=seed)
+        write_file(tmp_path / f"{name}.h5", showers, energy=showers.energy_gev + np.float32(energy - 100))
+    files = [str(tmp_path / f"{name}.h5") for name in "ab"]
+    preprocess(discover(files), tmp_path / "train", Settings(split_rule=SplitRule.parse(["train=*"])))
+    preprocess(discover(files), tmp_path / "watch", Settings(split_rule=SplitRule.parse(["validation=*"])))
+    manifest = read_manifest(tmp_path / "train")
+    evaluator = Evaluator(config, tmp_path / "train", manifest, "validation")
+    evaluator.take_over(Engine(config, tmp_path / "train", manifest, make_strategy("one-device")).state())
+    generator = evaluator.model.networks["generator"]
+    first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
+    found = first.moving_mean.numpy()
+
+    before = keras.Model(generator.input, first.input)
+    random = np.random.default_rng(1)
+    low, theta = random.uniform(50, 150, 2048), random.uniform(np.pi / 3, 2 * np.pi / 3, 2048)
+    of_both, of_one = (
+        np.mean(
+            before(evaluator.model._latent(energy.astype("f"), theta.astype("f"), Draws.of(7)), training=True),
+            (0, 1, 2, 3),
+        )
+        for energy in (low + 400 * (np.arange(2048) % 2), low)
+    )
+    assert np.linalg.norm(found - of_both) < 0.3 * np.linalg.norm(of_one - of_both)
+
+    watched = read_manifest(tmp_path / "watch")
+    shown = Evaluator(config, tmp_path / "watch", watched, "validation").evaluate().reference
+    assert 90 <= len(shown.cells) <= 100
+    assert np.mean(shown.energy_gev < 300) == pytest.approx(0.5, abs=0.05)

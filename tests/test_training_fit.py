@@ -23,7 +23,7 @@ from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training import fit, folder, models
+from training import evaluation, fit, folder, models
 from training.checkpoints import Checkpoints
 from training.configs import DEFAULT, named_config
 from training.engine import Engine
@@ -60,11 +60,13 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     assert list((model / "checkpoints").iterdir())
     history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in history] == [0, 7, 14]
-    best = min(history[1:], key=lambda entry: entry["metric"]["value"])
+    best = min(history[1:], key=lambda entry: entry["validation"]["total"])
     assert card.trained["chosen_step"] == best["step"]
     assert card.losses == best["validation"]
     assert card.trained["metric"] == best["metric"]
     assert [told["reference"] for told in card.trained["metric"]["bins"]] == [3]  # as many as the split holds
+    assert [entry["metric"]["value"] for entry in history] == [None] * 3  # which are too few for a figure
+    assert all(entry["energy_sum"] > 0 for entry in history)
     for phase in ("discriminator_real", "discriminator_fake", "generator_first", "generator_second"):
         losses = history[-1]["train"][phase]
         weighted = 3 * losses["generation"] + 0.1 * losses["auxiliary"] + 25 * losses["angle"] + 0.1 * losses["ecal"]
@@ -213,6 +215,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         found = evaluate(evaluator)
         return replace(found, metric={**found.metric, "value": next(told)})
 
+    monkeypatch.setattr(evaluation, "LEAST_EVENTS", 1)
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
@@ -232,11 +235,14 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     assert read_card(tmp_path / "m").trained == card.trained
 
 
-@pytest.mark.parametrize(("chosen_by", "best"), [("metric", 7), ("losses", 21)])
+@pytest.mark.parametrize(("chosen_by", "enough", "best"), [("metric", 1, 7), ("losses", 1, 21), ("metric", 2, 21)])
 def test_a_model_says_whether_metric_or_losses_choose_its_best(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen_by: str, best: int
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chosen_by: str, enough: int, best: int
 ) -> None:
-    """Of four epochs, by numbers that are told here: the metric calls the first the best, the losses the third."""
+    """Of four epochs, by numbers that are told here: the metric calls the first the best, the losses the third.
+
+    The metric needs `enough` showers, and there is one.
+    """
     told = iter([(0.1, 0.1), (1.0, 9.0), (2.0, 8.0), (4.0, 3.0), (3.0, 5.0)])  # before the training, and by epoch
     evaluate = Evaluator.evaluate
 
@@ -246,6 +252,7 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
         return replace(found, metric={**found.metric, "value": metric}, losses={**found.losses, "total": total})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
+    monkeypatch.setattr(evaluation, "LEAST_EVENTS", enough)
     monkeypatch.setattr(ConditionalGAN, "chosen_by", chosen_by)
     fit_small(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
@@ -253,7 +260,7 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
     assert card.trained["chosen_step"] == best
     assert (card.trained["metric"]["value"], card.losses["total"]) == values
     document = json.loads((tmp_path / f"m/checkpoints/step-{best:09d}.json").read_text())
-    assert document["metric"] == values[chosen_by == "losses"]
+    assert document["metric"] == values[best == 21]
     networks = models.build(card.config, SMALL_GEOMETRY).networks
     with np.load(tmp_path / f"m/checkpoints/step-{best:09d}.npz") as state:
         for name, network in networks.items():
@@ -282,7 +289,7 @@ def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path)
         assert entry["train"]["generator_second"]["total"] > 0
         assert entry["images_per_s"] == pytest.approx(56 / entry["seconds"])
     card = read_card(seldom_judged)
-    best = min((entry for entry in history[1:] if "metric" in entry), key=lambda entry: entry["metric"]["value"])
+    best = min((entry for entry in history[1:] if "metric" in entry), key=lambda entry: entry["validation"]["total"])
     assert (card.trained["chosen_step"], card.trained["metric"]) == (best["step"], best["metric"])
     assert card.losses == best["validation"]
     assert (card.trained["steps"], card.trained["epochs"]) == (35, 5)
@@ -336,7 +343,7 @@ def test_patience_does_not_end_a_training_between_two_looks(
 
     def judging(evaluator: Evaluator) -> Evaluation:
         found = evaluate(evaluator)
-        return replace(found, metric={**found.metric, "value": next(told)})
+        return replace(found, losses={**found.losses, "total": next(told)})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_small(dataset, tmp_path / "m", *_LOOKS, "--patience", "1")

@@ -13,12 +13,20 @@ from training.guards import Guards
 Table = dict[str, dict[str, float]]
 
 
-def _table(*, real: float = 0.4, fake: float = 0.5, fooled: float = 1.2, ecal: float = 30.0) -> Table:
+def _table(
+    *,
+    real: float = 0.4,
+    fake: float = 0.5,
+    fooled: float = 1.2,
+    ecal: float = 30.0,
+    spread: float = 0.0,
+    total: float = 1,
+) -> Table:
     return {
-        "discriminator_real": {"total": 1.0, "generation": real, "ecal": 0.0},
-        "discriminator_fake": {"total": 1.0, "generation": fake, "ecal": ecal},
-        "generator_first": {"total": 1.0, "generation": fooled, "ecal": ecal},
-        "generator_second": {"total": 1.0, "generation": fooled, "ecal": ecal},
+        "discriminator_real": {"total": 1.0, "generation": real, "ecal": 0.0, "spread": spread},
+        "discriminator_fake": {"total": 1.0, "generation": fake, "ecal": ecal, "spread": spread},
+        "generator_first": {"total": total, "generation": fooled, "ecal": ecal},
+        "generator_second": {"total": total, "generation": fooled, "ecal": ecal},
     }
 
 
@@ -51,6 +59,33 @@ def test_a_failure_stops_once_it_lasts(table: Table, told: str) -> None:
     _check(guards, table)
     with pytest.raises(InputError, match=f"{told}.*in 3 looks up to step 6; .*last good checkpoint: step-000000007"):
         _check(guards, table, step=6)
+
+
+_COIN = {"real": math.log(2), "fake": math.log(2)}
+
+
+def test_a_discriminator_that_is_undecided_and_sees_differences_is_not_dead() -> None:
+    """Answers of .48 to .52 have a loss within 2e-4 of a coin's, and a variance of 1e-4."""
+    guards = Guards(patience=2)
+    for _ in range(5):
+        _check(guards, _table(**_COIN, spread=1e-4))
+
+
+def test_a_discriminator_is_not_dead_while_the_generator_improves() -> None:
+    guards, noise = Guards(patience=20), np.random.default_rng(1)
+    for step in range(100):
+        _check(guards, _table(**_COIN, total=10 - 0.05 * step + noise.normal(0, 0.1)))
+
+
+def test_a_discriminator_is_dead_once_the_generator_stands_still() -> None:
+    guards, noise = Guards(patience=20), np.random.default_rng(1)
+
+    def train() -> None:
+        for _ in range(60):
+            _check(guards, _table(**_COIN, total=5 + noise.normal(0, 0.1)))
+
+    with pytest.raises(InputError, match=r"the discriminator is dead.*in 20 looks"):
+        train()
 
 
 @pytest.mark.parametrize("table", [_table(), _table(ecal=99.9), _table(real=0.68, fake=0.7), _table(ecal=3500.0)])

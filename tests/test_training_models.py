@@ -199,8 +199,9 @@ def test_a_phases_losses_against_numpy() -> None:
         "auxiliary": 100 * abs(energy - batch["energy_gev"] / 100) / (batch["energy_gev"] / 100),
         "angle": abs(measured_angle(cells) - batch["mtheta_rad"]),
         "ecal": 100 * abs(cells.sum((1, 2, 3)) / batch["cells"].numpy().sum((1, 2, 3)) - 1),
+        "spread": (probability - probability.mean()) ** 2,
     }
-    assert losses.keys() == expected.keys() == model.weights.keys()
+    assert losses.keys() == expected.keys() == model.phases[0].weights.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(losses[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -221,7 +222,24 @@ def test_phases_in_order() -> None:
         ("discriminator_real", "discriminator"), ("discriminator_fake", "discriminator"),
         ("generator_first", "generator"), ("generator_second", "generator"),
     ]  # fmt: skip
-    assert model.weights == {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
+    for phase in model.phases:
+        watched = {"spread": 0} if phase.network == "discriminator" else {}
+        assert phase.weights == watched | {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}
+    assert model.weights == {"generation": 0, "auxiliary": 0, "angle": 25, "ecal": 0.1}  # of no discriminator's answer
+
+
+def test_the_spread_of_the_answers_tells_a_dead_discriminator_from_an_undecided_one() -> None:
+    model, batch = _small_gan()
+    last = model.discriminator.get_layer("generation")
+    kernel = last.kernel.numpy()
+    for scale, constant in ((0.1, False), (0.0, True)):
+        last.kernel.assign(scale * kernel)
+        for phase in model.phases[:2]:
+            draws = Draws.of(3)
+            with draws.active():
+                found = phase.losses(model.view(batch, draws), draws)
+            assert float(np.mean(found["generation"])) == pytest.approx(np.log(2), abs=0.2)
+            assert (float(np.mean(found["spread"])) < 1e-6) == constant
 
 
 def test_labels_are_flipped_anew_at_every_step_for_five_percent() -> None:

@@ -35,6 +35,7 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+  python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
   python -m training promotions --registry runs/demo/registry
@@ -62,6 +63,13 @@ def parser() -> argparse.ArgumentParser:
     _add_config(fit)
     _add_running(fit)
     _add_workers(fit)
+
+    keep = tasks.add_parser(
+        "keep", help="make a model of a training that ended early",
+        description="Make a model of the best epoch of a training that was stopped, or failed, before its end.",
+    )  # fmt: skip
+    keep.add_argument("--dataset", required=True, metavar="DIR", help="that of the training")
+    keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
 
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
@@ -234,6 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     quiet_tensorflow()
     if options.task == "fit":
         _fit(options, output, sys.argv[1:] if arguments is None else arguments)
+    elif options.task == "keep":
+        from training.keeping import keep  # noqa: PLC0415
+
+        card = keep(storage.location(options.dataset), output)
+        print(f"model: {output}, of step {card.trained['chosen_step']}")
     elif options.task == "generate":
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")

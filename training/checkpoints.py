@@ -51,11 +51,19 @@ class Checkpoints:
         if writes and folder.is_dir():
             storage.sweep(folder)
 
-    def save(self, state: State, *, step: int, facts: dict[str, Any], metric: float | None = None) -> None:
+    def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
         """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
         self.wait()
-        self._writer = threading.Thread(target=self._write, args=(state, step, facts, metric), name="checkpoint")
+        self._writer = threading.Thread(target=self._write, args=(state, step, facts), name="checkpoint")
         self._writer.start()
+
+    def mark(self, step: int, metric: float | None) -> None:
+        """Note the `metric` of the checkpoint of `step`, once it is written; none where it is not a finite number."""
+        self.wait()
+        document = self._documents().get(step)
+        if document is not None and metric is not None and math.isfinite(metric):
+            self._tell(document | {"metric": metric})
+            self._prune()
 
     def wait(self) -> None:
         """Return when what was given to `save` is on disk, or raise what kept it from there."""
@@ -117,7 +125,7 @@ class Checkpoints:
                 logger.warning("%s: not what was written (%s); using the one before", path, error)
         return documents
 
-    def _write(self, state: State, step: int, facts: dict[str, Any], metric: float | None) -> None:
+    def _write(self, state: State, step: int, facts: dict[str, Any]) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._file(step)
@@ -129,14 +137,17 @@ class Checkpoints:
                 "request": self._request,
                 "step": step,
                 "sha256": storage.sha256_of_file(path),
-                "metric": metric if metric is not None and math.isfinite(metric) else None,
+                "metric": None,
                 "facts": facts,
             }
-            document["fingerprint"] = storage.fingerprint(document)
-            storage.write_json(path.with_suffix(".json"), document)
+            self._tell(document)
             self._prune()
         except Exception as error:
             self._failure = error
+
+    def _tell(self, document: dict[str, Any]) -> None:
+        signed = document | {"fingerprint": storage.fingerprint(document)}
+        storage.write_json(self._file(document["step"]).with_suffix(".json"), signed)
 
     def _prune(self) -> None:
         documents = self._documents()

@@ -27,6 +27,9 @@ State = dict[str, npt.NDArray[Any]]
 
 # Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
 _ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
+# Steps in which the learning rate rises after a warm start, or a quarter of the training if that is less: the first
+# update of a new optimizer is up to three times the rate on every weight, and would undo what was learnt.
+_WARM_UP_STEPS = 500
 
 
 class Engine:
@@ -34,7 +37,8 @@ class Engine:
 
     A step has one collective a phase, for the gradients, and one for the losses; the batch normalisation's statistics
     travel with the losses, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
-    `build` makes the model (`training.models.build`); `compiled` overrides where XLA compiles forward and backward.
+    It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model
+    (`training.models.build`); `compiled` overrides where XLA compiles forward and backward.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Engine:
         strategy: tf.distribute.Strategy,
         *,
         cache: bool = False,
+        warm_start: Path | None = None,
         build: Callable[[FitConfig, Geometry], Model] = models.build,
         compiled: bool | None = None,
     ) -> None:
@@ -53,6 +58,7 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
+        self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
@@ -69,6 +75,8 @@ class Engine:
             ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
             manifest,
         )
+        if warm_start is not None:
+            self._begin_with(warm_start)
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
         self._view = tf.function(self._make_view, jit_compile=True) if compiled else self._make_view
         self._gradients = {
@@ -128,13 +136,6 @@ class Engine:
         """The sum of `value` over all replicas, those of one worker giving the same; all workers must ask."""
         return float(self._reduce(tf.constant(float(value))).numpy())
 
-    def warm_start(self, model: Path) -> None:
-        """Begin with the weights of the model in the folder `model`."""
-        folder.load_weights(model, self.model.networks)
-        if self._average:
-            for average, weight in zip(self._average, self._averaged(), strict=True):
-                average.assign(weight.value)
-
     def state(self) -> State:
         """All that a training needs to go on as if it had not stopped: a copy of every variable, by name."""
         return {name: variable.numpy().copy() for name, variable in self._variables().items()}
@@ -158,6 +159,12 @@ class Engine:
                 variables[f"{group}/{number}"] = member.value if isinstance(member, keras.Variable) else member
         return variables
 
+    def _begin_with(self, model: Path) -> None:
+        folder.load_weights(model, self.model.networks)
+        if self._average:
+            for average, weight in zip(self._average, self._averaged(), strict=True):
+                average.assign(weight.value)
+
     def _averaged(self) -> list[keras.Variable]:
         return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
 
@@ -165,7 +172,7 @@ class Engine:
         updates = sum(phase.network == network for phase in self.model.phases)
         rate = LearningRate(
             self.config, global_batch=self.global_batch, total_steps=self.last_step,
-            steps_an_epoch=self.steps_an_epoch, updates_a_step=updates,
+            steps_an_epoch=self.steps_an_epoch, updates_a_step=updates, warm_up_steps=self._warm_up_steps,
         )  # fmt: skip
         optimizer = self.model.optimizer(network, rate, showers)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from preprocessing.angle import measured_angle
 from preprocessing.dataset import Manifest
-from preprocessing.reading import decode, ordered_batches
+from preprocessing.reading import decode, decode_hits, ordered_batches
 from preprocessing.showers import Showers
 from training import models
 from training.configs import FitConfig
@@ -25,16 +25,23 @@ from validation.metric import LEAST_EVENTS, MetricBin, Profiles, metric
 
 _BATCH = 32
 _EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
-_STATISTICS_BATCHES = 32  # of the train split's labels: 1,024 showers for the averaged generator's statistics
+_STATISTICS_SHOWERS = 1024  # of the train split, whose labels give the averaged generator its statistics
 _SHOWN = 100  # showers that are kept to be drawn
+# Of the energy, that a slice of a profile must hold to count in the metric. Those at the edges hold 0.5 % of it all
+# together, and their relative errors would be 99.9 % of the figure.
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one look at the model gave: `metric` is that of `validation.metric`; some showers to be drawn."""
+    """What one look at the model gave: `metric` is that of `validation.metric`; some showers to be drawn.
+
+    `energy_sum` is the mean visible energy of the showers generated over that of the Monte Carlo of the same labels.
+    """
 
     losses: dict[str, float]
     metric: dict[str, Any]
+    energy_sum: float
     reference: Showers
     generated: Showers
 
@@ -42,7 +49,8 @@ class Evaluation:
 class Evaluator:
     """A copy of the model in inference mode, outside any strategy, that takes over what an engine has trained.
 
-    `split` is the one that watches; it must hold showers.
+    `split` is the one that watches; it must hold showers. `chosen_by` says what chooses among looks: the model's
+    `chosen_by`, but the losses where the split is too small for the metric.
     """
 
     def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, split: str) -> None:
@@ -50,8 +58,11 @@ class Evaluator:
         keras.utils.clear_session()
         # momentum 0 leaves the statistics of the last batch alone, which is how new ones are collected
         self.model = models.build(replace(config, momentum=0.0), manifest.geometry)
+        self._enough = manifest.count(split) >= LEAST_EVENTS
+        self.chosen_by = self.model.chosen_by if self._enough else "losses"
         self._evaluate = tf.function(self._batch, reduce_retracing=True)
-        self._in_training = tf.function(self._collect)
+        self._in_training = tf.function(self._collect, reduce_retracing=True)
+        self._labels: list[dict[str, tf.Tensor]] = []  # that statistics are collected with, read when first needed
 
     def take_over(self, state: State) -> None:
         """Copy the weights in `state`: of the generator the averages, if any, with statistics of their own."""
@@ -71,7 +82,8 @@ class Evaluator:
         sums: dict[str, float] = {}
         reference: list[Profiles] = []
         generated: list[Profiles] = []
-        shown: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]] = []
+        shown: list[tuple[npt.NDArray[Any], ...]] = []  # cells, energies, angles, generated cells
+        every = -(-self._manifest.count(self._split) // _SHOWN)
         for number, batch in enumerate(self._batches(self._split)):
             losses, cells = self._evaluate(batch, tf.constant(number))
             for name, value in losses.items():
@@ -80,14 +92,16 @@ class Evaluator:
             made = cells.numpy().astype(np.float32)
             reference.append(Profiles.of(batch["cells"].numpy(), *labels))
             generated.append(Profiles.of(made, *labels))
-            if number * _BATCH < _SHOWN:
-                shown.append((batch["cells"].numpy(), made))
+            kept = slice(-number * _BATCH % every, None, every)
+            shown.append((batch["cells"].numpy()[kept], labels[0][kept], labels[1][kept], made[kept]))
         mine, theirs = _joined(reference), _joined(generated)
         bins = selection_bins(mine.energy_gev, mine.theta_rad)
+        least = LEAST_EVENTS // 2 if self._enough else LEAST_EVENTS  # empty showers do not count; half of them may be
         return Evaluation(
             with_total({name: value / len(mine.energy_gev) for name, value in sums.items()}, self.model.weights),
-            metric(mine, theirs, bins=bins, least_events=1),
-            *(_showers(list(cells), mine) for cells in zip(*shown, strict=True)),
+            metric(mine, theirs, bins=bins, least_events=least, least_share=_LEAST_SHARE),
+            float(theirs.along[2].sum() / mine.along[2].sum()),
+            *_pair(*(np.concatenate(values) for values in zip(*shown, strict=True))),
         )
 
     def _batches(self, split: str) -> tf.data.Dataset:
@@ -109,7 +123,7 @@ class Evaluator:
         """Give the averaged networks the batch normalisation statistics of their weights, from train labels.
 
         Each batch leaves its own mean and variance; those of all are the mean of the means, and the mean of the
-        variances with the variance of the means.
+        variances with the variance of the means. As in training, a batch holds showers from all over the split.
         """
         layers = [
             layer for network in self._averaged() for layer in network.layers
@@ -118,7 +132,8 @@ class Evaluator:
         if not layers:
             return
         seen: list[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = [[] for _ in layers]
-        for number, batch in enumerate(self._batches("train").take(_STATISTICS_BATCHES)):
+        self._labels = self._labels or self._spread_labels()
+        for number, batch in enumerate(self._labels):
             self._in_training(batch, tf.constant(number))
             for layer, collected in zip(layers, seen, strict=True):
                 collected.append((layer.moving_mean.numpy(), layer.moving_variance.numpy()))
@@ -126,6 +141,20 @@ class Evaluator:
             means, variances = (np.stack(values) for values in zip(*collected, strict=True))
             layer.moving_mean.assign(means.mean(axis=0))
             layer.moving_variance.assign(variances.mean(axis=0) + means.var(axis=0))
+
+    def _spread_labels(self) -> list[dict[str, tf.Tensor]]:
+        """Batches, as like in size as can be, of energies and angles from all over the train split."""
+
+        def decoded(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+            hits = decode_hits(records, manifest)
+            return {"energy_gev": hits["energy_gev"], "theta_rad": hits["theta_rad"]}
+
+        every = -(-self._manifest.count("train") // _STATISTICS_SHOWERS)
+        (labels,) = ordered_batches(
+            self._folder, self._manifest, "train", batch=_STATISTICS_SHOWERS, every=every, decode=decoded
+        )
+        batches = -(-len(labels["energy_gev"]) // _BATCH)
+        return [{name: values[number::batches] for name, values in labels.items()} for number in range(batches)]
 
 
 def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> list[MetricBin]:
@@ -169,7 +198,7 @@ def _joined(parts: list[Profiles]) -> Profiles:
     )
 
 
-def _showers(cells: list[npt.NDArray[np.float32]], labels: Profiles) -> Showers:
-    joined = np.concatenate(cells)
-    number = len(joined)
-    return Showers(joined, labels.energy_gev[:number], labels.theta_rad[:number], measured_angle(joined))
+def _pair(
+    reference: npt.NDArray[Any], energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], made: npt.NDArray[Any]
+) -> Iterator[Showers]:
+    return (Showers(cells, energy_gev, theta_rad, measured_angle(cells)) for cells in (reference, made))

@@ -11,17 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from preprocessing import storage
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.errors import InputError
 from preprocessing.progress import say
@@ -36,15 +33,16 @@ from training.evaluation import Evaluator
 from training.folder import Card
 from training.guards import Guards
 from training.history import History, ProgressBar
+from training.keeping import CHOSEN_BY, names_the_command, write_model
 from training.seen import seen_after, write_seen
 from training.strategies import make_strategy, tpu_padding
 from training.workers import PREEMPTED, Cluster, exit_lost, watch_peers
 
 logger = logging.getLogger(__name__)
 
-_CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
 _DRAWN_SECONDS = 60.0  # between two drawings for TensorBoard, each of which takes a second
 _STEPS_A_CALL_ON_ACCELERATORS = 10
+_LOOKS_AT_MOST = 3  # at the model of one epoch, where each fails or is killed
 
 
 def fit(
@@ -87,15 +85,22 @@ def fit(
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
-    with _told_errors(dataset, output, cluster), at_hand(dataset, manifest, ("train", _CHOSEN_BY)) as local:
+    with (
+        names_the_command(dataset, output, request),
+        _told_errors(dataset, output, cluster),
+        at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
+    ):
         with nullcontext() if cluster is None or cluster.size == 1 else watch_peers(cluster):
             strategy = make_strategy(config.strategy, cluster, tpu)
             if cluster is None or cluster.chief:
-                folder.begin(output, request, overwrite=overwrite)
+                told = {
+                    "config": config.to_json(),
+                    "dataset": manifest.fingerprint,
+                    "warm_start": earlier.fingerprint() if earlier else None,
+                }
+                folder.begin(output, request, overwrite=overwrite, told=told)
                 write_seen(output, seen)
-            engine = Engine(config, local, manifest, strategy, cache=options.cache)
-            if warm_start is not None:
-                engine.warm_start(warm_start)
+            engine = Engine(config, local, manifest, strategy, cache=options.cache, warm_start=warm_start)
             training = _Training(
                 engine,
                 dataset=local,
@@ -172,9 +177,9 @@ class _Training:
         self._evaluator: Evaluator | None = None
         self._history: History | None = None
         if chief:
-            self._evaluator = Evaluator(engine.config, dataset, manifest, _CHOSEN_BY)
-        if manifest.count(_CHOSEN_BY) == 0:
-            logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", _CHOSEN_BY)
+            self._evaluator = Evaluator(engine.config, dataset, manifest, CHOSEN_BY)
+        if manifest.count(CHOSEN_BY) == 0:
+            logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", CHOSEN_BY)
 
     def go_on(self, *, overwrite: bool) -> None:
         """Take up the newest checkpoint, if there is one; `overwrite` discards those of another number of replicas."""
@@ -211,7 +216,8 @@ class _Training:
         """Train to the last step, or until there is a reason to stop."""
         engine = self._engine
         if self._history is not None and not self._history.entries:
-            self._history.add({"epoch": 0, "step": 0, **self._judged(engine.state())})
+            self._history.add({"epoch": 0, "step": 0})
+        self._judge_if_due(engine.state())
         if self._options.profile:
             trace = self._output / folder.TENSORBOARD if self._history is not None else None
             print(approaches.profile(engine, self._options.approach, trace).table(), flush=True)
@@ -231,43 +237,13 @@ class _Training:
     def finish(self, earlier: Card | None) -> None:
         """Write the best model and its card; of several workers the first does, and the others wait for it."""
         if self._evaluator is not None and self._history is not None:
-            folder.write_card(self._output, self._card(self._evaluator, self._history, earlier))
+            write_model(
+                self._output, self._checkpoints, self._evaluator, self._request, manifest=self._manifest,
+                config=self._engine.config, steps=self._engine.step,
+                warm_start=earlier.fingerprint() if earlier else None,
+            )  # fmt: skip
         if not self._alone:
             self._engine.total(0.0)  # all leave together: one that is gone earlier would count as lost
-
-    def _card(self, evaluator: Evaluator, history: History, earlier: Card | None) -> Card:
-        best = self._checkpoints.best()
-        if best is None:
-            raise InputError(f"{self._output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
-        evaluator.take_over(best.state)
-        entry = next((entry for entry in history.entries if entry["step"] == best.step), history.entries[-1])
-        return Card(
-            request=self._request,
-            config=self._engine.config,
-            geometry=self._manifest.geometry,
-            dataset={
-                "fingerprint": self._manifest.fingerprint,
-                "train_events": self._manifest.count("train"),
-                "split_files": self._manifest.split_files,
-                "seen": storage.sha256_of_file(self._output / folder.SEEN),
-            },
-            energy_gev=self._manifest.energy_gev,
-            theta_rad=self._manifest.theta_rad,
-            trained={
-                "steps": self._engine.step,
-                "epochs": history.entries[-1]["epoch"],
-                "seconds": sum(each.get("seconds", 0.0) for each in history.entries),
-                "replicas": self._engine.replicas,
-                "chosen_step": best.step,
-                "metric": entry.get("metric"),
-                "warm_start": earlier.fingerprint() if earlier else None,
-            },
-            losses=entry[_CHOSEN_BY],
-            weights=folder.save_weights(self._output, evaluator.model.networks),
-            versions={
-                "calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__,
-            },
-        )  # fmt: skip
 
     def _after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
         """After each call of steps: whether this was the last."""
@@ -294,7 +270,6 @@ class _Training:
         seconds, self._seconds = self._seconds, 0.0
         if self._history is None:
             return
-        judged = self._judged(engine.state()) if self._evaluation_is_due(step) else None
         self._history.add(
             {
                 "epoch": -(-step // engine.steps_an_epoch),
@@ -303,15 +278,28 @@ class _Training:
                 "images_per_s": steps * engine.global_batch / seconds,
                 "learning_rate": engine.learning_rate(),
                 "train": engine.table(means),
-                **(judged or {}),
             }
         )
-        if judged is None:
-            if self._due(step):
-                self._save(step)
+        if self._evaluation_is_due(step) or self._due(step):
+            self._judge_if_due(self._save(step))  # saved first: a look takes long, and may end the training
+
+    def _judge_if_due(self, state: State) -> None:
+        """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
+        if self._history is None or not self._history.entries:
             return
-        by_losses = engine.model.chosen_by == "losses"
-        self._save(step, judged[_CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value"))
+        entry, step = self._history.entries[-1], self._engine.step
+        if entry["step"] != step or CHOSEN_BY in entry or not self._evaluation_is_due(step):
+            return
+        begun = entry.get("looks_begun", [])
+        if len(begun) == _LOOKS_AT_MOST:
+            logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
+            return
+        self._history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
+        judged = self._judged(state)
+        by_losses = self._evaluator is not None and self._evaluator.chosen_by == "losses"
+        figure = judged[CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value")
+        self._checkpoints.mark(step, figure)
+        self._history.amend({**judged, "looks_begun": None})
 
     def _evaluation_is_due(self, step: int) -> bool:
         """Whether the model is judged at the end of the epoch that `step` ends."""
@@ -322,8 +310,8 @@ class _Training:
     def _judged(self, state: State) -> dict[str, Any]:
         """What the history tells of the model in `state`."""
         assert self._evaluator is not None
-        if self._manifest.count(_CHOSEN_BY) == 0:
-            return {_CHOSEN_BY: {}}
+        if self._manifest.count(CHOSEN_BY) == 0:
+            return {CHOSEN_BY: {}}
         assert self._history is not None
         self._evaluator.take_over(state)
         found = self._evaluator.evaluate()
@@ -332,7 +320,7 @@ class _Training:
             drawn = board.figures(found.reference, found.generated, in_its_unit)
             board.write(self._history.board, self._engine.step, drawn)
             self._drawn_at = time.monotonic()
-        return {_CHOSEN_BY: found.losses, "metric": found.metric}
+        return {CHOSEN_BY: found.losses, "metric": found.metric, "energy_sum": found.energy_sum}
 
     def _patience_is_over(self) -> bool:
         """Whether the metric has been no better for as many epochs as the config allows; the first worker decides."""
@@ -343,7 +331,7 @@ class _Training:
         if self._history is not None:
             self._checkpoints.wait()
             best_step, value = self._checkpoints.best_metric()
-            judged = max((each["step"] for each in self._history.entries if _CHOSEN_BY in each), default=0)
+            judged = max((each["step"] for each in self._history.entries if CHOSEN_BY in each), default=0)
             over = math.isfinite(value) and judged - best_step >= patience * engine.steps_an_epoch
             if over:
                 print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)
@@ -354,17 +342,19 @@ class _Training:
         passed = bool(every) and step // every > self._saved_step // every
         return passed or time.monotonic() - self._saved_at > self._options.checkpoint_seconds
 
-    def _save(self, step: int, metric: float | None = None) -> None:
+    def _save(self, step: int) -> State:
+        """Write a checkpoint; the state in it."""
         self._saved_step, self._saved_at = step, time.monotonic()
+        state = self._engine.state() if self._history is not None else {}
         if self._history is not None:
-            state = self._engine.state()
             if not all(np.isfinite(values).all() for values in state.values()):  # the losses are of before the update
                 raise InputError(
                     f"a weight is not a finite number after step {step}; lower --learning-rate, or give a warm-up; "
                     f"last good checkpoint: {self._checkpoints.last_named()}"
                 )
             facts = {"replicas": self._engine.replicas, "seconds": self._seconds}
-            self._checkpoints.save(state, step=step, facts=facts, metric=metric)
+            self._checkpoints.save(state, step=step, facts=facts)
+        return state
 
     def _stop(self, step: int) -> None:
         """Save and leave, as a signal asked, perhaps of another worker."""

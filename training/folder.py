@@ -129,31 +129,27 @@ def write_card(folder: Path, card: Card) -> None:
 
 def standing(folder: Path, request: str) -> Card | None:
     """The card of the model in `folder` if it is what the training that `request` names left, else None."""
-    path = folder / _TRAINING
-    if not path.is_file() or not (folder / CARD).is_file():
+    if not (folder / CARD).is_file():
         return None
-    return read_card(folder) if _names(path, request) else None
+    return read_card(folder) if is_of(folder, request) else None
 
 
-def _names(training: Path, request: str) -> bool:
-    """Whether the file `training` names the training that `request` names; one of another version does not."""
+def is_of(folder: Path, request: str) -> bool:
+    """Whether `folder` is that of the training that `request` names; one of another version is not."""
     try:
-        found = storage.read_json(training, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)
+        return bool(training_in(folder)["request"] == request)
     except storage.DocumentError:
         return False
-    return bool(found["request"] == request)
 
 
-def begin(folder: Path, request: str, *, overwrite: bool) -> None:
-    """Make `folder` ready for the training that `request` names.
+def begin(folder: Path, request: str, *, overwrite: bool, told: Mapping[str, Any] | None = None) -> None:
+    """Make `folder` ready for the training that `request` names, and write down what is `told` of it.
 
     What an interrupted training of the same request left is kept, to go on from. What another left is removed if
     `overwrite` says so, and is an error otherwise.
     """
     path = folder / _TRAINING
-    if path.is_file():
-        if _names(path, request):
-            return
+    if path.is_file() and not is_of(folder, request):
         if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
             raise InputError(
                 f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
@@ -165,7 +161,13 @@ def begin(folder: Path, request: str, *, overwrite: bool) -> None:
                 shutil.rmtree(folder / name)
         (folder / HISTORY).unlink(missing_ok=True)
         path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
-    storage.write_json(path, {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request})
+    document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
+    storage.write_json(path, document | dict(told or {}))
+
+
+def training_in(folder: Path) -> dict[str, Any]:
+    """What `begin` wrote of the training in `folder`; InputError where none began there."""
+    return storage.read_json(folder / _TRAINING, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)
 
 
 def model_in(folder: Path) -> Card | None:

@@ -17,23 +17,38 @@ from training.engine import Engine, LossTable
 from training.folder import HISTORY, TENSORBOARD
 
 
+def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
+    """The lines of the history in the model's `folder` as it stood at `step`."""
+    path = folder / HISTORY
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+
+
 class History:
     """One JSON line an epoch in the model folder, and the same numbers for TensorBoard."""
 
     def __init__(self, folder: Path, step: int) -> None:
         """Go on with the history in `folder` as it stood at `step`."""
         self._path = folder / HISTORY
-        lines = self._path.read_text().splitlines() if self._path.is_file() else []
-        self.entries = [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+        self.entries = entries_until(folder, step)
         self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
 
     def add(self, entry: dict[str, Any]) -> None:
         """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
         self.entries.append(entry)
+        self._write(entry)
+
+    def amend(self, told: dict[str, Any]) -> None:
+        """Add what is `told` to the last entry; None takes a value out of it."""
+        self.entries[-1] = {name: value for name, value in (self.entries[-1] | told).items() if value is not None}
+        self._write(told)
+
+    def _write(self, told: dict[str, Any]) -> None:
+        """Write all entries to the file, and the numbers that are `told` of the last one to the board."""
         with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
             temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
-        with self.board.as_default(step=entry["step"]):
-            for name, value in _numbers(entry, ()):
+        with self.board.as_default(step=self.entries[-1]["step"]):
+            for name, value in _numbers(told, ()):
                 tf.summary.scalar(name, value)
         self.board.flush()
 

@@ -15,16 +15,24 @@ _END = 0.01  # what the falling schedules end at, as a share of the full learnin
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate of `config` over `total_steps` steps of `global_batch` showers each.
 
-    An optimizer counts its updates, of which a step has `updates_a_step`; all updates of a step have one rate.
+    An optimizer counts its updates, of which a step has `updates_a_step`; all updates of a step have one rate. It rises
+    over `warm_up_steps` at least, whatever the config says.
     """
 
     def __init__(
-        self, config: FitConfig, *, global_batch: int, total_steps: int, steps_an_epoch: int, updates_a_step: int
+        self,
+        config: FitConfig,
+        *,
+        global_batch: int,
+        total_steps: int,
+        steps_an_epoch: int,
+        updates_a_step: int,
+        warm_up_steps: int = 0,
     ) -> None:
         scale = global_batch / config.linear_scaling if config.linear_scaling else 1.0
         self.full = config.learning_rate * scale
         self._schedule = config.schedule
-        self._warm_up = round(config.warm_up_epochs * steps_an_epoch)
+        self._warm_up = max(round(config.warm_up_epochs * steps_an_epoch), warm_up_steps)
         self._falling = max(total_steps - self._warm_up, 1)
         self._updates = updates_a_step
 

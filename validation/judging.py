@@ -91,10 +91,12 @@ def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Ro
 
 
 def _profiles(rows: Rows) -> Profiles:
-    """What the metric looks at: of each of its bins, which share no shower, the first ones."""
+    """What the metric looks at: of each of its bins, which share no shower, so many, evenly spread."""
     parts = []
     for chosen in REFERENCE_BINS:
-        inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))[:_METRIC_SHOWERS]
+        inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))
+        taken = min(len(inside), _METRIC_SHOWERS)
+        inside = inside[np.arange(taken) * len(inside) // max(taken, 1)]  # files come in order, perhaps of angles
         part = rows[inside]
         profiles = part.along_x, part.along_y, part.layers
         parts.append((part.energy_gev, part.theta_rad, *profiles, part.index_angle_rad))

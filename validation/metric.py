@@ -67,12 +67,14 @@ def metric(
     *,
     bins: Sequence[MetricBin] = REFERENCE_BINS,
     least_events: int = LEAST_EVENTS,
+    least_share: float = 0.0,
 ) -> dict[str, Any]:
     """P + E + A, the mean over bins of energy and angle (`metric`, svalleco/3Dgan, which adds P twice).
 
     In a bin, P is the mean relative error of the first moments and of the second, about the first, of the showers
     along x, y and the layers; E that of the mean profiles; A that of the mean measured angle. Relative errors are
-    absolute values over the reference's. Where the reference's profile holds nothing the error of E is left out.
+    absolute values over the reference's. E leaves out the slices in which the reference's profile holds nothing, or
+    less than `least_share` of its energy: those far from the shower hold next to none, and their errors are noise.
 
     The answer holds `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the
     numbers of showers. No figure (None) for a bin with fewer than `least_events` showers with energy in either set;
@@ -86,7 +88,9 @@ def metric(
             for showers in (reference, candidate)
         )
         counts = int(mine.sum()), int(theirs.sum())
-        parts = _parts(reference, candidate, mine, theirs) if min(counts) >= max(least_events, 1) else None
+        parts = None
+        if min(counts) >= max(least_events, 1):
+            parts = _parts(reference, candidate, mine, theirs, least_share)
         known.append(parts)
         described.append(
             {
@@ -109,14 +113,18 @@ def metric(
 
 
 def _parts(
-    reference: Profiles, candidate: Profiles, mine: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_]
+    reference: Profiles,
+    candidate: Profiles,
+    mine: npt.NDArray[np.bool_],
+    theirs: npt.NDArray[np.bool_],
+    least_share: float,
 ) -> tuple[float, float, float]:
     position, profile = [], []
     for of_reference, of_candidate in zip(reference.along, candidate.along, strict=True):
         real, fake = of_reference[mine].astype(np.float64), of_candidate[theirs].astype(np.float64)
         position += [_error(a, b) for a, b in zip(_moments(real), _moments(fake), strict=True)]
         expected, found = real.mean(axis=0), fake.mean(axis=0)
-        filled = expected > 0
+        filled = (expected > 0) & (expected >= least_share * expected.sum())
         profile.append(float(np.mean(np.abs(found[filled] - expected[filled]) / expected[filled])))
     angle = _error(float(reference.angle_rad[mine].mean()), float(candidate.angle_rad[theirs].mean()))
     return float(np.mean(position)), float(np.mean(profile)), angle

@@ -22,8 +22,8 @@ class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
     Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network
-    uses that network's optimizer. `weights` names every loss that `losses` gives; one of weight 0 is reported and not
-    trained on.
+    uses that network's optimizer. `weights` names the losses, of those that `losses` gives, that are reported; one of
+    weight 0 is not trained on.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Model(ABC):
     """A generative model of showers.
 
     `networks` by name; `phases` in order; `averaged` names the networks that make showers, whose weights may be
-    averaged; `weights` those of the losses that `evaluate` gives. `chosen_by` says which epoch is the best: that of the
-    smallest total of these losses on the validation split, where they are likelihoods, or of the smallest `metric` of
-    its showers. `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many
-    uniform numbers a shower is made of.
+    averaged; `weights` those of the losses that `evaluate` gives in their total, by which epochs are compared.
+    `chosen_by` says which epoch is the best: that of the smallest total on the validation split, where the losses are
+    likelihoods, or of the smallest `metric` of its showers, where these are enough for it. `generation_batch` is how
+    many showers are best made at a time on a processor, `noise_numbers` how many uniform numbers a shower is made of.
     """
 
     networks: Mapping[str, keras.Model]
@@ -66,7 +66,10 @@ class Model(ABC):
         """What the phases of one step share, made of a batch as `decode` gives it."""
 
     def exercise(self, batch: Batch, draws: Draws) -> None:  # noqa: B027  only batch normalisation asks for it
-        """Call the averaged networks in training mode, so that they collect statistics of their present weights."""
+        """Call the averaged networks in training mode, so that they collect statistics of their present weights.
+
+        Of `batch` only the labels are given, `energy_gev` and `theta_rad` (N,).
+        """
 
     @abstractmethod
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:

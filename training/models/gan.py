@@ -6,6 +6,8 @@ Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -20,6 +22,7 @@ from training.randomness import Draws, NoiseDraws, uniform_for_normal
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
 LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
+_WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
 _FLIPPED = 0.05  # share of labels that the discriminator is told wrongly, against over-confidence
 
 
@@ -31,7 +34,8 @@ class ConditionalGAN(Model):
     functions of the image: `training.physics`.
     """
 
-    weights = LOSS_WEIGHTS
+    # The discriminator's answers are left out: it changes from epoch to epoch, and each would have a judge of its own.
+    weights: Mapping[str, float] = MappingProxyType(LOSS_WEIGHTS | {"generation": 0.0, "auxiliary": 0.0})
     averaged = ("generator",)
     chosen_by = "metric"
     noise_numbers = uniform_for_normal(LATENT - 2)
@@ -42,8 +46,8 @@ class ConditionalGAN(Model):
         self.discriminator = discriminator
         self.networks = {"generator": generator, "discriminator": discriminator}
         self.phases = (
-            Phase("discriminator_real", "discriminator", self._discriminator_on_real, LOSS_WEIGHTS),
-            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake, LOSS_WEIGHTS),
+            Phase("discriminator_real", "discriminator", self._discriminator_on_real, _WATCHED),
+            Phase("discriminator_fake", "discriminator", self._discriminator_on_fake, _WATCHED),
             Phase("generator_first", "generator", self._generator, LOSS_WEIGHTS),
             Phase("generator_second", "generator", self._generator, LOSS_WEIGHTS),
         )
@@ -67,7 +71,7 @@ class ConditionalGAN(Model):
         labels = self._labels(batch)
         image = self._made(labels, draws, training=False)
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
-        return losses, physics.cells_of(image)
+        return {name: losses[name] for name in self.weights}, physics.cells_of(image)
 
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
@@ -108,4 +112,5 @@ class ConditionalGAN(Model):
             "auxiliary": physics.percentage_error(targets["energy_gev"] / ENERGY_SCALE_GEV, energy[:, 0]),
             "angle": physics.absolute_error(targets["mtheta_rad"], physics.ecal_angle(cells)),
             "ecal": physics.percentage_error(targets["ecal"], physics.ecal_sum(cells)),
+            "spread": ops.square(probability[:, 0] - ops.mean(probability)),
         }

@@ -1,0 +1,121 @@
+"""The model that a training leaves: of its best checkpoint, at its end, or when it will not reach it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from preprocessing import storage
+from preprocessing.dataset import Manifest, at_hand, read_manifest
+from preprocessing.errors import InputError
+from preprocessing.storage import Location
+from training import folder
+from training.checkpoints import Checkpoints
+from training.configs import FitConfig
+from training.evaluation import Evaluator
+from training.folder import Card
+from training.history import entries_until
+
+CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+
+
+def keep(dataset: Location, output: Path) -> Card:
+    """Make a model of the best checkpoint of the training on `dataset` that ended in `output` before its end.
+
+    A model that stands there is left as it is. InputError where no training began there, or on another dataset, or
+    where it left no whole checkpoint.
+    """
+    told = folder.training_in(output)
+    if (card := folder.standing(output, told["request"])) is not None:
+        print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        return card
+    if "config" not in told:
+        raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")
+    manifest = read_manifest(dataset)
+    if manifest.fingerprint != told["dataset"]:
+        raise InputError(f"--dataset {dataset}: not the one that the training in {output} is on; give that one")
+    config = FitConfig.from_json(told["config"])
+    checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=told["request"], kept=1, writes=False)
+    newest = checkpoints.newest()
+    with at_hand(dataset, manifest, ("train",)) as local:
+        evaluator = Evaluator(config, local, manifest, CHOSEN_BY)
+        return write_model(
+            output, checkpoints, evaluator, told["request"], manifest=manifest, config=config,
+            steps=newest.step if newest else 0, warm_start=told["warm_start"],
+        )  # fmt: skip
+
+
+def write_model(
+    output: Path,
+    checkpoints: Checkpoints,
+    evaluator: Evaluator,
+    request: str,
+    *,
+    manifest: Manifest,
+    config: FitConfig,
+    steps: int,
+    warm_start: str | None,
+) -> Card:
+    """Write the model of the best of `checkpoints` into `output`, its card last; `steps` is how far training went.
+
+    `warm_start` is the fingerprint of the model that it began with. InputError where no whole checkpoint is left.
+    """
+    best = checkpoints.best()
+    if best is None:
+        raise InputError(f"{output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
+    history = entries_until(output, steps)
+    entry = next((entry for entry in history if entry["step"] == best.step), {})  # none within an epoch
+    evaluator.take_over(best.state)
+    card = Card(
+        request=request,
+        config=config,
+        geometry=manifest.geometry,
+        dataset={
+            "fingerprint": manifest.fingerprint,
+            "train_events": manifest.count("train"),
+            "split_files": manifest.split_files,
+            "seen": storage.sha256_of_file(output / folder.SEEN),
+        },
+        energy_gev=manifest.energy_gev,
+        theta_rad=manifest.theta_rad,
+        trained={
+            "steps": steps,
+            "epochs": max((each["epoch"] for each in history), default=0),
+            "seconds": sum(each.get("seconds", 0.0) for each in history),
+            "replicas": best.facts["replicas"],
+            "chosen_step": best.step,
+            "metric": entry.get("metric"),
+            "warm_start": warm_start,
+        },
+        losses=entry.get(CHOSEN_BY, {}),
+        weights=folder.save_weights(output, evaluator.model.networks),
+        versions={
+            "calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__,
+        },
+    )  # fmt: skip
+    folder.write_card(output, card)
+    return card
+
+
+@contextmanager
+def names_the_command(dataset: Location, output: Path, request: str) -> Iterator[None]:
+    """Where the training that `request` names ends too early, and left a checkpoint, say how that becomes a model."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if not folder.is_of(output, request) or not folder.last_checkpoint(output):
+            raise
+        command = shlex.join(["python", "-m", "training", "keep", "--dataset", str(dataset), "--output", str(output)])
+        told = f"`{command}` makes a model of the best epoch so far"
+        if isinstance(error, InputError):
+            raise InputError(f"{error}; {told}") from None
+        if isinstance(error, SystemExit):
+            print(told, flush=True)
+        error.add_note(told)
+        raise
