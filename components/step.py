@@ -9,12 +9,17 @@ from preprocessing.errors import one_line_errors
 
 @contextmanager
 def step() -> Iterator[None]:
-    """Report errors as `one_line_errors` does, and let no other user change what the step writes.
+    """Report errors as `one_line_errors` does, and let no other user change what the step writes."""
+    keep_from_others()
+    with one_line_errors():
+        yield
 
-    Kubeflow starts a step with umask 0, under which everybody may. Any other umask is left as it is.
+
+def keep_from_others() -> None:
+    """Let no other user change what this process writes, where its umask is 0, under which everybody may.
+
+    Kubeflow starts a step so. Any other umask is left as it is.
     """
     before = os.umask(0o022)
     if before:
         os.umask(before)
-    with one_line_errors():
-        yield

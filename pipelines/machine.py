@@ -13,6 +13,7 @@ from typing import Any
 
 from kfp import local
 
+from components.step import keep_from_others
 from pipelines import containers
 from pipelines.calorimeter import define
 from pipelines.needs import STEPS
@@ -29,6 +30,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
 
     All that the steps and kfp print goes to a file in OUTPUT/logs; a `verbose` run prints it here too.
     """
+    keep_from_others()
     parameters = {**parameters, "output": str(output)}
     kept = output / "kfp"
     os.environ["PYTHONUNBUFFERED"] = "1"

@@ -112,7 +112,10 @@ def fit(
             )
             with training.told_by_signals():
                 training.go_on(overwrite=overwrite)
-                training.run()
+                try:
+                    training.run()
+                finally:
+                    training.wait()
                 training.finish(earlier)
         return folder.read_card(output)
 
@@ -232,6 +235,9 @@ class _Training:
                     approaches.builtin(engine, self._after)
                 else:
                     approaches.custom(engine, steps_a_call, self._after, lambda: self._signal is not None)
+
+    def wait(self) -> None:
+        """Return when all checkpoints are written, so that what ends a training early leaves them whole."""
         self._checkpoints.wait()
 
     def finish(self, earlier: Card | None) -> None:
