@@ -58,7 +58,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
         raise SystemExit(f"error: step {step} ended without its output under {kept}; what it said is in {log}")
     if failure:
         raise failure
-    _show(parameters, output, _newest(set(kept.iterdir()) - before))
+    _show(parameters, output)
 
 
 def _unfinished(runs: set[Path]) -> str | None:
@@ -66,19 +66,14 @@ def _unfinished(runs: set[Path]) -> str | None:
 
     A step writes it at its end. kfp itself takes a container that is gone when it asks for a success.
     """
-    newest = _newest(runs)
+    newest = max(runs, default=Path())
     return next((step for step in STEPS if not (newest / step / _OUTPUT).is_file()), None)
 
 
-def _newest(runs: set[Path]) -> Path:
-    return max(runs, default=Path())
-
-
-def _show(parameters: Mapping[str, Any], output: Path, newest: Path) -> None:
+def _show(parameters: Mapping[str, Any], output: Path) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
-    print(f"outcome: {json.loads((newest / 'promote' / _OUTPUT).read_text())['parameterValues']['Output']}")
     from training.registry import Registry  # noqa: PLC0415  after the steps, which load what they need themselves
 
     if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():

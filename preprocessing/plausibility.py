@@ -96,16 +96,15 @@ def look_at(file: ShowerFile) -> Look | None:
 def summary(looks: Sequence[Look]) -> str:
     """One line on the first showers of several files."""
     if not looks:
-        return "first showers: none that is sound and holds energy"
+        return "none of the first showers is sound and holds energy"
 
     def span(values: Sequence[float]) -> str:
         return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
 
-    expected = f"{min(look.expected_x0[0] for look in looks):.2g} to {max(look.expected_x0[1] for look in looks):.2g}"
     doubtful = sum(bool(look.doubts) for look in looks)
     return (
-        f"first showers of {len(looks)} file(s): E_vis/E {span([look.response for look in looks])}, half the energy "
-        f"within {span([look.depth_x0 for look in looks])} X0 (expected {expected}), radius "
+        f"E_vis/E {span([look.response for look in looks])}, half the energy within "
+        f"{span([look.depth_x0 for look in looks])} X0, radius "
         f"{span([look.radius_mm for look in looks])} mm: " + (f"{doubtful} not plausible" if doubtful else "plausible")
     )
 
