@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_file
-from trainings import fit_small, same_training
+from trainings import fit_small, same_training, small_dataset
 
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.errors import InputError, run_command
@@ -37,9 +37,7 @@ from training.workers import PREEMPTED
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("fit")
-    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
-    return place / "ds"
+    return small_dataset(tmp_path_factory.mktemp("fit"))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file
-from trainings import fit_small, same_training
+from trainings import fit_small, same_training, small_dataset
 
 from preprocessing.dataset import Settings
 from preprocessing.errors import InputError
@@ -29,10 +29,7 @@ from training.history import ProgressBar
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An epoch is seven steps."""
-    place = tmp_path_factory.mktemp("keep")
-    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
-    return place / "ds"
+    return small_dataset(tmp_path_factory.mktemp("keep"))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from showers import make_file
+
+from preprocessing.dataset import Settings
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
+
+
+def small_dataset(place: Path) -> Path:
+    """The dataset of 80 showers, of which an epoch is seven steps of the small 3DGAN."""
+    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
+    return place / "ds"
 
 
 def fit_small(dataset: Path, output: Path, *more: str) -> None:
@@ -35,7 +46,7 @@ def command_line(dataset: Path, output: Path, *more: str) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not condition():
         assert process.poll() is None
         assert time.monotonic() < deadline
