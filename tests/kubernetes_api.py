@@ -24,7 +24,7 @@ from servers import BUILD_SECONDS, free_port
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
-_START_S = 60.0
+_START_S = 300.0
 _FIELD_MANAGER = "calopipe-tests"
 
 Json = dict[str, Any]

@@ -22,6 +22,7 @@ def _commands(document: str) -> list[str]:
     return [line.partition(" #")[0].strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)  # a dozen processes, each of which loads TensorFlow or Beam
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """On small showers in place of the sample, with trainings of a few steps.

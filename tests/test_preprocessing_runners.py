@@ -53,7 +53,7 @@ def test_two_processes(source: Path, tmp_path: Path) -> None:
 def test_prism(source: Path, tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]
-    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=120)
+    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=600)
     assert _content(tmp_path) == _content(source / "dataset")
 
 
@@ -61,7 +61,7 @@ def test_prism(source: Path, tmp_path: Path) -> None:
 def test_flink(source: Path, tmp_path: Path) -> None:
     options = ("runner=FlinkRunner", f"flink_job_server_jar={flink_job_server()}", "environment_type=LOOPBACK")
     beam = [word for option in options for word in ("--beam-option", option)]
-    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=300)
+    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=800)
     assert _content(tmp_path) == _content(source / "dataset")
 
 
@@ -94,6 +94,6 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
 def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> None:
     runs = [subprocess.Popen(_command(source, tmp_path), stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for run in runs:
-        _, told = run.communicate(timeout=120)
+        _, told = run.communicate(timeout=600)
         assert run.returncode == 0, told
     assert _content(tmp_path) == _content(source / "dataset")

@@ -51,6 +51,7 @@ def _judge(evaluator: Evaluator, dataset: Path) -> Callable[[Engine], dict[str, 
     return judge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "steps"), [(_GAN, 60), (_LIKELIHOODS, 200)], ids=["3dgan", "likelihoods"])
 def test_the_first_hundred_steps_leave_the_losses_where_they_were(
     dataset: Path, tmp_path: Path, config: FitConfig, steps: int

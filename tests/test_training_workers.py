@@ -21,7 +21,7 @@ from training.supervision import supervise
 from training.workers import LOST_WORKER, PREEMPTED, Cluster, answers, watch_peers
 
 _A, _B, _C = "10.0.0.1:2222", "b.example:2222", "[fd00::1]:2222"
-_PATIENCE = 20.0  # seconds for what takes a fraction of one on an idle machine
+_PATIENCE = 120.0  # seconds for what takes a fraction of one on an idle machine
 
 
 def _tf_config(jobs: object, kind: object = "worker", index: object = 0) -> str:
