@@ -75,6 +75,7 @@ def test_help_is_documentation(module: str) -> None:
     assert "python " in done.stdout
 
 
+@pytest.mark.slow
 def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     source = tmp_path / "source"  # a copy, since setuptools leaves a build folder beside what it builds

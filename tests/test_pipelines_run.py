@@ -356,6 +356,7 @@ def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
     assert done.stderr.strip().splitlines()[-1].startswith("error: /proc/out")
 
 
+@pytest.mark.slow
 def test_corrupt_input_can_be_skipped_by_every_step_and_a_dataset_shared(tmp_path: Path) -> None:
     for seed in range(2):
         make_file(tmp_path / f"{seed}.h5", events=60, seed=seed)

@@ -210,6 +210,7 @@ def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path
         read_manifest(folder)
 
 
+@pytest.mark.slow
 def test_a_training_reads_it_and_a_model_cannot_be_written_there(
     tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:

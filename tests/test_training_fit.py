@@ -109,6 +109,7 @@ def test_the_same_seed_gives_the_same_weights_from_disk_and_from_memory(
     assert read_card(tmp_path / "again").weights == read_card(model).weights
 
 
+@pytest.mark.slow
 def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +234,14 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     assert read_card(tmp_path / "m").trained == card.trained
 
 
-@pytest.mark.parametrize(("chosen_by", "enough", "best"), [("metric", 1, 7), ("losses", 1, 21), ("metric", 4, 21)])
+@pytest.mark.parametrize(
+    ("chosen_by", "enough", "best"),
+    [
+        pytest.param("metric", 1, 7, marks=pytest.mark.slow),
+        pytest.param("losses", 1, 21, marks=pytest.mark.slow),
+        ("metric", 4, 21),
+    ],
+)
 def test_a_model_says_whether_metric_or_losses_choose_its_best(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chosen_by: str, enough: int, best: int
 ) -> None:
@@ -295,6 +303,7 @@ def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path)
     assert kept == {14, 28, 35}  # an epoch that is not judged leaves none, unless one is due
 
 
+@pytest.mark.slow
 def test_to_be_judged_more_often_changes_no_weight(dataset: Path, seldom_judged: Path, tmp_path: Path) -> None:
     fit_small(dataset, tmp_path / "m", "--epochs", "5")
     states = [np.load(place / "checkpoints/step-000000035.npz") for place in (tmp_path / "m", seldom_judged)]
@@ -305,6 +314,7 @@ def test_to_be_judged_more_often_changes_no_weight(dataset: Path, seldom_judged:
         state.close()
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     dataset: Path,
     seldom_judged: Path,
@@ -332,6 +342,7 @@ def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     same_training(output, seldom_judged)
 
 
+@pytest.mark.slow
 def test_patience_does_not_end_a_training_between_two_looks(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

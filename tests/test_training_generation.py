@@ -172,6 +172,7 @@ def test_the_events_are_read_once_for_a_model_and_the_incumbent(
     assert generate(trained / "model", [path], tmp_path / "generated.h5", **settings) == 10
 
 
+@pytest.mark.slow
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
     in_gev = SMALL_GEOMETRY.with_values("file_unit_gev=1")

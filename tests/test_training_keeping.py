@@ -120,6 +120,7 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
     assert not (tmp_path / "m/card.json").exists()
 
 
+@pytest.mark.slow
 def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
     assert documents[0]["metric"] == documents[1]["metric"] > 0
 
 
+@pytest.mark.slow
 def test_a_look_that_always_fails_is_not_repeated_for_ever(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

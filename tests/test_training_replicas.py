@@ -42,6 +42,7 @@ def _of(found: Weights, model: str, run: str) -> list[npt.NDArray[Any]]:
     return [found[name] for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["two", "xla"])
 @pytest.mark.parametrize(
     ("model", "constant"), [("Frozen", {0, 1, 2, 3, 4, 5}), ("Spectral", set()), ("Unreached", set())]
@@ -59,6 +60,7 @@ def test_two_replicas_have_the_weights_of_one(found: Weights, model: str, consta
             np.testing.assert_allclose(first, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["two", "xla"])
 def test_an_overflow_leaves_its_phase_out_on_two_replicas(found: Weights, run: str) -> None:
     """One update of two, from gradients in float16."""
@@ -70,6 +72,7 @@ def test_an_overflow_leaves_its_phase_out_on_two_replicas(found: Weights, run: s
         np.testing.assert_allclose(first, one, rtol=0, atol=0.02 * most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["two", "xla"])
 def test_statistics_of_two_replicas_are_the_mean_of_theirs(found: Weights, run: str) -> None:
     """By hand: each has its own showers, twice, since there are two phases, at a momentum of 0.9."""
