@@ -23,9 +23,9 @@ from pathlib import Path
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import run_command
 from preprocessing.dataset import Settings
-from preprocessing.errors import run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training.configs import DEFAULT

@@ -29,7 +29,7 @@ import numpy as np
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
-from preprocessing import storage
+from calopipe import storage
 
 # Pieces of the design, each with the Python that drops it from a training and from the showers it makes.
 PIECES = {

@@ -27,9 +27,9 @@ import tensorflow as tf
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
-from preprocessing import storage
-from preprocessing.errors import run_command
-from preprocessing.showers import FloatArray
+from calopipe import storage
+from calopipe.errors import run_command
+from calopipe.showers.cells import FloatArray
 
 _BATCH = 64
 _PASSES = 4  # over a file at a time, so that the start of a reading counts little

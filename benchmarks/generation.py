@@ -27,13 +27,13 @@ import numpy as np
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import run_command
+from calopipe.showers.layouts import open_all, shower_writer
+from calopipe.showers.splits import ALL, SplitRule
 from preprocessing.dataset import Settings
-from preprocessing.errors import run_command
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_all, shower_writer
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import ALL, SplitRule
 from training.configs import DEFAULT, named_config
 from training.fit import fit
 from training.generation import Generator, generate

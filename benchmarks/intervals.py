@@ -24,8 +24,8 @@ from scipy import special
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
-from preprocessing.errors import run_command
-from validation.statistics import (
+from calopipe.errors import run_command
+from validation.statistics.estimates import (
     Array,
     Estimate,
     Features,

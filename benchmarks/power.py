@@ -24,19 +24,19 @@ import numpy.typing as npt
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
-from preprocessing import storage
-from preprocessing.errors import InputError, run_command
-from preprocessing.hits import Hits
-from preprocessing.layouts import open_all
-from preprocessing.showers import FloatArray, Showers
-from validation.axis import fitted_line
-from validation.binning import Binning
-from validation.coarse import coarse_edges
-from validation.criteria import load_grade
-from validation.judging import Judgement
-from validation.measuring import Measured
-from validation.observables import Observables, observe
-from validation.table import Table
+from calopipe import storage
+from calopipe.errors import InputError, run_command
+from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.layouts import open_all
+from validation.judge.criteria import load_grade
+from validation.judge.judging import Judgement
+from validation.measure.axis import fitted_line
+from validation.measure.coarse import coarse_edges
+from validation.measure.measuring import Measured
+from validation.measure.observables import Observables, observe
+from validation.measure.table import Table
+from validation.statistics.binning import Binning
 
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]

@@ -30,15 +30,15 @@ from scipy import stats
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import run_command
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
-from preprocessing.errors import run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
 from training.configs import FitConfig, named_config
-from training.engine import Engine
-from training.strategies import make_strategy
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 
 Loss = tuple[str, str]  # phase, name
 Curves = dict[Loss, npt.NDArray[np.float64]]  # (seeds, steps)

@@ -44,14 +44,15 @@ import numpy as np
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which this file hides the package of its name
 
-from preprocessing import records, shards, storage
-from preprocessing.angle import angle_of_projections
+from calopipe import storage
+from calopipe.errors import InputError, run_command
+from calopipe.showers.angle import angle_of_projections
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.splits import SPLITS, event_digests
+from preprocessing import records, shards
 from preprocessing.dataset import SHARDS, Settings, read_manifest
-from preprocessing.errors import InputError, run_command
-from preprocessing.hits import Digests, Hits
 from preprocessing.inputs import MEMORY, discover
-from preprocessing.showers import FloatArray
-from preprocessing.splits import SPLITS, event_digests
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_GIB = 1.5

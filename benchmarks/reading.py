@@ -29,18 +29,18 @@ import tensorflow as tf
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import run_command
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
-from preprocessing.errors import run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
-from preprocessing.showers import FloatArray
-from preprocessing.splits import SplitRule
 from training.configs import CONFIGS, DEFAULT
-from training.engine import Engine
-from training.physics import CELL_POWER
-from training.strategies import make_strategy
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
+from training.models.physics import CELL_POWER
 
 _BATCH = 64
 _THRESHOLD, _CUT = 1e-4, 10.0  # the reference's, in units of 0.02 GeV

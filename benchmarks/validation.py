@@ -25,11 +25,11 @@ import numpy as np
 if not sys.flags.safe_path:
     sys.path.pop(0)  # this folder, in which validation.py hides the package of its name
 
-from preprocessing import storage
-from preprocessing.errors import run_command
-from preprocessing.layouts import open_showers
-from validation.measuring import measuring
-from validation.sets import ShowerSet
+from calopipe import storage
+from calopipe.errors import run_command
+from calopipe.showers.layouts import open_showers
+from validation.measure.measuring import measuring
+from validation.measure.sets import ShowerSet
 
 _PER_FILE = 50_000  # showers of a virtual file
 _CANDIDATE = 10_000  # showers: Monte Carlo alone grows

@@ -38,12 +38,12 @@ def discover(
     from components.step import step
 
     with step():
+        from calopipe.progress import say
+        from calopipe.showers.flaws import Tolerance
+        from calopipe.storage import expand, location, on_disk
         from components.parameters import require_plain
-        from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover as find
-        from preprocessing.progress import say
-        from preprocessing.storage import expand, location, on_disk
-        from training.registry import Registry
+        from training.registry.registry import Registry
 
         on_disk(output, "output")
         promoted = registry or f"{output}/registry"

@@ -46,8 +46,8 @@ def generate(
     with step():
         from pathlib import Path
 
-        from preprocessing.splits import SplitRule
-        from preprocessing.storage import location, sha256_of_file
+        from calopipe.showers.splits import SplitRule
+        from calopipe.storage import location, sha256_of_file
         from training.folder import require_model
         from training.generation import generate
 

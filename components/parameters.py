@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from preprocessing.errors import InputError
+from calopipe.errors import InputError
 
 # Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
 _PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)[].]")

@@ -47,12 +47,12 @@ def preprocess(
     from components.step import step
 
     with step():
+        from calopipe.showers.flaws import Tolerance
+        from calopipe.showers.splits import SplitRule
+        from calopipe.storage import location
         from preprocessing.dataset import Settings
-        from preprocessing.flaws import Tolerance
         from preprocessing.inputs import discover
         from preprocessing.pipeline import preprocess
-        from preprocessing.splits import SplitRule
-        from preprocessing.storage import location
 
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_events, max_bad_files)
         folder = location(dataset)

@@ -23,11 +23,11 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     with step():
         from pathlib import Path
 
-        from preprocessing.progress import say
-        from preprocessing.storage import location
-        from training.candidate import Candidate
+        from calopipe.progress import say
+        from calopipe.storage import location
         from training.folder import require_model
-        from training.registry import Registry
+        from training.registry.candidate import Candidate
+        from training.registry.registry import Registry
 
         run = Path(output)
         require_model(run / "model", fingerprint)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from preprocessing.errors import one_line_errors
+from calopipe.errors import one_line_errors
 
 
 @contextmanager

@@ -49,11 +49,11 @@ def train(
     with step():
         from pathlib import Path
 
+        from calopipe.storage import location
         from preprocessing.dataset import require_dataset
-        from preprocessing.storage import location
         from training.configs import named_config, with_settings
-        from training.registry import Registry
-        from training.retraining import fit_here, fit_on_nodes, retrain
+        from training.registry.registry import Registry
+        from training.registry.retraining import fit_here, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)

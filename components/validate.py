@@ -50,10 +50,10 @@ def validate(
         import shutil
         from pathlib import Path
 
-        from preprocessing.splits import SplitRule
-        from preprocessing.storage import location, require_file
+        from calopipe.showers.splits import SplitRule
+        from calopipe.storage import location, require_file
         from validation.compare import validate
-        from validation.verdict import summary as markdown
+        from validation.judge.verdict import summary as markdown
 
         generated, rival = Path(output) / "generated.h5", Path(output) / "incumbent.h5"
         require_file(generated, fingerprint)

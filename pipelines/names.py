@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from preprocessing.errors import InputError
+from calopipe.errors import InputError
 
 EXPERIMENT, VERSION, SCHEDULE = 128, 127, 255  # bytes
 RUN = 255 - len(" 2026-01-02 03-04-05 0a1b")  # which runs.submit adds

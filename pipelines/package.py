@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipelines.accelerators import SINGLE_HOST
-from pipelines.cluster import Platform, allow_retries
-from pipelines.needs import STEPS
-from preprocessing import storage
-from preprocessing.errors import InputError
+from calopipe import storage
+from calopipe.errors import InputError
+from pipelines.platform.accelerators import SINGLE_HOST
+from pipelines.platform.cluster import Platform, allow_retries
+from pipelines.platform.needs import STEPS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from calopipe import storage
+from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.showers.flaws import SKIP, STOP, Tolerance
 from components.image import IMAGE
 from components.parameters import require_plain
-from pipelines import commands, package
-from pipelines.cluster import Platform
-from pipelines.shared import require_shared
-from preprocessing import storage
+from pipelines import package
+from pipelines.here.shared import require_shared
+from pipelines.platform.cluster import Platform
+from pipelines.remote import commands
 from preprocessing.dataset import CUT_GEV, Settings
-from preprocessing.errors import CommandParser, InputError, run_command
-from preprocessing.flaws import SKIP, STOP, Tolerance
 from training.configs import ANEW, CONFIGS, DEFAULT, FROM_INCUMBENT, STRATEGIES
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
     parameters.setdefault("input", [str(SAMPLE / "*.h5")])
     check(parameters)
 
-    from pipelines import machine  # noqa: PLC0415  kfp, a second that bad input need not wait
+    from pipelines.here import machine  # noqa: PLC0415  kfp, a second that bad input need not wait
 
     machine.run(parameters, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose)
 
@@ -139,10 +140,10 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
 
     Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
     """
+    from calopipe.showers.splits import SplitRule  # noqa: PLC0415
     from preprocessing.inputs import MEMORY, discover  # noqa: PLC0415
-    from preprocessing.splits import SplitRule  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
-    from validation.criteria import load_grade  # noqa: PLC0415
+    from validation.judge.criteria import load_grade  # noqa: PLC0415
 
     require_plain(parameters)
     rule = SplitRule.parse(parameters.get("split_files", []))

@@ -6,14 +6,14 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.options import add_bad_event, add_cut, add_geometry, add_split_file
+from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.showers.splits import SplitRule
+from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings
-from preprocessing.errors import CommandParser, InputError, run_command
-from preprocessing.flaws import SKIP, STOP, Tolerance
 from preprocessing.inputs import discover
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_split_file
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
-from preprocessing.storage import location
 
 _EXAMPLES = """
 examples:

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preprocessing import storage
-from preprocessing.errors import InputError
-from preprocessing.flaws import FLAWS
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from calopipe.showers.flaws import FLAWS
+from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.storage import Location
 from preprocessing.inputs import BadFile
-from preprocessing.showers import Geometry
-from preprocessing.splits import ALL, SPLITS, SplitRule
-from preprocessing.storage import Location
 
 CUT_GEV = 0.2
 

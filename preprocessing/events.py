@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.hits import Digests
+from calopipe.showers.splits import SPLITS
+from calopipe.storage import Location
 from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, Manifest
-from preprocessing.errors import InputError
-from preprocessing.hits import Digests
-from preprocessing.splits import SPLITS
-from preprocessing.storage import Location
 
 DROPPED = -1  # in place of the split of an event that was not written
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])

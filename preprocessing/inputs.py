@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from preprocessing import storage
-from preprocessing.errors import InputError
-from preprocessing.flaws import BadFileError, Tolerance
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from calopipe.showers.flaws import BadFileError, Tolerance
+from calopipe.storage import Location
 from preprocessing.plausibility import Look, look_at, summary
-from preprocessing.showers import Geometry
-from preprocessing.storage import Location
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
         remembered = known.get(str(path.absolute()))
         if remembered is not None and stamp == remembered.stamp:
             return replace(remembered, path=path)
-        from preprocessing.layouts import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+        from calopipe.showers.layouts import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
 
         sha256 = storage.sha256_of_file(path)
         file = open_showers(path, geometry, tolerance.bad_event, sha256)

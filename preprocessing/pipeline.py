@@ -16,13 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from preprocessing import dataset, storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.progress import progress_bar, say
+from calopipe.showers.flaws import Tolerance
+from calopipe.storage import Location
+from preprocessing import dataset
 from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard, Source
-from preprocessing.errors import InputError
-from preprocessing.flaws import Tolerance
 from preprocessing.inputs import BadFile, InputFile, Inputs
-from preprocessing.progress import progress_bar, say
-from preprocessing.storage import Location
 
 if TYPE_CHECKING:
     from preprocessing.shards import Attempt, Plan

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.flaws import flaws_of_hits
-from preprocessing.hits import Hits
+from calopipe.showers.flaws import flaws_of_hits
+from calopipe.showers.hits import Hits
 
 if TYPE_CHECKING:
-    from preprocessing.layouts import ShowerFile
+    from calopipe.showers.layouts import ShowerFile
 
 _SHOWERS = 100
 # Visible over incident energy: of thin gaps to thick ones; and of cells that were calibrated to the incident energy.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from preprocessing.dataset import Manifest
-from preprocessing.errors import InputError
-from preprocessing.showers import REFERENCE_UNIT_GEV
 
 # Records that a replica shuffles together: 60 MB of the Geant4 sample's sparse showers.
 _SHUFFLE_RECORDS = 10_000

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from preprocessing.hits import Hits
-from preprocessing.showers import FloatArray
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.hits import Hits
 
 _CRC_MASK = 0xA282EAD8  # of the TFRecord format
 

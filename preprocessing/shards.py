@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing import records, storage
-from preprocessing.angle import angle_of_projections
+from calopipe import storage
+from calopipe.errors import InputError, describe
+from calopipe.showers.angle import angle_of_projections
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.layouts import ShowerFile, open_showers
+from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.storage import Location
+from preprocessing import records
 from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard, Source
-from preprocessing.errors import InputError, describe
 from preprocessing.events import DROPPED, packed
-from preprocessing.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
-from preprocessing.hits import Digests, Hits
 from preprocessing.inputs import InputFile
-from preprocessing.layouts import ShowerFile, open_showers
-from preprocessing.showers import FloatArray
-from preprocessing.splits import SPLITS, event_digests
-from preprocessing.storage import Location
 
 _NOTES = "notes"
 _NOTE_KIND = "calopipe.note"

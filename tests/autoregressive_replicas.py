@@ -17,11 +17,11 @@ import tensorflow as tf
 from likelihoods import CONFIG
 
 from preprocessing.dataset import read_manifest
-from training.engine import Engine
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.models.autoregressive import model, rows
 from training.models.autoregressive.frame import colour
 from training.models.base import Batch
-from training.strategies import make_strategy
 
 STEPS = 3
 

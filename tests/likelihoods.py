@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_showers
 
-from preprocessing.showers import FloatArray, Geometry
+from calopipe.showers.cells import FloatArray, Geometry
 from training import models
 from training.configs import FitConfig
 from training.models.autoregressive.model import Autoregressive

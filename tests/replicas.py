@@ -16,15 +16,15 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest, read_manifest
 from preprocessing.reading import decode
-from preprocessing.showers import Geometry
 from training.configs import FitConfig, named_config
-from training.engine import Engine
+from training.engine.step import Engine
+from training.engine.strategies import arithmetic, make_strategy
 from training.models.base import Batch, Losses, Model, Phase
-from training.randomness import Draws
-from training.strategies import arithmetic, make_strategy
-from training.workers import Cluster
+from training.models.randomness import Draws
+from training.nodes.workers import Cluster
 
 
 class Tiny(Model):

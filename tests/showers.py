@@ -8,8 +8,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from preprocessing.angle import measured_angle
-from preprocessing.showers import Geometry, Showers
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import Geometry, Showers
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)

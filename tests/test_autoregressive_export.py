@@ -14,11 +14,11 @@ import tensorflow as tf
 from likelihoods import CONFIG
 from showers import SMALL_GEOMETRY, make_showers, write_file
 
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray
 from preprocessing.dataset import Settings
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.showers import FloatArray
 from training import folder
 from training.export import export
 from training.fit import fit

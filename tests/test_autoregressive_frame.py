@@ -11,7 +11,7 @@ import tensorflow as tf
 from likelihoods import CONSTANTS, LAYERS, as_batch, uneven_showers
 from showers import SMALL_GEOMETRY
 
-from preprocessing.showers import FloatArray
+from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import frame
 from training.models.autoregressive.frame import SUMS, Axis, Hits
 

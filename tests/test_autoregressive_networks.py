@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture, log_mixture
-from training.randomness import box_muller
+from training.models.randomness import box_muller
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 

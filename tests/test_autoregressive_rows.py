@@ -15,7 +15,7 @@ from showers import SMALL_GEOMETRY
 from training.models.autoregressive import cells, frame, rows, sampling
 from training.models.autoregressive.model import Autoregressive
 from training.models.base import Batch
-from training.randomness import Draws
+from training.models.randomness import Draws
 
 Array = npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ from likelihoods import LAYERS, drawn, new_model, noise_of, of_every_cell
 from scipy.special import expit
 from showers import SMALL_GEOMETRY
 
-from preprocessing.showers import FloatArray
+from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import cells, totals
 from training.models.autoregressive.frame import lattice
 from training.models.autoregressive.model import Autoregressive

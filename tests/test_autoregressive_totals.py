@@ -15,7 +15,7 @@ from showers import SMALL_GEOMETRY
 from training.models.autoregressive import constants, frame, totals
 from training.models.autoregressive.frame import SUMS, Axis
 from training.models.autoregressive.model import Autoregressive
-from training.randomness import Draws
+from training.models.randomness import Draws
 
 _UNIT = 0.02
 

@@ -17,18 +17,18 @@ from likelihoods import CONFIG
 from showers import make_file
 from trainings import same_training
 
+from calopipe.errors import InputError
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
 from training import fit
-from training.engine import Engine
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.folder import read_card
-from training.history import ProgressBar
 from training.models.autoregressive.constants import shapes
-from training.strategies import make_strategy
-from training.workers import PREEMPTED
+from training.nodes.workers import PREEMPTED
+from training.run.history import ProgressBar
 
 # Seven epochs of five steps, judged at the third, the sixth and the last.
 _TRAINED = replace(CONFIG, epochs=7, evaluation_steps=15, learning_rate=1e-2)

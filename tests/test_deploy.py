@@ -21,8 +21,8 @@ import preprocessing.__main__
 import training.__main__
 from components.image import IMAGE
 from pipelines import package, submit
-from pipelines.needs import LAUNCHER, STEPS, Needs
-from training.trainjob import PORT, manifest
+from pipelines.platform.needs import LAUNCHER, STEPS, Needs
+from training.nodes.trainjob import PORT, manifest
 
 _ROOT = Path(__file__).parent.parent
 _BASE = _ROOT / "deploy" / "base"

@@ -17,8 +17,8 @@ from showers import make_file
 from test_injection import HOSTILE, SECRETS
 
 from components.image import IMAGE
-from pipelines import containers
 from pipelines.calorimeter import define
+from pipelines.here import containers
 from training.folder import read_card
 
 ROOT = Path(__file__).parent.parent

@@ -15,12 +15,12 @@ import pytest
 from showers import make_file
 from trainings import command_line, fit_small, same_training, wait_for
 
+from calopipe.errors import InputError
 from preprocessing.dataset import Settings
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import folder
-from training.workers import LOST_WORKER
+from training.nodes.workers import LOST_WORKER
 
 pytestmark = pytest.mark.slow
 

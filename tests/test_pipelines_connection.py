@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from calopipe.errors import InputError
 from pipelines import submit
-from pipelines.connection import Connection, connection
-from pipelines.cron import Trigger
-from preprocessing.errors import InputError
+from pipelines.remote.connection import Connection, connection
+from pipelines.remote.cron import Trigger
 
 HERE = "http://localhost:8080"
 

@@ -21,8 +21,9 @@ from kubernetes_api import kubernetes_api
 from played_node import Node, register
 from played_trainer import wait_until
 
-from pipelines import pods, runs, submit
-from preprocessing.errors import InputError
+from calopipe.errors import InputError
+from pipelines import submit
+from pipelines.remote import pods, runs
 
 
 @dataclass

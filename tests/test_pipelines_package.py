@@ -15,11 +15,11 @@ from google.protobuf import json_format
 from kfp import components
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 
+from calopipe.errors import InputError
 from components.image import IMAGE
 from pipelines import package, submit
 from pipelines.calorimeter import define
-from pipelines.cluster import Platform
-from preprocessing.errors import InputError
+from pipelines.platform.cluster import Platform
 
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 GOLDEN = Path(__file__).parent / "golden/calorimeter.yaml"

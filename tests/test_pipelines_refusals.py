@@ -13,8 +13,9 @@ import pytest
 from kubeflow_server import Fault, Kubeflow, serve, write_small
 from servers import free_port
 
-from pipelines import client, runs, submit
-from preprocessing.errors import one_line_errors
+from calopipe.errors import one_line_errors
+from pipelines import submit
+from pipelines.remote import client, runs
 
 SECRET = "ey-secret.token"  # noqa: S105
 STEPS = ["discover", "train"]
@@ -217,7 +218,7 @@ def test_a_token_that_changes_is_read_again(
         kubeflow.secret = f"after {len(kubeflow.asked)}".replace(" ", "-")
         token.write_text(kubeflow.secret)
 
-    monkeypatch.setattr("pipelines.runs.time.sleep", replace)
+    monkeypatch.setattr("pipelines.remote.runs.time.sleep", replace)
     submit.main(["status", run, "--wait", "--endpoint", kubeflow.address, "--token-file", str(token)])
     assert kubeflow.runs[run]["state"] == "SUCCEEDED"
 
@@ -258,7 +259,7 @@ def test_a_run_that_comes_into_being_after_its_connection_broke_is_found(
             (asked,) = kubeflow.sent("run_service_create_run")
             kubeflow.run_service_create_run(asked)
 
-    monkeypatch.setattr("pipelines.client.time.sleep", pause)
+    monkeypatch.setattr("pipelines.remote.client.time.sleep", pause)
     kubeflow.faults["run_service_create_run"] = [Fault()]
     submit.main([*SUBMIT, "--endpoint", kubeflow.address])
     (run,) = kubeflow.runs

@@ -13,11 +13,11 @@ import h5py
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, write_file
 
+from calopipe.showers.cells import Showers
 from preprocessing.dataset import read_manifest
-from preprocessing.showers import Showers
 from training.folder import read_card
-from training.registry import PROMOTED, Registry
-from validation.verdict import read_verdict
+from training.registry.registry import PROMOTED, Registry
+from validation.judge.verdict import read_verdict
 
 ROOT = Path(__file__).parent.parent
 # Any network that gives energy meets every criterion; one that has learned nothing is still far from one that has.

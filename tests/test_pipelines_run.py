@@ -20,12 +20,12 @@ import h5py
 import pytest
 from showers import make_file
 
-from pipelines import containers
+from pipelines.here import containers
 from preprocessing.dataset import read_manifest
 from preprocessing.inputs import MEMORY
 from training.folder import read_card
-from training.registry import Registry
-from validation.verdict import summary_line
+from training.registry.registry import Registry
+from validation.judge.verdict import summary_line
 
 ROOT = Path(__file__).parent.parent
 

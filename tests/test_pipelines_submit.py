@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from kubeflow_server import CONTRACT, STEPS, Asked, Fault, Kubeflow, departures, serve, write_small
 
+from calopipe.errors import InputError
 from components.image import IMAGE
-from pipelines import runs, submit
-from preprocessing.errors import InputError
+from pipelines import submit
+from pipelines.remote import runs
 
 WHAT = ["--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
 Command = Callable[..., str]
@@ -155,7 +156,7 @@ def test_what_ends_the_waiting_and_not_the_run(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.runs.time.sleep", interrupt)
+    monkeypatch.setattr("pipelines.remote.runs.time.sleep", interrupt)
     with pytest.raises(SystemExit) as ended:
         command("status", run, "--wait")
     assert ended.value.code == 130
@@ -353,7 +354,7 @@ def test_options_need_no_kfp_and_the_pipeline_no_tensorflow() -> None:
         from pipelines import submit
         submit.parser()
         assert not {"kfp", "kubernetes"} & set(sys.modules)
-        import components.train, pipelines.calorimeter, pipelines.client, pipelines.pods
+        import components.train, pipelines.calorimeter, pipelines.remote.client, pipelines.remote.pods
         assert not {"tensorflow", "keras", "apache_beam"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)

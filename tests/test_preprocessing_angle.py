@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from showers import SAMPLE, make_showers
 
-from preprocessing.angle import measured_angle
-from preprocessing.layouts import open_showers
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.layouts import open_showers
 
 
 def _track(degrees: float, cell_size: float, layer_pitch: float) -> np.ndarray:

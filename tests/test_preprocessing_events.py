@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
+from calopipe.errors import InputError, run_command
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command
 from preprocessing.dataset import SCHEMA_VERSION, Manifest, Settings, read_manifest
-from preprocessing.errors import InputError, run_command
 from preprocessing.events import digests_in
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_showers
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SPLITS, SplitRule
 
 _ORDER = np.random.default_rng(0).permutation(60)
 

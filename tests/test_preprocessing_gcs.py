@@ -16,13 +16,13 @@ from google.cloud import storage as google_storage
 from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
 from showers import make_file
 
+from calopipe import gcs, storage
+from calopipe.errors import InputError, run_command
+from calopipe.gcs import GcsPath
+from calopipe.showers.layouts import open_showers
 from preprocessing import __main__ as command
-from preprocessing import gcs, storage
 from preprocessing.dataset import at_hand, read_manifest
-from preprocessing.errors import InputError, run_command
-from preprocessing.gcs import GcsPath
 from preprocessing.inputs import MEMORY
-from preprocessing.layouts import open_showers
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "showers"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from preprocessing.layouts import open_all, open_showers, shower_writer
-from preprocessing.showers import REFERENCE_GEOMETRY
-from preprocessing.splits import SplitRule
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_GEOMETRY
+from calopipe.showers.layouts import open_all, open_showers, shower_writer
+from calopipe.showers.splits import SplitRule
 
 
 def test_reads_what_the_file_holds(tmp_path: Path) -> None:

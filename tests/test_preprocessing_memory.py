@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from showers import make_file
 
+from calopipe import storage
+from calopipe.showers.layouts import open_all
 from pipelines import submit
-from preprocessing import storage
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_all
 from training import __main__ as training
 from validation import __main__ as validation
 

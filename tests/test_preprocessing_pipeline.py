@@ -17,16 +17,16 @@ import pytest
 import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
+from calopipe import storage
+from calopipe.errors import InputError, run_command
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.layouts import REQUEST, open_showers
+from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
-from preprocessing import storage
-from preprocessing.angle import measured_angle
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
-from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import MEMORY, discover
-from preprocessing.layouts import REQUEST, open_showers
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from preprocessing.splits import SPLITS
 
 
 def _run(*arguments: object) -> None:

@@ -11,12 +11,12 @@ import pytest
 from scipy import special
 from showers import SAMPLE, make_showers, write_file
 
+from calopipe.errors import run_command
+from calopipe.showers.cells import Geometry
+from calopipe.showers.layouts import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
-from preprocessing.errors import run_command
-from preprocessing.layouts import open_showers
 from preprocessing.plausibility import Look, look_at
-from preprocessing.showers import Geometry
 
 
 def _look(path: Path) -> Look:

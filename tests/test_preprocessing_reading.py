@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from showers import make_file
 
+from calopipe.errors import InputError
 from preprocessing.dataset import Manifest, Settings, read_manifest
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, share, steps_per_epoch

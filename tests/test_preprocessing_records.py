@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_file, make_showers
 
+from calopipe.showers.cells import Showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.layouts import open_showers
 from preprocessing import records
 from preprocessing.dataset import Settings
-from preprocessing.hits import Hits
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_showers
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode, decode_hits
-from preprocessing.showers import Showers
 
 
 def test_a_record_is_a_tensorflow_example() -> None:

@@ -15,8 +15,8 @@ import pytest
 from servers import PRISM, flink_job_server, go_tool
 from showers import make_file
 
+from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest, require_unaltered
-from preprocessing.errors import InputError
 from preprocessing.inputs import MEMORY
 
 _KILLS = 10

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from showers import make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from preprocessing.hits import Digests, Hits
-from preprocessing.layouts import open_showers
-from preprocessing.showers import FloatArray, Showers
-from preprocessing.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
 
 _RANDOM = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 

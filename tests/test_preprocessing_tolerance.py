@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from showers import make_file, make_showers, write_file
 
+from calopipe.errors import InputError, run_command
+from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.flaws import Tolerance
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command
-from preprocessing.angle import EMPTY_SHOWER_ANGLE
 from preprocessing.dataset import Settings, read_manifest
-from preprocessing.errors import InputError, run_command
-from preprocessing.flaws import Tolerance
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_showers
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from preprocessing.splits import SPLITS, SplitRule
 
 _SKIP = ("--on-bad-event", "skip", "--max-bad-events", "0.1")
 BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}

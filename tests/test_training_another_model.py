@@ -14,16 +14,16 @@ from keras import ops
 from showers import SMALL_GEOMETRY, make_file
 from trainings import fit_small
 
+from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode
-from preprocessing.showers import Geometry
 from training import models
 from training.folder import read_card
 from training.generation import Generator
 from training.models.base import Batch, Losses, Model, Phase
-from training.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
+from training.models.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
 
 _NOISE = 4
 

@@ -12,9 +12,9 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
-from preprocessing.showers import Showers
-from training.board import figures, write
-from validation.observables import observe
+from calopipe.showers.cells import Showers
+from training.run.board import figures, write
+from validation.measure.observables import observe
 
 _REFERENCE = make_showers(events=60)
 _GENERATED = replace(_REFERENCE, cells=1.5 * make_showers(events=60, seed=1).cells)

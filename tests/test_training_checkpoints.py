@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.checkpoints import Checkpoints
+from training.run.checkpoints import Checkpoints
 
 
 def _save(checkpoints: Checkpoints, step: int, metric: float | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from preprocessing.errors import InputError
+from calopipe.errors import InputError
 from training import __main__ as command
 from training.configs import CONFIGS, DEFAULT, SETTINGS, FitConfig, as_options, named_config, with_settings
 

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from training import convolutions
-from training.convolutions import Conv3D, arrange, restore, transforms
+from training.models import convolutions
+from training.models.convolutions import Conv3D, arrange, restore, transforms
 from training.models.networks_3d import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
-from training.randomness import Draws
+from training.models.randomness import Draws
 
 Arrays = dict[str, np.ndarray]
 Size = tuple[int, int, int]

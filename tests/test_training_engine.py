@@ -15,19 +15,19 @@ import tensorflow as tf
 from replicas import Tiny
 from showers import make_file
 
+from calopipe.showers.cells import Geometry
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from preprocessing.showers import Geometry
-from preprocessing.splits import SplitRule
-from training import convolutions
 from training.configs import FitConfig, named_config
-from training.engine import Engine
-from training.randomness import Draws
-from training.schedules import LearningRate
-from training.strategies import make_strategy, tpu_padding
-from training.supervision import supervise
+from training.engine.schedules import LearningRate
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy, tpu_padding
+from training.models import convolutions
+from training.models.randomness import Draws
+from training.nodes.supervision import supervise
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +109,8 @@ def test_a_model_is_adapted_to_the_train_split_or_evenly_to_some_of_it(
 
     monkeypatch.setattr(Tiny, "adapt", adapt)
     for most, every in ((20_000, 1), (16, 1), (5, 4)):
-        monkeypatch.setattr("training.engine._ADAPTED_TO", most)
-        monkeypatch.setattr("training.engine._ADAPTED_AT_ONCE", 3)
+        monkeypatch.setattr("training.engine.step._ADAPTED_TO", most)
+        monkeypatch.setattr("training.engine.step._ADAPTED_AT_ONCE", 3)
         _engine(dataset)
         assert told.pop() == (whole["energy_gev"].numpy()[::every].tolist(), manifest)
 

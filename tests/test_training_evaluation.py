@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
-from training import evaluation
 from training.configs import named_config
-from training.engine import Engine
-from training.evaluation import Evaluator, selection_bins
-from training.randomness import Draws
-from training.strategies import make_strategy
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
+from training.models.randomness import Draws
+from training.run import evaluation
+from training.run.evaluation import Evaluator, selection_bins
 
 
 @pytest.fixture(scope="module")

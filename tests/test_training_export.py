@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from preprocessing.errors import InputError, run_command
-from preprocessing.layouts import open_showers
+from calopipe.errors import InputError, run_command
+from calopipe.showers.layouts import open_showers
 from training import __main__ as command
 from training import folder
 

@@ -19,20 +19,21 @@ from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_file
 from trainings import fit_small, same_training, small_dataset
 
+from calopipe.errors import InputError, run_command
 from preprocessing.dataset import Settings, read_manifest
-from preprocessing.errors import InputError, run_command
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training import evaluation, fit, folder, models
-from training.checkpoints import Checkpoints
+from training import fit, folder, models
 from training.configs import DEFAULT, named_config
-from training.engine import Engine
-from training.evaluation import Evaluation, Evaluator
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.folder import read_card
-from training.history import ProgressBar
 from training.models.gan import ConditionalGAN
-from training.strategies import make_strategy
-from training.workers import PREEMPTED
+from training.nodes.workers import PREEMPTED
+from training.run import evaluation
+from training.run.checkpoints import Checkpoints
+from training.run.evaluation import Evaluation, Evaluator
+from training.run.history import ProgressBar
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,14 @@ import tensorflow as tf
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from preprocessing.layouts import open_showers
-from preprocessing.splits import SplitRule
+from calopipe.errors import InputError
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import SplitRule
 from training import __main__ as command
 from training import folder, generation, models
 from training.configs import named_config
 from training.generation import Generator, generate
-from training.randomness import ShowerDraws
+from training.models.randomness import ShowerDraws
 
 
 def _generate(trained: Path, output: Path, *more: object, like: Path | None = None) -> None:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from preprocessing.errors import InputError
-from training.guards import Guards
+from calopipe.errors import InputError
+from training.run.guards import Guards
 
 Table = dict[str, dict[str, float]]
 

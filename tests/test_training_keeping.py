@@ -16,15 +16,15 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file
 from trainings import fit_small, same_training, small_dataset
 
+from calopipe.errors import InputError
 from preprocessing.dataset import Settings
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training import fit, models
-from training.evaluation import Evaluation, Evaluator
 from training.folder import read_card
-from training.history import ProgressBar
+from training.run.evaluation import Evaluation, Evaluator
+from training.run.history import ProgressBar
 
 
 @pytest.fixture(scope="module")

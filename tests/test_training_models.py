@@ -10,19 +10,20 @@ import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_file, make_showers
 
-from preprocessing.angle import measured_angle
+from calopipe.errors import InputError
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from preprocessing.showers import FloatArray
-from preprocessing.splits import SplitRule
-from training import models, physics
+from training import models
 from training.configs import CONFIGS, DEFAULT, named_config
+from training.models import physics
 from training.models.gan import ConditionalGAN
 from training.models.networks_3d import REFERENCE, discriminator_3d, generator_3d
-from training.randomness import Draws, Dropout, ShowerDraws
+from training.models.randomness import Draws, Dropout, ShowerDraws
 
 
 def _count(variables: list[keras.Variable]) -> int:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from training.profile import PARTS, Op, Profile, attribute, operations, profiled, window
+from training.engine.profile import PARTS, Op, Profile, attribute, operations, profiled, window
 
 
 def _attributed(*ops: tuple[str, str, int, int], end: int = 100) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import chisquare, kstest
 
-from training.randomness import ShowerDraws, hashed_uniform
+from training.models.randomness import ShowerDraws, hashed_uniform
 
 Numbers = npt.NDArray[np.float32]
 

@@ -21,16 +21,16 @@ from google.cloud import storage as google_storage
 from servers import FAKE_GCS_SERVER, go_tool, store
 from showers import SMALL_GEOMETRY
 
-from preprocessing import gcs, storage
-from preprocessing.errors import InputError
-from preprocessing.storage import location
+from calopipe import gcs, storage
+from calopipe.errors import InputError
+from calopipe.storage import location
 from training import __main__ as command
 from training import folder
-from training.candidate import Candidate
 from training.configs import named_config
 from training.folder import Card, read_card
-from training.registry import Registry
-from validation.criteria import load_grade
+from training.registry.candidate import Candidate
+from training.registry.registry import Registry
+from validation.judge.criteria import load_grade
 
 WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
 LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pytest
 from showers import make_file
 
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
-from training.engine import statistics
+from training.engine.step import statistics
 
 Weights = dict[str, npt.NDArray[Any]]
 

@@ -11,19 +11,20 @@ import h5py
 import pytest
 from showers import SMALL_GEOMETRY, make_file
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.splits import SplitRule
+from calopipe.storage import Location
 from preprocessing.dataset import Settings, read_manifest
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
-from preprocessing.storage import Location
-from training import folder, trainjob
-from training.candidate import Candidate
+from training import folder
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card
-from training.registry import Registry
-from training.retraining import fit_on_nodes, retrain
+from training.nodes import trainjob
+from training.registry.candidate import Candidate
+from training.registry.registry import Registry
+from training.registry.retraining import fit_on_nodes, retrain
 from training.seen import seen_after, write_seen
 
 CONFIG = named_config("small")

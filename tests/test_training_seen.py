@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from showers import make_file, make_showers, write_file
 
+from calopipe.errors import InputError
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
-from preprocessing.errors import InputError
 from preprocessing.inputs import discover
-from preprocessing.layouts import open_showers
 from preprocessing.pipeline import preprocess
-from preprocessing.splits import SplitRule
 from training import folder
 from training.configs import named_config
 from training.fit import fit

@@ -24,13 +24,13 @@ from servers import Proxy, free_port
 from showers import make_file
 from trainings import same_training
 
+from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
 from preprocessing.dataset import Settings
-from preprocessing.errors import BAD_INPUT_EXIT_CODE
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.trainapi import TrainJobs
-from training.workers import PREEMPTED
+from training.nodes.trainapi import TrainJobs
+from training.nodes.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
 

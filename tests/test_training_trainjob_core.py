@@ -19,9 +19,9 @@ from kubernetes.client import (
     V1PodStatus,
 )
 
-from preprocessing.errors import InputError
-from training.trainjob import addresses, job_name, launch, manifest
-from training.trainpods import most_telling, pod_state, workers
+from calopipe.errors import InputError
+from training.nodes.trainjob import addresses, job_name, launch, manifest
+from training.nodes.trainpods import most_telling, pod_state, workers
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {
@@ -107,5 +107,7 @@ def test_a_launch_of_nothing_is_refused_before_the_cluster_is_asked(wrong: dict[
 
 
 def test_the_launcher_loads_no_tensorflow() -> None:
-    program = "import sys, training.trainjob; assert not {'tensorflow', 'keras', 'apache_beam'} & set(sys.modules)"
+    program = (
+        "import sys, training.nodes.trainjob; assert not {'tensorflow', 'keras', 'apache_beam'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -13,17 +13,17 @@ import tensorflow as tf
 from likelihoods import CONFIG
 from showers import make_file
 
+from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from preprocessing.splits import SplitRule
 from training import folder
 from training.configs import FitConfig, named_config
-from training.engine import Engine
-from training.evaluation import Evaluator
-from training.randomness import Draws
-from training.strategies import make_strategy
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
+from training.models.randomness import Draws
+from training.run.evaluation import Evaluator
 
 _WATCHED = 200  # showers
 _GAN = named_config("small", epochs=100)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.errors import InputError
-from training.supervision import supervise
-from training.workers import LOST_WORKER, PREEMPTED, Cluster, answers, watch_peers
+from calopipe.errors import InputError
+from training.nodes.supervision import supervise
+from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster, answers, watch_peers
 
 _A, _B, _C = "10.0.0.1:2222", "b.example:2222", "[fd00::1]:2222"
 _PATIENCE = 120.0  # seconds for what takes a fraction of one on an idle machine
@@ -131,9 +131,7 @@ def test_a_cluster_comes_back_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def test_neither_module_loads_tensorflow() -> None:
-    program = (
-        "import sys, training.workers, training.supervision; assert not {'tensorflow', 'keras'} & set(sys.modules)"
-    )
+    program = "import sys, training.nodes.workers, training.nodes.supervision; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -385,7 +383,7 @@ def test_a_defect_ends_all(run: Run, tmp_path: Path, capfd: pytest.CaptureFixtur
 def _supervisor(folder: Path, program: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that supervises two workers of `program`, once both have written "I.ready"."""
     code = (
-        "import os, sys; from training.supervision import supervise\n"
+        "import os, sys; from training.nodes.supervision import supervise\n"
         "sys.exit(supervise([sys.executable, '-c', *sys.argv[1:]], 2, restarts=3, environment=os.environ))"
     )
     with subprocess.Popen([sys.executable, "-c", code, _WORKER + program, str(folder)]) as process:

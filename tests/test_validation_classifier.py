@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from validation.classifier import LEAST_SHOWERS, Array, auc, delong
+from validation.statistics.classifier import LEAST_SHOWERS, Array, auc, delong
 
 
 def rng(seed: int) -> np.random.Generator:

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from preprocessing.layouts import open_showers
-from preprocessing.showers import FloatArray, Showers
-from preprocessing.splits import SplitRule
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.splits import SplitRule
 from validation.__main__ import main
-from validation.binning import Binning, bins
 from validation.compare import validate
-from validation.criteria import Measurement, judge_all, load_grade
-from validation.measurements import histogram_bins, measure
-from validation.observables import Observables, observe
-from validation.verdict import overall, read_verdict
+from validation.judge.criteria import Measurement, judge_all, load_grade
+from validation.judge.measurements import histogram_bins, measure
+from validation.judge.verdict import overall, read_verdict
+from validation.measure.observables import Observables, observe
+from validation.statistics.binning import Binning, bins
 
 
 @cache

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from validation.contest import contest
-from validation.criteria import Measurement
-from validation.statistics import Estimate, difference_of_means, resample
+from validation.judge.contest import contest
+from validation.judge.criteria import Measurement
+from validation.statistics.estimates import Estimate, difference_of_means, resample
 
 TOLERANCE = 0.1
 

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
-from preprocessing.errors import InputError
-from preprocessing.hits import Digests, Hits
-from preprocessing.showers import FloatArray
-from validation import faults
-from validation.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
-from validation.observables import Observables, observe
-from validation.statistics import Estimate
-from validation.verdict import overall, read_verdict, summary
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.hits import Digests, Hits
+from validation.judge.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
+from validation.judge.verdict import overall, read_verdict, summary
+from validation.measure import faults
+from validation.measure.observables import Observables, observe
+from validation.statistics.estimates import Estimate
 
 
 def measurement(*estimates: Estimate, target: float = 1.0, side: int = 0) -> Measurement:

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.distances import compare_distances, distances_along
-from validation.observables import SCALARS, Observables, observe
-from validation.permutations import Array, Deals, deal, p_value
-from validation.physics_distances import (
+from validation.measure.observables import SCALARS, Observables, observe
+from validation.statistics.distances import compare_distances, distances_along
+from validation.statistics.permutations import Array, Deals, deal, p_value
+from validation.statistics.physics_distances import (
     FEATURES,
     Normals,
     dealt_frechet_distances,

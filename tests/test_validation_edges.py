@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.curves import Compared, Curve, Frame, Summary, summarise
-from validation.edges import compared, edges, section
-from validation.observables import Observables, observe
+from validation.measure.observables import Observables, observe
+from validation.report.curves import Compared, Curve, Frame, Summary, summarise
+from validation.report.edges import compared, edges, section
 
 EVENTS = 600
 

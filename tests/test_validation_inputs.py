@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from validation import compare, plots
+from calopipe.errors import InputError
+from validation import compare
 from validation.compare import validate
+from validation.report import plots
 
 EVENTS = 60
 

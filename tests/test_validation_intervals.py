@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from validation.statistics import (
+from validation.statistics.estimates import (
     Array,
     Features,
     Pair,

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.showers import Showers
-from validation import binning as bins_of_labels
-from validation.binning import Binning
+from calopipe.showers.cells import Showers
 from validation.compare import validate
-from validation.contest import contest
-from validation.criteria import load_grade
-from validation.faults import another_unit
-from validation.judging import Judgement
-from validation.measuring import Measured
-from validation.observables import Hits, observe
-from validation.sets import COUNT, ShowerSet, pairing
-from validation.table import Table
+from validation.judge.contest import contest
+from validation.judge.criteria import load_grade
+from validation.judge.judging import Judgement
+from validation.measure.faults import another_unit
+from validation.measure.measuring import Measured
+from validation.measure.observables import Hits, observe
+from validation.measure.sets import COUNT, ShowerSet, pairing
+from validation.measure.table import Table
+from validation.statistics import binning as bins_of_labels
+from validation.statistics.binning import Binning
 
 
 def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
-from preprocessing.errors import InputError
-from preprocessing.hits import Hits
-from preprocessing.splits import SplitRule, event_digests
-from validation.measuring import Measured, measuring
-from validation.observables import Observables, observe
-from validation.sets import COUNT, ShowerSet
+from calopipe.errors import InputError
+from calopipe.showers.hits import Hits
+from calopipe.showers.splits import SplitRule, event_digests
+from validation.measure.measuring import Measured, measuring
+from validation.measure.observables import Observables, observe
+from validation.measure.sets import COUNT, ShowerSet
 
 
 def measured(showers: ShowerSet, workers: int = 1) -> Measured:
@@ -96,8 +96,8 @@ def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Pat
     """Killed, as a cluster kills it; and interrupted, as Ctrl-C does it, to every process of the group."""
     path = make_file(tmp_path / "many.h5", events=3_000)
     program = (
-        "import signal, sys; from pathlib import Path; from validation.measuring import measuring;"
-        "from validation.sets import ShowerSet\n"
+        "import signal, sys; from pathlib import Path; from validation.measure.measuring import measuring;"
+        "from validation.measure.sets import ShowerSet\n"
         "if __name__ == '__main__':\n"
         "  signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "  with measuring(2) as reader:\n"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from showers import make_showers
 
-from preprocessing.angle import measured_angle
-from preprocessing.showers import Showers
-from validation.metric import REFERENCE_BINS, MetricBin, Profiles, metric
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import Showers
+from calopipe.showers.metric import REFERENCE_BINS, MetricBin, Profiles, metric
 
 EVERYTHING = (MetricBin(150.0, math.pi / 2, math.inf, math.inf),)
 

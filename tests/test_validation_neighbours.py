@@ -12,9 +12,9 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from showers import make_showers
 
-from preprocessing.showers import FloatArray
-from validation.coarse import coarse, coarse_edges, root_shares
-from validation.neighbours import Array, coverage, memorisation, nearest
+from calopipe.showers.cells import FloatArray
+from validation.measure.coarse import coarse, coarse_edges, root_shares
+from validation.statistics.neighbours import Array, coverage, memorisation, nearest
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -106,7 +106,7 @@ def test_nearest_distances_agree_with_scipy_in_blocks_of_any_size(monkeypatch: p
     points, others = (rng(seed).random((n, 30)).astype(np.float32) for seed, n in ((15, 53), (16, 40)))
     expected = cdist(points, others).min(axis=1)
     np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
-    monkeypatch.setattr("validation.neighbours._DISTANCES_HELD", 7 * 40)
+    monkeypatch.setattr("validation.statistics.neighbours._DISTANCES_HELD", 7 * 40)
     np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
     assert nearest(points, points).max() < 5e-3  # what single precision leaves of zero
 

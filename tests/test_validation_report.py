@@ -15,14 +15,14 @@ import pytest
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation import report
-from validation.curves import Compared, Curve, Frame, Summary, summarise
-from validation.displays import chosen_pairs, draw_pairs
-from validation.measurements import CORRELATED
-from validation.measuring import Picture
-from validation.observables import SCALARS, Array, Observables, observe
-from validation.plots import Plot, compare, draw_all, draw_relative, lower_range
-from validation.verdict import summary
+from validation.judge.measurements import CORRELATED
+from validation.judge.verdict import summary
+from validation.measure.measuring import Picture
+from validation.measure.observables import SCALARS, Array, Observables, observe
+from validation.report import page as report
+from validation.report.curves import Compared, Curve, Frame, Summary, summarise
+from validation.report.displays import chosen_pairs, draw_pairs
+from validation.report.plots import Plot, compare, draw_all, draw_relative, lower_range
 
 EVENTS = 240
 

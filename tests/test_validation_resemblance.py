@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.measuring import Digests, Measured
-from validation.observables import Observables, observe
-from validation.resemblance import memorised, resemblance
-from validation.table import Samples, Table
+from validation.judge.resemblance import memorised, resemblance
+from validation.measure.measuring import Digests, Measured
+from validation.measure.observables import Observables, observe
+from validation.measure.table import Samples, Table
 
 
 @cache

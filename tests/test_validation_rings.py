@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_showers
 
-from preprocessing.hits import Hits
-from preprocessing.layouts import open_showers
-from preprocessing.showers import FloatArray, Geometry
-from validation.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of
-from validation.binning import Binning
-from validation.classifier import auc
-from validation.criteria import Criterion, judge_all, load_grade
-from validation.fine import fine_columns
-from validation.measurements import measure
-from validation.observables import CELL_GEV, Array, Observables, observe, observe_hits
-from validation.physics_distances import features
-from validation.resemblance import _fine, _observables
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.hits import Hits
+from calopipe.showers.layouts import open_showers
+from validation.judge.criteria import Criterion, judge_all, load_grade
+from validation.judge.measurements import measure
+from validation.judge.resemblance import _fine, _observables
+from validation.measure.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of
+from validation.measure.fine import fine_columns
+from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
+from validation.statistics.binning import Binning
+from validation.statistics.classifier import auc
+from validation.statistics.physics_distances import features
 
 GEOMETRY = Geometry(shape=(9, 8, 6), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from validation.statistics import (
+from validation.statistics.estimates import (
     Array,
     Estimate,
     Pair,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.observables import Observables, observe
-from validation.table import PIECE_SHOWERS, Selection, Table, samples, selected
+from validation.measure.observables import Observables, observe
+from validation.measure.table import PIECE_SHOWERS, Selection, Table, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:

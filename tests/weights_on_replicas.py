@@ -19,10 +19,10 @@ from replicas import Tiny
 
 from preprocessing.dataset import read_manifest
 from training.configs import named_config
-from training.engine import Engine
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.models.base import Batch, Losses
-from training.randomness import Draws
-from training.strategies import make_strategy
+from training.models.randomness import Draws
 
 
 class Frozen(Tiny):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from preprocessing import storage
-from preprocessing.errors import CommandParser, InputError, run_command
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
-from preprocessing.splits import SplitRule
-from training import promotions
+from calopipe import storage
+from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
+from calopipe.showers.splits import SplitRule
 from training.configs import (
     CONFIGS,
     DEFAULT,
@@ -25,9 +24,10 @@ from training.configs import (
     named_config,
 )
 from training.folder import last_checkpoint
+from training.nodes.supervision import supervise
+from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
-from training.supervision import supervise
-from training.workers import Cluster
+from training.registry import commands as promotions
 
 _EXAMPLES = """
 examples:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from preprocessing.errors import InputError, require_seed
-from preprocessing.showers import Geometry
+from calopipe.errors import InputError, require_seed
+from calopipe.showers.cells import Geometry
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for, if it is for one.
 # Those called plain are of stock Keras layers, for comparison: the same functions of the same weights, slower.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from preprocessing import storage
-from preprocessing.errors import InputError
-from preprocessing.showers import REFERENCE_UNIT_GEV
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training import folder
 from training.generation import Generator, allowed
 

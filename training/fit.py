@@ -19,24 +19,26 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from calopipe.errors import InputError
+from calopipe.progress import say
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
-from preprocessing.errors import InputError
-from preprocessing.progress import say
 from preprocessing.reading import steps_per_epoch
-from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
-from preprocessing.storage import Location
-from training import approaches, board, folder
-from training.checkpoints import Checkpoints
+from training import folder
 from training.configs import FitConfig, RunOptions
-from training.engine import Engine, State
-from training.evaluation import Evaluator
+from training.engine import approaches
+from training.engine.step import Engine, State
+from training.engine.strategies import make_strategy, tpu_padding
 from training.folder import Card
-from training.guards import Guards
-from training.history import History, ProgressBar
 from training.keeping import CHOSEN_BY, names_the_command, write_model
+from training.nodes.workers import PREEMPTED, Cluster, exit_lost, watch_peers
+from training.run import board
+from training.run.checkpoints import Checkpoints
+from training.run.evaluation import Evaluator
+from training.run.guards import Guards
+from training.run.history import History, ProgressBar
 from training.seen import seen_after, write_seen
-from training.strategies import make_strategy, tpu_padding
-from training.workers import PREEMPTED, Cluster, exit_lost, watch_peers
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
-from preprocessing.errors import InputError
-from preprocessing.showers import Geometry
 from training.configs import FROM_INCUMBENT, FitConfig
 
 logger = logging.getLogger(__name__)

@@ -17,20 +17,20 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from preprocessing import storage
-from preprocessing.angle import measured_angle
+from calopipe import storage
+from calopipe.errors import InputError, require_seed
+from calopipe.progress import progress_bar, say
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
+from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.hits import Digests
+from calopipe.showers.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
+from calopipe.showers.splits import SplitRule
+from calopipe.storage import Location
 from preprocessing.dataset import CUT_GEV, SCHEMA_VERSION
-from preprocessing.errors import InputError, require_seed
-from preprocessing.flaws import SKIP, STOP
-from preprocessing.hits import Digests
-from preprocessing.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
-from preprocessing.progress import progress_bar, say
-from preprocessing.showers import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
-from preprocessing.splits import SplitRule
-from preprocessing.storage import Location
 from training import folder, models
 from training.folder import Card
-from training.randomness import NoiseDraws, ShowerDraws
+from training.models.randomness import NoiseDraws, ShowerDraws
 from training.seen import JUDGES, require_unseen
 
 logger = logging.getLogger(__name__)

@@ -11,16 +11,16 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.storage import Location
 from preprocessing.dataset import Manifest, at_hand, read_manifest
-from preprocessing.errors import InputError
-from preprocessing.storage import Location
 from training import folder
-from training.checkpoints import Checkpoints
 from training.configs import FitConfig
-from training.evaluation import Evaluator
 from training.folder import Card
-from training.history import entries_until
+from training.run.checkpoints import Checkpoints
+from training.run.evaluation import Evaluator
+from training.run.history import entries_until
 
 CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
 

@@ -13,9 +13,9 @@ import onnx
 import tensorflow as tf
 import tf2onnx
 
-from preprocessing import storage
-from preprocessing.errors import InputError
-from preprocessing.showers import REFERENCE_UNIT_GEV
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.generation import Generator, allowed
 
 OPSET = 18  # the first whose operations on the bits of integers suffice, and the last that tf2onnx writes

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.hits import Digests
+from calopipe.storage import Location
 from preprocessing.dataset import Manifest
-from preprocessing.errors import InputError
 from preprocessing.events import digests_in
-from preprocessing.hits import Digests
-from preprocessing.storage import Location
 from training.folder import SEEN, Card
 
 JUDGES = "test"  # the split that the verdict is on

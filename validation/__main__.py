@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from preprocessing import storage
-from preprocessing.errors import CommandParser, run_command
-from preprocessing.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
-from preprocessing.splits import ALL, SPLITS, SplitRule
-from validation.criteria import built_in_grades
-from validation.verdict import REPORT_FILE, VERDICT_FILE, number, span
+from calopipe import storage
+from calopipe.errors import CommandParser, run_command
+from calopipe.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
+from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from validation.judge.criteria import built_in_grades
+from validation.judge.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
 _SHOWN = 5  # criteria

@@ -12,26 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from preprocessing import storage
+from calopipe import storage
+from calopipe.errors import InputError, require_seed
+from calopipe.progress import say
+from calopipe.showers.flaws import STOP
+from calopipe.showers.splits import SplitRule
+from calopipe.storage import Location
 from preprocessing.dataset import CUT_GEV
-from preprocessing.errors import InputError, require_seed
-from preprocessing.flaws import STOP
-from preprocessing.progress import say
-from preprocessing.splits import SplitRule
-from preprocessing.storage import Location
-from validation import faults, plots, report
-from validation.binning import Binning
-from validation.contest import contest
-from validation.criteria import load_grade
-from validation.curves import Compared, summarise
-from validation.displays import draw_pairs
-from validation.edges import edges
-from validation.judging import Judgement
-from validation.measuring import measuring
-from validation.resemblance import SAMPLE_SHOWERS, memorised, resemblance
-from validation.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
-from validation.table import samples
-from validation.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
+from validation.judge.contest import contest
+from validation.judge.criteria import load_grade
+from validation.judge.judging import Judgement
+from validation.judge.resemblance import SAMPLE_SHOWERS, memorised, resemblance
+from validation.judge.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
+from validation.measure import faults
+from validation.measure.measuring import measuring
+from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
+from validation.measure.table import samples
+from validation.report import page as report
+from validation.report import plots
+from validation.report.curves import Compared, summarise
+from validation.report.displays import draw_pairs
+from validation.report.edges import edges
+from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
 

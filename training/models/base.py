@@ -10,7 +10,7 @@ from typing import Any, Literal
 import keras
 
 from preprocessing.dataset import Manifest
-from training.randomness import Draws, NoiseDraws
+from training.models.randomness import Draws, NoiseDraws
 
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each

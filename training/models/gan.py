@@ -15,9 +15,9 @@ from keras import ops
 
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode
-from training import physics
+from training.models import physics
 from training.models.base import Batch, Losses, Model, Phase, Tensor
-from training.randomness import Draws, NoiseDraws, uniform_for_normal
+from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
@@ -31,7 +31,7 @@ class ConditionalGAN(Model):
 
     The generator maps (N, 256) to images (N, x, y, layer, 1); the discriminator maps images to (probability of being
     Monte Carlo (N, 1), E / 100 GeV (N, 1)). The discriminator's other two heads, angle and energy sum, are fixed
-    functions of the image: `training.physics`.
+    functions of the image: `training.models.physics`.
     """
 
     # The discriminator's answers are left out: it changes from epoch to epoch, and each would have a judge of its own.

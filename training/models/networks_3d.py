@@ -12,9 +12,9 @@ from typing import Literal
 import keras
 from keras import layers, ops
 
-from training.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
+from training.models.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
 from training.models.gan import LATENT
-from training.randomness import Dropout
+from training.models.randomness import Dropout
 
 Size = tuple[int, int, int]
 

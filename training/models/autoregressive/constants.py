@@ -12,7 +12,7 @@ import tensorflow as tf
 from scipy import stats
 from scipy.special import ndtri
 
-from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, context, context_numbers, plan
 from training.models.autoregressive.frame import SUMS, Tensor, lattice

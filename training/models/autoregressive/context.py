@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import tensorflow as tf
 
-from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive.frame import HIT, Axis, Constants, Tensor, axis_of, column, particle_slope
 from training.models.autoregressive.totals import (
     BUDGETS,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 
 Tensor = Any
 Constants = dict[str, Tensor]

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode_hits
-from preprocessing.showers import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import context_numbers, plan
@@ -19,7 +19,7 @@ from training.models.autoregressive.frame import SUMS, Tensor
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
 from training.models.base import Batch, Losses, Model, Phase
-from training.randomness import Draws, NoiseDraws
+from training.models.randomness import Draws, NoiseDraws
 
 _COLOURS = ("even", "odd")
 # How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance

@@ -10,11 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from preprocessing.showers import Geometry
+from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells
 from training.models.autoregressive.frame import Constants, Hits, Tensor, colour, middle
 from training.models.base import Batch
-from training.randomness import Draws
+from training.models.randomness import Draws
 
 
 def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:

@@ -12,13 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from preprocessing.showers import Geometry
+from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.constants import FAR_MOST, FAR_TABLE, ConstantsStore, normalised
 from training.models.autoregressive.context import Plan, context, plan
 from training.models.autoregressive.frame import COLOURS, SUMS, Tensor, lattice, middle
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture
-from training.randomness import box_muller, hashed_uniform
+from training.models.randomness import box_muller, hashed_uniform
 
 
 def noise_numbers(geometry: Geometry) -> int:

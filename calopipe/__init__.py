@@ -1,0 +1,1 @@
+"""What every stage speaks: errors, files and stores, progress, and the shower."""

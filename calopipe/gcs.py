@@ -1,0 +1,264 @@
+"""Objects of Google Cloud Storage as paths: the part of `pathlib.Path` that the stages use, and transfers.
+
+`calopipe.storage` is the only module that knows of this one. Credentials are those of the environment
+(Application Default Credentials); STORAGE_EMULATOR_HOST names an emulator instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO
+
+import google.api_core.exceptions as api_errors
+import google.auth.exceptions as auth_errors
+import requests
+from google.cloud import storage
+from google.cloud.storage import transfer_manager
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from calopipe.errors import InputError
+
+SCHEME = "gs://"
+
+_RETRY_SECONDS = 120.0  # how long a request that fails is tried again, with growing pauses
+_UPLOAD_CHUNK = 8 << 20  # what a cut connection costs: an upload goes on from its last whole chunk. Bytes
+_READ_BLOCK = 4 << 20  # bytes of one request of a reader
+_BLOCKS_AHEAD = 3  # requested at the same time
+_BLOCKS_KEPT = 16  # 64 MiB a reader at most
+_TRANSFERS = 8  # files at the same time
+
+
+@dataclass(frozen=True)
+class GcsPath:
+    """The object `key` of `bucket`, or the folder of the objects whose names begin so."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> GcsPath:
+        bucket, _, key = text.removeprefix(SCHEME).partition("/")
+        if not bucket or not text.startswith(SCHEME):
+            raise InputError(f"{text}: expected {SCHEME}BUCKET/NAME")
+        return cls(bucket, key.strip("/"))
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.bucket}/{self.key}"
+
+    def __truediv__(self, name: str) -> GcsPath:
+        return GcsPath(self.bucket, f"{self.key}/{name}".lstrip("/"))
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    def absolute(self) -> GcsPath:
+        return self
+
+    def is_file(self) -> bool:
+        with _told(self):
+            return bool(_blob(self).exists(retry=_retry()))
+
+    def stat(self) -> SimpleNamespace:
+        """`st_size` in bytes, and `generation`, which each writing of the object changes. FileNotFoundError."""
+        with _told(self):
+            blob = _bucket(self).get_blob(self.key, retry=_retry())
+        if blob is None:
+            raise _missing(self)
+        return SimpleNamespace(st_size=blob.size, generation=blob.generation)
+
+    def read_text(self) -> str:
+        with _told(self):
+            return str(_blob(self).download_as_text(retry=_retry()))
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """A reader of the object as it is now; FileNotFoundError at the end if it is replaced meanwhile."""
+        source = _Reader(self)
+        with io.BufferedReader(source, 1 << 16) as reader:
+            try:
+                yield reader
+            finally:
+                error, source.error = source.error, None
+                if error is not None:
+                    try:
+                        raise error
+                    finally:
+                        del error  # or the reader would live on with it, which HDF5 does not survive
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        with _told(self):
+            try:
+                _blob(self).delete(retry=_retry())
+            except api_errors.NotFound:
+                if not missing_ok:
+                    raise
+
+    def upload(self, file: Path, *, create: bool = False) -> None:
+        """Put the content of `file` here, whole and at once; with `create` only where nothing is, or FileExistsError.
+
+        Of several that create at once one succeeds. One whose answer was lost on the way finds its own object here.
+        """
+        with _told(self), _bucket_there(self):
+            blob = _blob(self)
+            blob.chunk_size = _UPLOAD_CHUNK
+            try:
+                blob.upload_from_filename(str(file), retry=_retry(), if_generation_match=0 if create else None)
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
+
+
+def objects(folder: GcsPath) -> dict[str, int]:
+    """Size in bytes of every object under `folder`, by its name from there, in order."""
+    prefix = f"{folder.key}/" if folder.key else ""
+    with _told(folder), _bucket_there(folder):
+        found = _client().list_blobs(
+            folder.bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
+        )
+        return {blob.name.removeprefix(prefix): blob.size for blob in found}
+
+
+def download(files: Mapping[GcsPath, Path]) -> None:
+    """Bring objects of one bucket to local files, several at a time."""
+    if not files:
+        return
+    first = next(iter(files))
+    with _told(first):
+        pairs = [(_blob(path), str(file)) for path, file in files.items()]
+        transfer_manager.download_many(
+            pairs, download_kwargs={"retry": _retry()}, worker_type=transfer_manager.THREAD, max_workers=_TRANSFERS,
+            raise_exception=True,
+        )  # fmt: skip
+
+
+class _Reader(io.RawIOBase):
+    """Random access to an object: blocks fetched ahead, several at a time, of which the latest are kept.
+
+    A read that fails gives zeros and leaves its error in `error`, which `GcsPath.open` raises at its end: HDF5 crashes
+    the process if a read of its raises, or gives less than it asked for.
+    """
+
+    error: Exception | None = None
+
+    def __init__(self, path: GcsPath) -> None:
+        self._path = path
+        status = path.stat()
+        self._size = status.st_size
+        self._blob = _bucket(path).blob(path.key, generation=status.generation)
+        self._position = 0
+        self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
+        self._fetchers = ThreadPoolExecutor(_BLOCKS_AHEAD + 1, thread_name_prefix="gcs")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        number, offset = divmod(self._position, _READ_BLOCK)
+        if self._position >= self._size:
+            return 0
+        for ahead in range(number + _BLOCKS_AHEAD, number - 1, -1):
+            self._request(ahead)
+        try:
+            with _told(self._path):
+                data = self._blocks[number].result()[offset : offset + len(buffer)]
+        except (InputError, OSError) as error:
+            self.error = error.with_traceback(None)
+            data = bytes(min(len(buffer), self._size - self._position))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._fetchers.shutdown(cancel_futures=True)
+        self._blocks.clear()  # a block that failed holds its error, and that this reader
+        super().close()
+
+    def _request(self, number: int) -> None:
+        start = number * _READ_BLOCK
+        if start >= self._size:
+            return
+        if number not in self._blocks:
+            self._blocks[number] = self._fetchers.submit(
+                self._blob.download_as_bytes, start=start, end=start + _READ_BLOCK - 1, retry=_retry(), checksum=None
+            )
+        self._blocks.move_to_end(number)
+        while len(self._blocks) > _BLOCKS_KEPT:
+            self._blocks.popitem(last=False)
+
+
+def _blob(path: GcsPath) -> Any:
+    return _bucket(path).blob(path.key)
+
+
+def _bucket(path: GcsPath) -> Any:
+    return _client().bucket(path.bucket)
+
+
+def _retry() -> Any:
+    return DEFAULT_RETRY.with_timeout(_RETRY_SECONDS)
+
+
+def _client() -> storage.Client:
+    return _client_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _client_of(process: int) -> storage.Client:  # noqa: ARG001  a process that forks must not share its connections
+    # A project is needed to make buckets only.
+    return storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
+
+
+def _missing(path: GcsPath) -> FileNotFoundError:
+    return FileNotFoundError(2, "no such object", str(path))
+
+
+@contextmanager
+def _bucket_there(path: GcsPath) -> Iterator[None]:
+    """Around requests that find nothing only where there is no bucket."""
+    try:
+        yield
+    except api_errors.NotFound:
+        raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
+
+
+@contextmanager
+def _told(path: GcsPath) -> Iterator[None]:
+    """Errors of the store as what `pathlib` would raise, or as the line that tells a user."""
+    try:
+        yield
+    except api_errors.NotFound:
+        raise _missing(path) from None
+    except (api_errors.Unauthorized, api_errors.Forbidden) as error:
+        raise InputError(f"{path}: permission denied ({error.code}); give this account access to the bucket") from None
+    except auth_errors.GoogleAuthError as error:
+        reason = str(error).partition(".")[0]
+        raise InputError(
+            f"{path}: no credentials for Google Cloud ({reason}); run 'gcloud auth application-default login', or on "
+            "a cluster give the pod's service account access"
+        ) from None
+    except (api_errors.GoogleAPIError, requests.RequestException, ConnectionError) as error:
+        cause = getattr(error, "cause", None) or error
+        raise InputError(
+            f"{path}: the store cannot be reached or does not answer as it should, tried for {_RETRY_SECONDS:.0f} s "
+            f"({type(cause).__name__}: {str(cause)[:200]}); run again, finished work is kept"
+        ) from None

@@ -1,0 +1,1 @@
+"""The shower: its cells, hits and angle, the HDF5 layouts it comes in, flaws, splits, profiles."""

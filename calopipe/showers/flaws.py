@@ -1,0 +1,81 @@
+"""What can be wrong with an event or a file, and what is done about it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.showers.hits import Hits
+
+# Why an event is corrupt; a flaw is an index into this.
+FLAWS = ("none", "nan", "negative", "out_of_range")
+_NONE, _NAN, _NEGATIVE, _OUT_OF_RANGE = range(len(FLAWS))
+
+STOP, SKIP = "stop", "skip"
+
+_ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
+
+Flaws = npt.NDArray[np.int8]
+
+
+class BadFileError(InputError):
+    """A file that cannot be read as showers: not whole, or not in a layout that is known."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a run does about corrupt input: `stop` at it, or `skip` and record it.
+
+    A run that skips stops all the same past `max_bad_events` of the events or `max_bad_files` of the files, which are
+    shares; unless a share is 0, one is always let pass.
+    """
+
+    bad_event: str = STOP
+    bad_file: str = STOP
+    max_bad_events: float = 0.01
+    max_bad_files: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("bad_event", "bad_file"):
+            if getattr(self, name) not in (STOP, SKIP):
+                raise InputError(f"--on-{name.replace('_', '-')} is {getattr(self, name)!r}, expected stop or skip")
+        for name in ("max_bad_events", "max_bad_files"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"--{name.replace('_', '-')} is {getattr(self, name)}, expected a share, 0 to 1")
+
+    def require_none(self, what: str, first: str) -> None:
+        """Raise InputError, with the `first` case, if a corrupt event or file (`what`) is to stop the run."""
+        if (self.bad_event if what == "event" else self.bad_file) == STOP:
+            mend = "; mend it" if what == "event" else ""  # what is wrong with a file says so itself
+            raise InputError(f"{first}{mend}, or leave such {what}s out with --on-bad-{what} skip")
+
+    def require(self, what: str, bad: int, total: int, first: str) -> None:
+        """Raise InputError, with the `first` case, if `bad` of `total` events or files (`what`) are not tolerated."""
+        if bad == 0:
+            return
+        self.require_none(what, first)
+        share = self.max_bad_events if what == "event" else self.max_bad_files
+        if bad > (max(1, math.floor(share * total + _ROUNDING)) if share else 0):
+            raise InputError(
+                f"{first}; {bad} of {total} {what}s are corrupt, more than the share of {share:g} that "
+                f"--max-bad-{what}s lets pass"
+            )
+
+
+def flaws_of_hits(hits: Hits) -> Flaws:
+    """The flaw (N,) in the cells of each shower."""
+    flaws = np.zeros(len(hits), dtype=np.int8)
+    flaws[hits.row[hits.value < 0]] = _NEGATIVE
+    flaws[hits.row[~np.isfinite(hits.value)]] = _NAN
+    return flaws
+
+
+def flaws_of_label(values: npt.NDArray[np.float32], high: float) -> Flaws:
+    """The flaw (N,) of a label that must lie between zero and `high`, both excluded."""
+    with np.errstate(invalid="ignore"):
+        inside = (values > 0) & (values < high)
+    return np.where(~np.isfinite(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)

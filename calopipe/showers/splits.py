@@ -1,0 +1,81 @@
+"""Which split an event is in: train, validation or test. A pure function of the event's own content.
+
+So an event keeps its split however its file is copied, repacked, renamed or described, wherever in a file it stands.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.hits import Digests, Hits, joined, mixed
+
+# Shares of the events: the model learns from train, is chosen by validation, and is judged by test alone.
+FRACTIONS = {"train": 0.70, "validation": 0.05, "test": 0.25}
+SPLITS = tuple(FRACTIONS)
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """Events are divided by their content, see `event_digests`; whole files can be assigned by name.
+
+    `by_file` holds (split, pattern of file names) pairs. Once a split is assigned by name it holds the files that
+    match and no others; the files that match nothing are divided among the splits that no pattern names.
+    """
+
+    by_file: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for split, pattern in self.by_file:
+            if split not in SPLITS or not pattern:
+                raise InputError(f"--split-file {split}={pattern}: expected SPLIT=PATTERN, SPLIT one of {SPLITS}")
+
+    @classmethod
+    def parse(cls, assignments: list[str]) -> SplitRule:
+        """The rule of the command line's `--split-file SPLIT=PATTERN` options."""
+        pairs = [assignment.partition("=") for assignment in assignments]
+        return cls(tuple((split, pattern) for split, _, pattern in pairs))
+
+    def candidates(self, file_name: str) -> tuple[str, ...]:
+        """The splits that an event of this file may be in; InputError where no split takes the file."""
+        for split, pattern in self.by_file:
+            if fnmatch.fnmatch(file_name, pattern):
+                return (split,)
+        named = {split for split, _ in self.by_file}
+        free = tuple(split for split in SPLITS if split not in named)
+        if not free:
+            raise InputError(f"{file_name}: every split is assigned by --split-file and no pattern matches this file")
+        return free
+
+    def may_hold(self, split: str, file_name: str) -> bool:
+        """Whether an event of this file may be in `split`; in "all" any is."""
+        return split == ALL or split in self.candidates(file_name)
+
+    def assign(self, file_name: str, digests: Digests) -> npt.NDArray[np.int8]:
+        """The split of each event of this file, as indices into `SPLITS`, by the events' `digests` (N,)."""
+        candidates = self.candidates(file_name)
+        edges = np.cumsum([FRACTIONS[split] for split in candidates])
+        uniform = (digests >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        place = np.searchsorted(edges[:-1] / edges[-1], uniform, side="right")
+        return np.array([SPLITS.index(split) for split in candidates], dtype=np.int8)[place]
+
+    def mask(self, split: str, file_name: str, digests: Digests) -> npt.NDArray[np.bool_]:
+        """Which of this file's events, by their `digests` (N,), are in `split`; "all" selects every event."""
+        if split == ALL:
+            return np.ones(len(digests), dtype=np.bool_)
+        return self.assign(file_name, digests) == SPLITS.index(split)
+
+
+def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray) -> Digests:
+    """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
+
+    Nothing else of the file counts: not its bytes, attributes and precision, nor the order of its events.
+    """
+    labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
+    return mixed(hits.digests() ^ mixed(joined(*labels)))

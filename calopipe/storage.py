@@ -1,0 +1,287 @@
+"""Where bytes live: local paths, and gs:// through `calopipe.gcs`. What lists, hashes and replaces files."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
+
+from calopipe.errors import InputError
+
+if TYPE_CHECKING:
+    from calopipe.gcs import GcsPath
+
+Location: TypeAlias = "Path | GcsPath"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_AT_ONCE = 16  # small reads of files that wait for a network rather than for a processor
+_PARTIAL = ".partial"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
+_TICK_SECONDS = 2.0  # the coarsest clock of a file system in use
+_ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
+
+
+def location(text: str) -> Location:
+    """The path or gs:// address that `text` names; InputError for any other address."""
+    if not text:
+        raise InputError("an empty path was given; is a variable not set?")
+    if _SCHEME.match(text) and not text.startswith("gs:"):
+        raise InputError(f"{text}: neither a path nor a gs:// address; bring the files to one of these")
+    if text.startswith("gs:"):
+        from calopipe.gcs import GcsPath  # noqa: PLC0415  a second that local files need not wait
+
+        return GcsPath.parse(text)
+    return Path(text).expanduser()
+
+
+def on_disk(text: str, option: str) -> Path:
+    """The path that `text`, the value of `option`, names; InputError where it is on gs://, where it cannot be."""
+    place = location(text)
+    if not isinstance(place, Path):
+        raise InputError(
+            f"{option} {text}: must be on a file system; input, dataset and registry alone may be on gs://"
+        )
+    return place
+
+
+def expand(patterns: Sequence[str]) -> list[Location]:
+    """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
+    found: dict[str, Location] = {}
+    for pattern in patterns:
+        files = _expand_local(pattern) if isinstance(location(pattern), Path) else _expand_gcs(pattern)
+        found |= {str(file): file for file in files}
+    if not found:
+        raise InputError("no input files; give at least one path or pattern")
+    return [found[text] for text in sorted(found)]
+
+
+def _expand_local(pattern: str) -> list[Path]:
+    literal = Path(pattern).expanduser()  # first, for names that hold brackets
+    # Path.glob takes no absolute pattern
+    globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
+    matches = [Path(match) for match in globbed]
+    files = [path for path in matches if path.is_file()]
+    if not files:
+        if any(path.is_dir() for path in matches):
+            raise InputError(f"{pattern}: a folder, not a file; name its files, for example {pattern}/*.h5")
+        hint = "the pattern matches no file" if glob.has_magic(pattern) else "no such file"
+        raise InputError(f"{pattern}: {hint}; check the path (seen from {Path.cwd()})")
+    return files
+
+
+def _expand_gcs(pattern: str) -> list[GcsPath]:
+    from calopipe import gcs  # noqa: PLC0415
+
+    path = gcs.GcsPath.parse(pattern)
+    if not glob.has_magic(path.key) or path.is_file():  # the latter for names that hold brackets
+        return [path]
+    steps = PurePosixPath(path.key).parts
+    plain = next(number for number, step in enumerate(steps) if glob.has_magic(step))
+    folder = gcs.GcsPath(path.bucket, "/".join(steps[:plain]))
+    files = [folder / name for name in gcs.objects(folder) if _matches(name.split("/"), steps[plain:])]
+    if not files:
+        raise InputError(f"{pattern}: the pattern matches no object; check the address")
+    return files
+
+
+def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the steps of `name` are those of a glob: as in a shell, no wildcard but `**` passes a slash."""
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_matches(name[passed:], pattern[1:]) for passed in range(len(name) + 1))
+    return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
+
+
+def listing(folder: Location) -> dict[str, int]:
+    """Size in bytes of each file under `folder`, by its name from there; what is not there holds nothing."""
+    if isinstance(folder, Path):
+        sizes = {}
+        for place, _, names in os.walk(folder):
+            for path in (Path(place) / name for name in names):
+                with suppress(FileNotFoundError):  # what another run is writing may be gone by now
+                    sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+        return sizes
+    from calopipe import gcs  # noqa: PLC0415
+
+    return gcs.objects(folder)
+
+
+def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """`work` of each of `items`, in order, done in threads: for what waits for files rather than computes."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(work, items))
+
+
+def opened(path: Location) -> AbstractContextManager[BinaryIO]:
+    """A reader of `path` with random access."""
+    return path.open("rb") if isinstance(path, Path) else path.open()
+
+
+def sha256_of_file(path: Location) -> str:
+    with opened(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # it reads into
+
+
+def stamp(path: Location) -> tuple[int, int]:
+    """Size in bytes, and time of the last change in ns or generation: what tells a file that has changed."""
+    status = path.stat()
+    return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
+
+
+def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
+    """Whether any change of `path` after the time `since` has changed its `stamp`: file systems' clocks are slow."""
+    return not isinstance(path, Path) or since - stamp[1] * 1e-9 > _TICK_SECONDS
+
+
+def fetched(folder: Location, names: Iterable[str], to: Path) -> None:
+    """Copy the files `names` of a gs:// `folder` into the local folder `to`."""
+    from calopipe import gcs  # noqa: PLC0415
+
+    for name in names:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+    gcs.download({folder / name: to / name for name in names})  # type: ignore[misc]
+
+
+def discard(folder: Location) -> None:
+    """Remove `folder` and all that is in it."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        for name in listing(folder):
+            (folder / name).unlink(missing_ok=True)
+
+
+def sweep(folder: Location) -> None:
+    """Remove what writers that were killed left under `folder`."""
+    if isinstance(folder, Path):
+        for path in folder.rglob(f".*{_PARTIAL}"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
+                    path.unlink()
+
+
+def require_file(path: Location, sha256: str) -> None:
+    """Raise InputError unless `path` is the file that hashes to `sha256`."""
+    if not path.is_file() or sha256_of_file(path) != sha256:
+        raise InputError(f"{path}: missing, or not the file just made; does another run write there?")
+
+
+def fingerprint(document: Any) -> str:
+    """A hash of a JSON document that does not depend on the order of its keys."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def require_writable(folder: Location) -> None:
+    """Make `folder` and write to it, so that a read-only output is found before any work is done."""
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    else:
+        probe = folder / ".writable"
+        write_json(probe, None)
+        probe.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Location) -> Iterator[Path]:
+    """A temporary file that takes the place of `path`, whole and at once, when the block ends well.
+
+    A block that fails leaves `path` as it was and removes the temporary file. The data reach the disk before the
+    name does, so that a crash cannot leave a name without its content.
+    """
+    if not isinstance(path, Path):
+        with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+            local = Path(scratch) / path.name
+            local.touch()
+            yield local
+            path.upload(local)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{_PARTIAL}")
+    try:
+        temporary.touch(exist_ok=False)
+        yield temporary
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a user knows the file by its name
+            error.filename = str(path)
+        raise
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_json(path: Location, document: Any) -> None:
+    """Write `document` to `path` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n")
+
+
+def create_json(path: Location, document: Any) -> bool:
+    """Write `document` to `path` if nothing is there yet; whether it stands there now.
+
+    Of several that try this at once, one succeeds: on gs:// by a precondition on the object's generation, in a file
+    system because a name is linked once.
+    """
+    try:
+        if isinstance(path, Path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
+                whole = Path(scratch) / path.name
+                write_json(whole, document)
+                path.hardlink_to(whole)
+        else:
+            with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+                whole = Path(scratch) / path.name
+                write_json(whole, document)
+                path.upload(whole, create=True)
+    except FileExistsError:
+        return bool(json.loads(path.read_text()) == document)  # ours, if its first answer was lost on the way
+    return True
+
+
+def put(file: Path, path: Location) -> None:
+    """Copy the local `file` to `path`, whole and at once."""
+    with replacing(path) as temporary, file.open("rb") as source, temporary.open("wb") as target:
+        shutil.copyfileobj(source, target)  # which, unlike copyfile, blames no file for a full disk
+
+
+class DocumentError(InputError):
+    """A document that is not there, or not what is expected there."""
+
+
+def read_json(
+    path: Location, *, kind: str, schema_version: int, mend: str = "make it again with this version"
+) -> dict[str, Any]:
+    """Read a document of ours, checked for its kind and version; DocumentError, to `mend` another version."""
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DocumentError(f"{path}: no such file; a {kind} was expected there") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{path}: not a {kind}: not valid JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("kind") != kind:
+        raise DocumentError(f"{path}: not a {kind}: its 'kind' is missing or another")
+    if document.get("schema_version") != schema_version:
+        raise DocumentError(
+            f"{path}: {kind} of schema version {document.get('schema_version')}, this program reads "
+            f"{schema_version}; {mend}"
+        )
+    return document

@@ -1,0 +1,94 @@
+"""The steps as containers of this machine's Docker engine, confined as on a careful cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calopipe.errors import InputError
+from calopipe.progress import VIEWED
+from calopipe.storage import expand, location
+
+if TYPE_CHECKING:
+    from kfp import local
+
+_FOLDERS = ("output", "dataset", "registry")
+
+
+def absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The pipeline's `parameters` as they mean the same in a container, whose current folder and home are others.
+
+    Raises InputError for gs:// addresses, which containers without a network cannot reach.
+    """
+    paths = {name: _absolute(name, parameters[name]) for name in _FOLDERS if parameters.get(name)}
+    if _grade_file(parameters):
+        paths["grade"] = _absolute("grade", parameters["grade"])
+    return {**parameters, **paths, "input": [_absolute("input", pattern) for pattern in parameters["input"]]}
+
+
+def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.DockerRunner:
+    """kfp's runner of containers that see the folders that `parameters`, absolute ones, name, and no others.
+
+    They run as `user` (UID:GID) without capabilities or network, on a read-only root file system; what they only read
+    is read-only. A step that fails leaves the line that says why in the file `reason`. Makes the folders to write to,
+    since Docker would make them root's.
+    """
+    try:
+        import docker  # noqa: PLC0415
+        from kfp import local  # noqa: PLC0415
+
+        docker.from_env().ping()
+    except ImportError:
+        raise InputError("the Python package docker is not installed; containers are started through it") from None
+    except docker.errors.DockerException as error:
+        raise InputError(f"no Docker engine answers ({error}); start it, or set DOCKER_HOST") from None
+    read, written = folders(parameters)
+    for folder in written:
+        folder.mkdir(parents=True, exist_ok=True)
+    return local.DockerRunner(
+        user=user,
+        environment={name: value for name, value in os.environ.items() if name == VIEWED},
+        mounts=[
+            *_mounts(read, read_only=True),
+            *_mounts(written, read_only=False),
+            # where Kubernetes lets a container say why it failed
+            docker.types.Mount("/dev/termination-log", str(reason), type="bind"),
+        ],
+        read_only=True,
+        tmpfs={"/tmp": "mode=1777"},  # noqa: S108  what the image may write to
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        network_mode="none",
+    )
+
+
+def folders(parameters: Mapping[str, Any]) -> tuple[set[Path], set[Path]]:
+    """The folders that `parameters`, absolute ones, name to read alone, and to write to.
+
+    A folder that lies in one to write to is seen with it, and Docker refuses to mount two things at one place.
+    """
+    read = {Path(str(file)).parent for file in expand(parameters["input"])}
+    if _grade_file(parameters):
+        read.add(Path(parameters["grade"]).parent)
+    written = {Path(parameters[name]) for name in _FOLDERS if parameters.get(name)}
+    return {folder for folder in read if not any(map(folder.is_relative_to, written))}, written
+
+
+def _absolute(name: str, path: str) -> str:
+    place = location(path)
+    if not isinstance(place, Path):
+        raise InputError(f"--{name} {path}: containers here have no network; give a path, or leave --container out")
+    return str(place.absolute())
+
+
+def _grade_file(parameters: Mapping[str, Any]) -> bool:
+    return Path(parameters.get("grade", "")).suffix == ".toml"
+
+
+def _mounts(folders: Iterable[Path], *, read_only: bool) -> list[Any]:
+    """Each folder under its own name."""
+    from docker.types import Mount  # noqa: PLC0415
+
+    return [Mount(str(folder), str(folder), type="bind", read_only=read_only) for folder in sorted(folders)]

@@ -1,0 +1,94 @@
+"""The pipeline on this machine: each step a process of this environment, or a container, through kfp's local runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kfp import local
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.progress import VIEWED
+from components.step import keep_from_others
+from pipelines.calorimeter import define
+from pipelines.here import containers
+from pipelines.here.view import shown
+from pipelines.platform.needs import STEPS
+
+_OUTPUT = "executor_output.json"  # in the folder of each step
+
+
+def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool) -> None:
+    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print what came of it.
+
+    All that the steps and kfp print goes to a file in OUTPUT/logs; a `verbose` run prints it here too.
+    """
+    keep_from_others()
+    parameters = {**parameters, "output": str(output)}
+    kept = output / "kfp"
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
+    with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
+        os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
+        runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
+        if in_containers:
+            parameters = containers.absolute(parameters)
+            runner = containers.runner(parameters, user=f"{os.getuid()}:{os.getgid()}", reason=Path(reason.name))
+        kept.mkdir(parents=True, exist_ok=True)  # which Docker would make, for root
+        local.init(runner, pipeline_root=str(kept))
+        before, failure = set(kept.iterdir()), None
+        with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
+            try:
+                with _python3_in_names():
+                    define()(**parameters)
+            except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
+                failure = error
+        if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
+            raise InputError(line)
+    if isinstance(failure, RuntimeError):
+        raise SystemExit(f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {log}")
+    if step := _unfinished(set(kept.iterdir()) - before):
+        raise SystemExit(f"error: step {step} ended without its output under {kept}; what it said is in {log}")
+    if failure:
+        raise failure
+    _show(parameters, output)
+
+
+def _unfinished(runs: set[Path]) -> str | None:
+    """The first step that has left no output in the newest of kfp's folders `runs`, None where all have.
+
+    A step writes it at its end. kfp itself takes a container that is gone when it asks for a success.
+    """
+    newest = max(runs, default=Path())
+    return next((step for step in STEPS if not (newest / step / _OUTPUT).is_file()), None)
+
+
+def _show(parameters: Mapping[str, Any], output: Path) -> None:
+    verdict = json.loads((output / "verdict.json").read_text())["verdict"]
+    print(f"verdict: {verdict}")
+    print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
+    from training.registry.registry import Registry  # noqa: PLC0415  after the steps, which load what they need themselves
+
+    if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
+        print(f"model in use: {current.model}, since {current.at}")
+
+
+@contextmanager
+def _python3_in_names() -> Iterator[None]:
+    """While kfp runs steps here: "python3" runs this interpreter, and is what kfp takes this interpreter's path for.
+
+    It puts that path in place of each "python3" in the arguments of a step, in the names of files too.
+    """
+    executable, path = sys.executable, os.environ.get("PATH", os.defpath)
+    sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
+    try:
+        yield
+    finally:
+        sys.executable, os.environ["PATH"] = executable, path

@@ -1,0 +1,1 @@
+"""What a run asks of a cluster: resources, accelerators, volumes."""

@@ -1,0 +1,61 @@
+"""GPUs and TPUs as Kubernetes knows them: a resource to ask for, labels of the nodes that have it, their taint."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from calopipe.errors import InputError
+
+# Topologies whose chips all belong to one machine, by GKE's name of the accelerator. Larger slices are made of several
+# machines, each of which would run a pod. Some of GKE's machines hold a part of 2x4 each; the pod asks for all eight
+# chips, which only those with eight can give.
+SINGLE_HOST = {
+    "tpu-v4-podslice": ("2x2x1",),
+    "tpu-v5-lite-podslice": ("1x1", "2x2", "2x4"),
+    "tpu-v5p-slice": ("2x2x1",),
+    "tpu-v6e-slice": ("1x1", "2x2", "2x4"),
+}
+# What Kubernetes takes as the value of a label.
+_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """`count` of `resource`, on nodes with the labels of `selectors`.
+
+    The resource's name is also the key of the taint by which GKE and NVIDIA's operator keep other pods off such nodes.
+    """
+
+    resource: str
+    count: int
+    selectors: Mapping[str, str] = field(default_factory=dict)
+
+
+def nvidia(count: int, kind: str) -> Accelerator:
+    """GPUs of one machine, of GKE's `kind` unless that is empty."""
+    if kind and not _LABEL.fullmatch(kind):
+        raise InputError(f"--gpu-type {kind!r}: expected the name of a GPU on GKE, for example nvidia-l4")
+    return Accelerator("nvidia.com/gpu", count, {"cloud.google.com/gke-accelerator": kind} if kind else {})
+
+
+def tpu(slice_: str) -> Accelerator:
+    """The chips of "TYPE:TOPOLOGY", all of one machine."""
+    kind, _, topology = slice_.partition(":")
+    if kind not in SINGLE_HOST:
+        raise InputError(
+            f"--tpu {slice_!r}: expected TYPE:TOPOLOGY, for example tpu-v5-lite-podslice:2x4, with a type of "
+            f"{', '.join(SINGLE_HOST)}"
+        )
+    if topology not in SINGLE_HOST[kind]:
+        raise InputError(
+            f"--tpu {slice_!r}: not a topology of one machine; {kind} has {', '.join(SINGLE_HOST[kind])}, and training "
+            "does not spread over the machines of a larger slice"
+        )
+    selectors = {
+        "cloud.google.com/gke-tpu-accelerator": kind,
+        "cloud.google.com/gke-tpu-topology": topology,
+    }
+    return Accelerator("google.com/tpu", math.prod(map(int, topology.split("x"))), selectors)

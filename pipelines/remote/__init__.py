@@ -1,0 +1,1 @@
+"""Runs, schedules and logs of a Kubeflow Pipelines server."""

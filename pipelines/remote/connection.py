@@ -1,0 +1,248 @@
+"""Where Kubeflow Pipelines is and what opens it: from options, else the environment, else a profile file.
+
+A profile and the environment are each taken whole: a token that belongs to one address is never sent to another, and
+that of a pod only to the address that the environment names or into the pod's own cluster.
+docs/kubeflow-access.md says how each credential is got.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+from urllib.parse import urlsplit
+
+from calopipe.errors import InputError
+from pipelines.names import EXPERIMENT, require_name
+
+# The names are kfp's, but for the token's, for which it has none.
+_ENVIRONMENT = {
+    "endpoint": "KF_PIPELINES_ENDPOINT",
+    "ui": "KF_PIPELINES_UI_ENDPOINT",
+    "token": "KF_PIPELINES_TOKEN",
+}
+_IAP_CLIENT = "KF_PIPELINES_IAP_OAUTH2_CLIENT_ID"
+_POD_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"  # noqa: S105  the name of a variable
+_POD_TOKEN_PATH = "/var/run/secrets/kubeflow/pipelines/token"  # noqa: S105  where a pod finds it
+_SETTINGS = ("endpoint", "ui", "namespace", "experiment", "service_account", "ca_file")
+_Kind = Literal["token", "token_file", "token_command", "cookie_file"]
+_CREDENTIALS: tuple[_Kind, ...] = get_args(_Kind)
+_COMMAND_SECONDS = 60.0
+_KEPT_SECONDS = 300.0  # tokens live for an hour or so; a run is followed for days
+
+
+@dataclass
+class Credential:
+    """What opens the endpoint. `source` and `renew` are for messages; what it holds is read anew and never shown."""
+
+    source: str
+    renew: str
+    fetch: Callable[[], str] | None = None
+    is_cookie: bool = False
+    _seen: set[str] = field(default_factory=set, repr=False)
+
+    def read(self) -> str:
+        """The token, or the value of the header Cookie; empty for no credential."""
+        if self.fetch is None:
+            return ""
+        secret = self.fetch().strip()
+        # also keeps line breaks out of a header, which the HTTP library would quote in its error
+        if not re.fullmatch(r"[!-~]+(; ?[!-~]+)*" if self.is_cookie else r"[!-~]+", secret):
+            raise InputError(f"{self.source}: not a {'cookie NAME=VALUE' if self.is_cookie else 'token'}; {self.renew}")
+        self._seen |= {secret, *(part.partition("=")[2] for part in secret.split(";") if self.is_cookie)} - {""}
+        return secret
+
+    def hide(self, text: str) -> str:
+        """`text`, which a server may have made, without what was read."""
+        for secret in sorted(self._seen, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Kubeflow Pipelines as a command uses it."""
+
+    endpoint: str
+    ui: str
+    namespace: str | None
+    experiment: str
+    service_account: str | None
+    ca_file: str | None
+    credential: Credential
+
+
+def add_options(task: argparse.ArgumentParser) -> None:
+    """The options that say where Kubeflow Pipelines is."""
+    where = task.add_argument_group("connection (docs/kubeflow-access.md)")
+    place = where.add_mutually_exclusive_group()
+    place.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
+    place.add_argument(
+        "--profile", metavar="NAME", help="of ~/.config/calopipe/profiles.toml (default without an endpoint: default)"
+    )
+    secret = where.add_mutually_exclusive_group()
+    secret.add_argument("--token-file", metavar="FILE", help="holds a bearer token; read again for each request")
+    secret.add_argument("--token-command", metavar="COMMAND", help="prints a bearer token; run without a shell")
+    secret.add_argument(
+        "--cookie-file", metavar="FILE", help="holds NAME=VALUE, the cookie of a session in the browser"
+    )
+    where.add_argument("--ca-file", metavar="FILE", help="certificates to trust in place of the public ones")
+    where.add_argument("--namespace", metavar="NAME", help="of the run, where the cluster has several users")
+
+
+def connection(options: argparse.Namespace) -> Connection:
+    """What `options`, the environment and the profile file say; InputError where they do not suffice."""
+    given: dict[str, str] = {
+        name: value for name in (*_SETTINGS, *_CREDENTIALS) if (value := getattr(options, name, None))
+    }
+    environment = {name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if os.environ.get(variable)}
+    if options.profile or not (given.keys() | environment.keys()) & {"endpoint"}:
+        base = _profile(options.profile)
+    elif {"endpoint"} <= given.keys() & environment.keys() and not _same(given["endpoint"], environment["endpoint"]):
+        base = {}  # the environment is about another address
+    else:
+        base = environment
+    if given.keys() & set(_CREDENTIALS):
+        base = {name: value for name, value in base.items() if name not in _CREDENTIALS}
+    settings = base | given
+    endpoint = _address(settings["endpoint"])
+    experiment = settings.get("experiment", "calopipe")
+    require_name("--experiment", experiment, EXPERIMENT)
+    return Connection(
+        endpoint=endpoint,
+        ui=_address(settings.get("ui", endpoint)),
+        namespace=settings.get("namespace"),
+        experiment=experiment,
+        service_account=settings.get("service_account"),
+        ca_file=_existing(settings.get("ca_file")),
+        credential=_credential(settings, endpoint),
+    )
+
+
+def profile_file() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "calopipe" / "profiles.toml"
+
+
+def _profile(name: str | None) -> dict[str, str]:
+    path = profile_file()
+    if not path.exists():
+        wanted = f"--profile {name}" if name else "no --endpoint, no KF_PIPELINES_ENDPOINT"
+        raise InputError(f"{wanted}, and no {path}; give the address of Kubeflow Pipelines")
+    try:
+        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML ({error})") from None
+    profile = profiles.get(name or "default")
+    if not isinstance(profile, dict):
+        raise InputError(f"{path}: no profile [{name or 'default'}]; it has {', '.join(profiles) or 'none'}")
+    for key, value in profile.items():
+        if key not in (*_SETTINGS, *_CREDENTIALS):
+            raise InputError(f"{path}: [{name or 'default'}] {key}: expected {', '.join((*_SETTINGS, *_CREDENTIALS))}")
+        if not isinstance(value, str):
+            raise InputError(f"{path}: [{name or 'default'}] {key}: expected a string")
+    if len(profile.keys() & set(_CREDENTIALS)) > 1:
+        raise InputError(f"{path}: [{name or 'default'}]: give one of {', '.join(_CREDENTIALS)}")
+    if "token" in profile and path.stat().st_mode & 0o077:
+        raise InputError(f"{path}: holds a token and others may read it; chmod 600 it, or give token_file instead")
+    if "endpoint" not in profile:
+        raise InputError(f"{path}: [{name or 'default'}] has no endpoint; add one")
+    return profile
+
+
+def _same(url: str, other: str) -> bool:
+    return url.rstrip("/") == other.rstrip("/")
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InputError(f"--endpoint {url}: expected an address such as http://localhost:8080")
+    if parts.username or parts.password:
+        raise InputError(
+            f"the endpoint at {parts.hostname} holds a user or password; give --token-file or --cookie-file"
+        )
+    return url.rstrip("/")
+
+
+def _existing(name: str | None) -> str | None:
+    if name is not None and not Path(name).expanduser().is_file():
+        raise InputError(f"--ca-file {name}: no such file")
+    return name and str(Path(name).expanduser())
+
+
+def _credential(settings: Mapping[str, str], endpoint: str) -> Credential:
+    given = next((kind for kind in _CREDENTIALS if kind in settings), None)
+    if given is None:
+        return _of_this_place(endpoint)
+    value = settings[given]
+    if given == "token":
+        return Credential("the token of KF_PIPELINES_TOKEN or the profile", "put a fresh one there", lambda: value)
+    if given == "token_command":
+        return Credential(f"the token of `{value}`", "run it by hand to see", _kept(lambda: _output_of(value)))
+    path = Path(value).expanduser()
+    if given == "token_file":
+        return Credential(f"the token in {path}", "write a fresh one there", path.read_text)
+    return Credential(f"the cookie in {path}", "log in again and copy the new one", path.read_text, is_cookie=True)
+
+
+def _of_this_place(endpoint: str) -> Credential:
+    """What this pod or this machine is given without asking, where it is meant for `endpoint`."""
+    named = os.environ.get(_ENVIRONMENT["endpoint"], "")
+    pod = Path(os.environ.get(_POD_TOKEN) or _POD_TOKEN_PATH)
+    if pod.is_file() and (_same(endpoint, named) or _in_cluster(endpoint)):
+        renew = "let this pod's service account use Kubeflow Pipelines in that namespace"
+        return Credential(f"the token of this pod, {pod}", renew, pod.read_text)
+    if (not named or _same(endpoint, named)) and (client := os.environ.get(_IAP_CLIENT)):
+        renew = "run it as a service account that IAP lets pass, or give --token-command"
+        return Credential(f"the Google identity for {_IAP_CLIENT}", renew, _kept(lambda: _google_identity(client)))
+    return Credential("no credential", "give --token-file, --token-command or --cookie-file (docs/kubeflow-access.md)")
+
+
+def _in_cluster(endpoint: str) -> bool:
+    """Whether `endpoint` names a service of the pod's own cluster, or this pod itself."""
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".svc", ".svc.cluster.local")) or not set(host) & set(".:")  # the last is of IPv6
+
+
+def _output_of(command: str) -> str:
+    try:
+        done = subprocess.run(
+            shlex.split(command), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"--token-command {command}: cannot be run ({type(error).__name__}); run it by hand") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        raise InputError(f"--token-command {command}: ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def _google_identity(client: str) -> str:
+    from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415  few need it
+    from google.auth.transport.requests import Request  # noqa: PLC0415
+    from google.oauth2.id_token import fetch_id_token  # noqa: PLC0415
+
+    try:
+        return str(fetch_id_token(Request(), client))  # type: ignore[no-untyped-call]
+    except GoogleAuthError as error:
+        raise InputError(f"{_IAP_CLIENT}: no Google identity here ({error}); give --token-command") from None
+
+
+def _kept(fetch: Callable[[], str]) -> Callable[[], str]:
+    """`fetch`, not more often than every few minutes."""
+    kept: list[tuple[float, str]] = []
+
+    def read() -> str:
+        if not kept or time.monotonic() - kept[-1][0] > _KEPT_SECONDS:
+            kept[:] = [(time.monotonic(), fetch())]
+        return kept[-1][1]
+
+    return read

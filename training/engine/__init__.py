@@ -1,0 +1,1 @@
+"""The optimisation step: strategies, schedules, and the profile of a step."""

@@ -1,0 +1,296 @@
+"""The machinery of a training step, for every model and every device: gradients, collectives, updates, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from preprocessing.dataset import Manifest
+from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
+from training import folder, models
+from training.configs import FitConfig
+from training.engine.schedules import LearningRate
+from training.engine.strategies import compiled_by_xla, warn_of_slow
+from training.models.base import Model, Phase
+from training.models.randomness import Draws
+
+LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the showers
+State = dict[str, npt.NDArray[Any]]
+
+# Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
+_ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
+# Steps in which the learning rate rises after a warm start, or a quarter of the training if that is less: the first
+# update of a new optimizer is up to three times the rate on every weight, and would undo what was learnt.
+_WARM_UP_STEPS = 500
+
+
+class Engine:
+    """A model under a strategy, one optimizer a network, and the step that trains them.
+
+    A step has one collective a phase, for the gradients, and one for the losses; the batch normalisation's statistics
+    travel with the losses, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
+    It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model
+    (`training.models.build`); `compiled` overrides where XLA compiles forward and backward.
+    """
+
+    def __init__(
+        self,
+        config: FitConfig,
+        dataset: Path,
+        manifest: Manifest,
+        strategy: tf.distribute.Strategy,
+        *,
+        cache: bool = False,
+        warm_start: Path | None = None,
+        build: Callable[[FitConfig, Geometry], Model] = models.build,
+        compiled: bool | None = None,
+    ) -> None:
+        self.config, self.strategy = config, strategy
+        self.replicas: int = strategy.num_replicas_in_sync
+        self.global_batch = config.batch * self.replicas
+        self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
+        self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
+        self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
+        warn_of_slow(config.precision)
+        keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
+        with strategy.scope():
+            self.model = build(config, manifest.geometry)
+            trained = dict.fromkeys(phase.network for phase in self.model.phases)
+            self.optimizers = {name: self._optimizer(name, manifest.count("train")) for name in trained}
+            self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
+            averaged = self._averaged() if config.average else []
+            self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
+        self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
+        every = -(-manifest.count("train") // _ADAPTED_TO)
+        self.model.adapt(
+            ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
+            manifest,
+        )
+        if warm_start is not None:
+            self._begin_with(warm_start)
+        compiled = compiled_by_xla(strategy) if compiled is None else compiled
+        self._view = tf.function(self._make_view, jit_compile=True) if compiled else self._make_view
+        self._gradients = {
+            phase.name: tf.function(self._of_phase(phase), jit_compile=True) if compiled else self._of_phase(phase)
+            for phase in self.model.phases
+        }
+        self._run = tf.function(self._steps)
+        self._reduce = tf.function(self._over_replicas)
+
+    @property
+    def step(self) -> int:
+        """Optimisation steps done."""
+        return int(self._step.numpy())
+
+    @property
+    def _reported(self) -> int:
+        return sum(len(phase.weights) for phase in self.model.phases)
+
+    def batches(self) -> Any:
+        """The batches from the present step on, without end, spread over the replicas."""
+        step = self.step
+
+        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return self._train.batches(
+                batch=self.config.batch, seed=self.config.seed, step=step,
+                replicas=context.num_replicas_in_sync, worker=context.input_pipeline_id,
+                workers=context.num_input_pipelines,
+            )  # fmt: skip
+
+        return self.strategy.distribute_datasets_from_function(of_worker)
+
+    def run(self, batches: Any, steps: int, *, stop: bool = False) -> tuple[npt.NDArray[np.float32], bool]:
+        """Do `steps` steps on what the iterator `batches` gives, all in the graph.
+
+        The losses of the last step, to be named by `table`, and whether any worker said `stop`.
+        """
+        answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
+        return answer[:-1], bool(answer[-1] > 0)
+
+    def table(self, losses: npt.NDArray[Any]) -> LossTable:
+        """The losses of a step by phase and name, with each phase's weighted total."""
+        values = iter(losses.tolist())
+        rows = {phase.name: {name: next(values) for name in phase.weights} for phase in self.model.phases}
+        return {phase.name: with_total(rows[phase.name], phase.weights) for phase in self.model.phases}
+
+    def take_sums(self) -> npt.NDArray[np.float32]:
+        """The losses summed over the steps since this was last asked."""
+        sums = self._sums.numpy().copy()
+        self._sums.assign(tf.zeros_like(sums))
+        return sums
+
+    def learning_rate(self) -> float:
+        """The rate of the coming step."""
+        return float(self.optimizers[self.model.phases[0].network].learning_rate)
+
+    def total(self, value: float) -> float:
+        """The sum of `value` over all replicas, those of one worker giving the same; all workers must ask."""
+        return float(self._reduce(tf.constant(float(value))).numpy())
+
+    def state(self) -> State:
+        """All that a training needs to go on as if it had not stopped: a copy of every variable, by name."""
+        return {name: variable.numpy().copy() for name, variable in self._variables().items()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], origin: str) -> None:
+        """Take over what `state` gave. InputError, naming `origin`, where it is of another model."""
+        variables = self._variables()
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+        if shapes != {name: value.shape for name, value in state.items()}:
+            raise InputError(f"{origin}: a state of another model; give another --output, or --overwrite")
+        for name, variable in variables.items():
+            variable.assign(state[name])
+
+    def _variables(self) -> dict[str, Any]:
+        variables: dict[str, Any] = {"step": self._step, "sums": self._sums}
+        groups: dict[str, Sequence[Any]] = {"average": self._average}
+        groups |= {f"network/{name}": network.weights for name, network in self.model.networks.items()}
+        groups |= {f"optimizer/{name}": optimizer.variables for name, optimizer in self.optimizers.items()}
+        for group, members in groups.items():
+            for number, member in enumerate(members):
+                variables[f"{group}/{number}"] = member.value if isinstance(member, keras.Variable) else member
+        return variables
+
+    def _begin_with(self, model: Path) -> None:
+        folder.load_weights(model, self.model.networks)
+        if self._average:
+            for average, weight in zip(self._average, self._averaged(), strict=True):
+                average.assign(weight.value)
+
+    def _averaged(self) -> list[keras.Variable]:
+        return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
+
+    def _optimizer(self, network: str, showers: int) -> keras.optimizers.Optimizer:
+        updates = sum(phase.network == network for phase in self.model.phases)
+        rate = LearningRate(
+            self.config, global_batch=self.global_batch, total_steps=self.last_step,
+            steps_an_epoch=self.steps_an_epoch, updates_a_step=updates, warm_up_steps=self._warm_up_steps,
+        )  # fmt: skip
+        optimizer = self.model.optimizer(network, rate, showers)
+        # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+        if self.config.precision == "float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(self.model.networks[network].trainable_variables)
+        return optimizer
+
+    def _steps(self, batches: Any, steps: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        answer = tf.zeros([self._reported + 1])
+        for _ in tf.range(steps):
+            answer = self.step_on(next(batches), stop)
+        return answer
+
+    def step_on(self, batch: Any, stop: tf.Tensor) -> tf.Tensor:
+        """One step on the batches of all replicas, in the graph: what `replica_step` gives."""
+        per_replica = self.strategy.run(self.replica_step, args=(batch, stop))
+        return self.strategy.experimental_local_results(per_replica)[0]
+
+    def _over_replicas(self, number: tf.Tensor) -> tf.Tensor:
+        def summed(value: tf.Tensor) -> tf.Tensor:
+            here = tf.identity(value)  # on the replica's device, which the reduction asks for
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+
+        return self.strategy.experimental_local_results(self.strategy.run(summed, args=(number,)))[0]
+
+    def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
+        """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
+
+        Losses are divided by the global batch, so that sums over replicas are means.
+        """
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        key = Draws.of(self.config.seed, self._step, replica).key
+        view = self._view(batch, key)
+        reported: list[tf.Tensor] = []
+        for phase in self.model.phases:
+            losses, gradients = self._gradients[phase.name](view, key)
+            weights = self.model.networks[phase.network].trainable_variables
+            # a weight that the losses do not depend on has no gradient, and is left as it is
+            reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+            gradients = self._summed([gradient for gradient in gradients if gradient is not None])
+            with tf.name_scope("optimizer"):
+                self.optimizers[phase.network].apply(gradients, reached)
+            reported += losses
+        losses_and_stop = self._shared([*(tf.cast(loss, tf.float32) for loss in reported), stop])
+        with tf.name_scope("optimizer"):
+            self._follow()
+            self._sums.assign_add(losses_and_stop[:-1])
+            self._step.assign_add(1)
+        return losses_and_stop
+
+    def _make_view(self, batch: Mapping[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.name_scope("forward"):
+            return dict(self.model.view(batch, Draws(key).fold("view")))
+
+    def _of_phase(self, phase: Phase) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
+        """The losses of `phase` and the gradients of its network's weights, of (view, key)."""
+
+        def gradients(view: Mapping[str, tf.Tensor], key: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+            variables = [variable.value for variable in self.model.networks[phase.network].trainable_variables]
+            draws = Draws(key).fold(phase.name)
+            with tf.GradientTape() as tape, tf.name_scope("forward"), draws.active():
+                found = phase.losses(view, draws)
+                losses = {name: tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights}
+                total = tf.add_n([weight * losses[name] for name, weight in phase.weights.items() if weight])
+                total = self.optimizers[phase.network].scale_loss(total)  # in float16; others leave it as it is
+            with tf.name_scope("backward"):
+                return list(losses.values()), tape.gradient(total, variables)
+
+        return gradients
+
+    def _summed(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums over the replicas, in one collective."""
+        if self.replicas == 1 or not gradients:
+            return gradients
+        with tf.name_scope("all_reduce"):
+            packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+            parts = tf.split(packed, [gradient.shape.num_elements() for gradient in gradients])
+            return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+
+    def _shared(self, scalars: list[tf.Tensor]) -> tf.Tensor:
+        """The sums of `scalars` over the replicas, as a vector; gives all replicas the mean of their statistics."""
+        if self.replicas == 1:
+            return tf.stack(scalars)
+        with tf.name_scope("all_reduce"):
+            trained = (self.model.networks[name] for name in self.optimizers)  # others' weights are constants
+            changing = [variable for network in trained for variable in statistics(network)]
+            shares = [tf.reshape(variable.value, [-1]) / self.replicas for variable in changing]
+            packed = tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
+            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+            sums, *means = tf.split(packed, [len(scalars), *(share.shape[0] for share in shares)])
+            for variable, mean in zip(changing, means, strict=True):
+                variable.assign(tf.reshape(tf.cast(mean, variable.dtype), variable.shape))
+            return sums
+
+    def _follow(self) -> None:
+        """Let the averages of weights follow the step."""
+        if not self._average:
+            return
+        step = tf.cast(self._step, tf.float32)
+        # weights of the beginning would last in the average of a short training
+        decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
+        for average, weight in zip(self._average, self._averaged(), strict=True):
+            average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
+
+
+def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """`losses` by name after their weighted `total`."""
+    return {"total": sum(weight * losses[name] for name, weight in weights.items()), **losses}
+
+
+def statistics(network: keras.Model) -> list[keras.Variable]:
+    """What a forward pass of `network` may change, such as the moving means of its batch normalisation.
+
+    Weights that are frozen are none, nor are the numbers of the layers that hold them. Whole numbers, such as the state
+    of a random generator, have no mean over replicas and are left out.
+    """
+    held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
+    return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]

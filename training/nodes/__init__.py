@@ -1,0 +1,1 @@
+"""A training on several machines: workers, their supervision, and Kubeflow's TrainJob."""

@@ -1,0 +1,230 @@
+"""Several workers on one machine: started together, and started again together when one is lost."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType, TracebackType
+from typing import IO
+
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
+from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster
+
+_POLL_S = 0.1
+_LINES_SHOWN = 40
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+
+
+def supervise(
+    command: Sequence[str],
+    workers: int,
+    *,
+    restarts: int,
+    environment: Mapping[str, str],
+    progress: Callable[[], int] = lambda: 0,
+    settle_s: float = 1.0,
+    grace_s: float = 10.0,
+) -> int:
+    """Run `workers` processes of `command` on this machine as one training; the exit code to end with.
+
+    Each process gets `environment` and a TF_CONFIG of its own. When a worker dies of a signal, or ends with
+    LOST_WORKER or PREEMPTED, the others are ended, and all are started again: at most `restarts` times until
+    `progress()`, such as the step of the newest checkpoint, has grown; then the code is LOST_WORKER. Any other failure
+    ends all and its code is returned. After a failure the others have `settle_s` to end by themselves, which tells
+    what the cause was; then they are told to end, and killed after `grace_s`.
+
+    SIGTERM and SIGINT are handed on to the workers, which may take their time to save; a second one kills them. The
+    code is then PREEMPTED or 130, unless all had finished.
+
+    The first worker's output is passed through. Of the others only standard error is kept, and shown if it tells why
+    the run ends. The workers share the machine's cores and see the same GPUs: unless `environment` says otherwise,
+    each of them sets up as many threads as there are cores. To be called from the main thread, which signals need.
+    """
+    restarted, reached = 0, progress()
+    with stop_signals() as told:
+        while True:
+            with _Team(command, workers, environment) as team:
+                team.wait(told)
+                own = team.settle(settle_s)
+                team.end(grace_s)
+                index, code = _verdict(own, team.codes(), told)
+                if told or not _restarts_help(code):
+                    team.show(index)
+                    return code
+                if (now := progress()) > reached:
+                    restarted, reached = 0, now
+                lost = f"worker {index} of {workers} {_told(code)}"
+                if restarted == restarts:
+                    team.show(index)
+                    _say(f"error: {lost}; no progress after restarts: {restarts}; see what it lacks, and run again")
+                    return LOST_WORKER
+            restarted += 1
+            _say(f"{lost}; starting all again from the last checkpoint ({restarted} of {restarts})")
+
+
+def _verdict(own: list[int | None], codes: list[int | None], told: Sequence[int]) -> tuple[int, int]:
+    """The worker that decides how a run ended, and the exit code it is to end with.
+
+    `own` are the exit codes of those that had ended by themselves, `codes` those of all. Bad input tells most, then
+    any other error, then a death, then the report of another's.
+    """
+    if not any(codes):
+        return 0, 0
+    if BAD_INPUT_EXIT_CODE in codes:
+        return codes.index(BAD_INPUT_EXIT_CODE), BAD_INPUT_EXIT_CODE
+    if told:
+        return 0, 130 if told[0] == signal.SIGINT else PREEMPTED
+    failed = [(index, code) for index, code in enumerate(own) if code]
+    return min(failed, key=lambda each: (_restarts_help(each[1]), each[1] == LOST_WORKER, each[0]))
+
+
+def _restarts_help(code: int) -> bool:
+    return code < 0 or code in (LOST_WORKER, PREEMPTED)
+
+
+def _told(code: int) -> str:
+    if code < 0:
+        memory = " (is memory used up?)" if code == -signal.SIGKILL else ""
+        return f"died of {signal.Signals(-code).name}{memory}"
+    return "was told to stop" if code == PREEMPTED else "lost another"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """The list of the SIGTERM and SIGINT that have come since."""
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Team:
+    """One attempt: the workers' processes. None of them outlives the block, nor this process."""
+
+    def __init__(self, command: Sequence[str], workers: int, environment: Mapping[str, str]) -> None:
+        self._command, self._environment = command, environment
+        self._hosts = _free_hosts(workers)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._errors: list[IO[bytes]] = []
+        self._files = ExitStack()
+
+    def __enter__(self) -> _Team:
+        try:
+            for index in range(len(self._hosts)):
+                self._start(Cluster(self._hosts, index))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+        self._files.close()
+
+    def _start(self, cluster: Cluster) -> None:
+        errors = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the block
+        self._errors.append(errors)
+        self._processes.append(
+            subprocess.Popen(
+                self._command,
+                env={**self._environment, **cluster.to_environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=None if cluster.chief else subprocess.DEVNULL,
+                stderr=None if cluster.chief else errors,
+                process_group=0,  # a terminal's Ctrl-C comes to us alone, who hand it on once
+                preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - this process has no other threads
+            )
+        )
+
+    def codes(self) -> list[int | None]:
+        """The exit code of each worker, None while it runs."""
+        return [process.poll() for process in self._processes]
+
+    def wait(self, told: Sequence[int]) -> None:
+        """Until all have ended or one has failed; once stop signals are in `told`, hand them on and wait for all."""
+        handed_on = 0
+        while None in (codes := self.codes()) and (told or not any(codes)):
+            for number in told[handed_on:]:
+                self._signal(number if handed_on == 0 else signal.SIGKILL)
+                handed_on += 1
+            time.sleep(_POLL_S)
+
+    def settle(self, seconds: float) -> list[int | None]:
+        """The exit codes a moment later, before anything is done about the workers that still run."""
+        self._wait_s(seconds)
+        return self.codes()
+
+    def end(self, grace_s: float) -> None:
+        """Tell all that still run to end; kill them if they have not after `grace_s`."""
+        self._signal(signal.SIGTERM)
+        self._wait_s(grace_s)
+        self._kill()
+
+    def show(self, index: int) -> None:
+        """Repeat the last lines of the standard error of a worker; the first one's have been seen."""
+        self._errors[index].seek(0)
+        for line in self._errors[index].read().decode(errors="replace").splitlines()[-_LINES_SHOWN:]:
+            _say(f"worker {index}: {line}")
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            process.send_signal(number)
+
+    def _wait_s(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while None in self.codes() and time.monotonic() < until:
+            time.sleep(_POLL_S)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+
+
+def _die_with(parent: int) -> None:
+    """In a new process: ask Linux to kill it when `parent` dies, however that happens and whatever it is doing then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask
+        os._exit(LOST_WORKER)
+
+
+def _free_hosts(count: int) -> tuple[str, ...]:
+    """Loopback addresses with free ports.
+
+    Below the ports that Linux gives to outgoing connections, lest one be taken before its worker listens.
+    """
+    ports: list[int] = []
+    for port in random.sample(range(20000, 30000), 1000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return tuple(f"127.0.0.1:{port}" for port in ports)
+    raise InputError(f"of the ports 20000 to 29999 there are not {count} free; start fewer workers")

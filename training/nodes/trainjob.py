@@ -1,0 +1,240 @@
+"""Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
+
+Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod a worker; restarts after the loss of one are the
+JobSet's, by the runtime (`deploy/base/training-runtime.yaml`). The launcher deletes the job when it is over. A launcher
+that is killed cannot: Kubernetes does then, when the pods of all launchers that followed the job are deleted, which own
+it. A pod that has only failed is still there, so that the step's next attempt finds the job. No TensorFlow in here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
+from training.nodes.supervision import stop_signals
+from training.nodes.trainapi import GROUP, VERSION, Json, TrainJobs, this_pod
+from training.nodes.trainpods import CONTAINER, FirstWorkersLog, most_telling, pod_state, worker_end, workers
+from training.nodes.workers import PREEMPTED
+
+PORT = 2222  # of each worker's TensorFlow server
+_JOB = "node"  # of the runtime's job of workers
+_REQUEST = "calopipe/request"
+
+_LINES_SHOWN = 40
+_CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
+
+
+def job_name(training: str) -> str:
+    """The TrainJob of a training: a function of it, so that a step that is started again finds its job."""
+    return f"calopipe-{hashlib.sha256(training.encode()).hexdigest()[:16]}"
+
+
+def addresses(name: str, nodes: int) -> list[str]:
+    """host:port of each worker, as a JobSet names its pods in the headless service that has its own name."""
+    return [f"{name}-{_JOB}-0-{index}.{name}:{PORT}" for index in range(nodes)]
+
+
+def manifest(
+    name: str, *, nodes: int, image: str, arguments: Sequence[str], resources: Mapping[str, str], runtime: str
+) -> dict[str, Any]:
+    """The TrainJob in which `nodes` workers run `python -m training` with `arguments`.
+
+    Each worker finds its index in JOB_COMPLETION_INDEX, which Kubernetes sets.
+    """
+    trainer = {
+        "numNodes": nodes,
+        "image": image,
+        "command": ["python", "-m", "training"],
+        # Kubernetes puts variables in for $(NAME); of $$ it makes $.
+        "args": [text.replace("$", "$$") for text in (*arguments, "--hosts", ",".join(addresses(name, nodes)))],
+        "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
+    }
+    spec = {"runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": runtime}, "trainer": trainer}
+    request = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "annotations": {_REQUEST: request}},
+        "spec": spec,
+    }
+
+
+def launch(
+    *,
+    training: str,
+    nodes: int,
+    image: str,
+    arguments: Sequence[str],
+    resources: Mapping[str, str],
+    deadline_s: float,
+    runtime: str = "calopipe",
+    every_s: float = 5.0,
+    patience_s: float = 300.0,
+) -> None:
+    """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
+
+    `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
+    started again goes on with the job it finds. `resources` are requested and limited for each worker; `runtime` is
+    the TrainingRuntime in the namespace. The first worker's log is repeated here; the cluster is looked at each
+    `every_s` seconds, and may be away for `patience_s`.
+
+    When this ends, the job is deleted: when it has completed or failed, after `deadline_s` seconds of this launcher, on
+    SIGTERM and SIGINT, which end this process. Where this process is killed, or the API does not answer, the job goes
+    on: until another launcher takes it up, the pods of its launchers are deleted, or it ends by itself.
+
+    InputError tells of what a user can mend, such as a worker's bad input; RuntimeError of any other failure of a
+    worker. To be called from the main thread, which signals need.
+    """
+    if nodes < 1 or deadline_s <= 0:
+        raise InputError(f"{nodes} nodes and a time-out of {deadline_s:g} s: expected at least 1 node and some time")
+    wanted = manifest(
+        job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
+    )
+    owner = this_pod()
+    with stop_signals() as told:
+        clock = _Clock(told, time.monotonic() + deadline_s, every_s)
+        jobs = TrainJobs(clock.pause, patience_s)
+        try:
+            job = _attach(jobs, wanted, owner, clock)
+            try:
+                ended = _follow(jobs, job, clock)
+                failure = _failure(jobs, ended) if _is(ended, "Failed") else None
+            finally:
+                _clear_away(jobs, job)
+        except _ToldError:
+            raise SystemExit(130 if told[0] == signal.SIGINT else PREEMPTED) from None
+        except _LateError:
+            raise InputError(
+                f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
+                "run again to go on, with more time"
+            ) from None
+    if failure is not None:
+        raise failure
+
+
+class _ToldError(Exception):
+    """This process was told to stop."""
+
+
+class _LateError(Exception):
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True)
+class _Clock:
+    told: Sequence[int]
+    deadline: float
+    every_s: float
+
+    def pause(self) -> None:
+        """Wait for the next look; the only place where a signal or the deadline ends the waiting."""
+        until = time.monotonic() + self.every_s
+        while not self.told and time.monotonic() < min(until, self.deadline):
+            time.sleep(min(0.2, self.every_s))
+        if self.told:
+            raise _ToldError
+        if time.monotonic() >= self.deadline:
+            raise _LateError
+
+
+def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
+    """The job that is wanted, owned by `owner`: a new one, or the one that an earlier launcher has left.
+
+    One that failed, or ended another request, is cleared away first.
+    """
+    name = wanted["metadata"]["name"]
+    if owner is not None:
+        wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
+    while (job := jobs.create(wanted)) is None:
+        found = jobs.get(name)
+        if found is not None and not _is_going(found):
+            same = found["metadata"].get("annotations", {}).get(_REQUEST) == wanted["metadata"]["annotations"][_REQUEST]
+            if _is(found, "Failed") or (_is(found, "Complete") and not same):
+                jobs.delete(found)
+            elif same:
+                if (owned := found if owner is None else jobs.own(found, owner)) is not None:
+                    _say(f"TrainJob {name} is there already; following it")
+                    return owned
+            else:
+                raise InputError(
+                    f"TrainJob {name} in namespace {jobs.namespace} runs this training with another image, arguments, "
+                    f"resources or number of nodes; wait for its end, or: kubectl delete trainjob {name}"
+                )
+        clock.pause()
+    _say(f"TrainJob {name} is created in namespace {jobs.namespace}")
+    return job
+
+
+def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
+    """Repeat the first worker's log, and say how the pods fare, until the job has ended; the job as it is then."""
+    name = job["metadata"]["name"]
+    log, said = FirstWorkersLog(jobs), ""
+    while True:
+        now = jobs.get(name)
+        if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
+            raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
+        team = workers(jobs.pods(name))
+        state = ", ".join(f"worker {index} {pod_state(pod)}" for index, pod in sorted(team.items()))
+        if state not in {"", said}:
+            _say(state)
+            said = state
+        if 0 in team:
+            log.show_new(team[0])
+        if _is(now, "Complete") or _is(now, "Failed"):
+            return now
+        clock.pause()
+
+
+def _clear_away(jobs: TrainJobs, job: Json) -> None:
+    """Delete `job`; if that cannot be done, say so, and leave the last word to what has ended the launch."""
+    name = job["metadata"]["name"]
+    try:
+        jobs.delete(job, pause=partial(time.sleep, 1.0), patience_s=_CLEARING_S)
+    except InputError as error:
+        _say(f"{error}; when it can be reached: kubectl delete trainjob {name}")
+    else:
+        _say(f"TrainJob {name} is deleted")
+
+
+def _failure(jobs: TrainJobs, job: Json) -> Exception:
+    """Why `job` has failed, as the worker whose end tells most has it; the end of that worker's log is shown."""
+    name = job["metadata"]["name"]
+    ends = {
+        index: (pod, end)
+        for index, pod in workers(jobs.pods(name)).items()
+        if (end := worker_end(pod)) and end.exit_code
+    }
+    if not ends:
+        message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Failed")
+        return RuntimeError(f"TrainJob {name} has failed, and no worker is left to say why: {message}")
+    index = most_telling({index: end.exit_code for index, (_, end) in ends.items()})
+    pod, end = ends[index]
+    if index != 0:  # the first one's has been shown
+        for line in jobs.log(pod.metadata.name, CONTAINER, tail_lines=_LINES_SHOWN) or ():
+            _say(f"worker {index}: {line}")
+    last_word = next((line for line in reversed((end.message or "").splitlines()) if line.strip()), "")
+    if end.exit_code == BAD_INPUT_EXIT_CODE:
+        return InputError(last_word.removeprefix("error: ") or f"worker {index} of TrainJob {name}: bad input")
+    why = f"exit code {end.exit_code}" + (f", {end.reason}" if end.reason not in {None, "Error"} else "")
+    return RuntimeError(f"worker {index} of TrainJob {name} has failed ({why}): {last_word or 'see the log above'}")
+
+
+def _is(job: Json, condition: str) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _is_going(job: Json) -> bool:
+    return "deletionTimestamp" in job["metadata"]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

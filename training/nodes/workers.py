@@ -1,0 +1,210 @@
+"""Training in several processes, one a worker: who they are, how a loss is noticed, and how all are started again.
+
+A worker that is lost cannot come back into a running training: TensorFlow's collectives have no place for it. So the
+others end too, with an exit code that says why, and all are started again from the last checkpoint: on one machine by
+`training.nodes.supervision`, on a cluster by its failure policy. No TensorFlow in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from calopipe.errors import InputError, describe
+
+# Both mean "run again, and training goes on from its last checkpoint"; a supervisor or a cluster's failure policy can
+# tell them from a defect (1) and from bad input (2). 75 is EX_TEMPFAIL of sysexits.h: a temporary failure, the caller
+# is invited to try again. 76 is the next to it: EX_PROTOCOL there, a remote system that misbehaves, and free here.
+PREEMPTED = 75  # was told to stop (SIGTERM), and saved
+LOST_WORKER = 76  # another worker is gone
+
+_VARIABLE = "TF_CONFIG"
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in each pod of an Indexed Job
+
+# How any HTTP/2 client begins (RFC 9113, section 3.4): its preface and an empty SETTINGS frame. A gRPC server answers
+# with its own settings; a process that is frozen does not, though the kernel still accepts connections for it.
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All workers of a training, as "host:port" each, and which of them this process is."""
+
+    hosts: tuple[str, ...]
+    index: int
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise InputError("the list of workers is empty; give host:port of each")
+        for host in self.hosts:
+            name, _, port = host.rpartition(":")
+            if not name or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise InputError(f"worker {host!r} is not host:port; give a port from 1 to 65535")
+        if len(set(self.hosts)) < len(self.hosts):
+            raise InputError(f"a worker is named twice among {', '.join(self.hosts)}; give each a port of its own")
+        if not 0 <= self.index < len(self.hosts):
+            raise InputError(f"worker {self.index} of {len(self.hosts)} does not exist; they count from 0")
+
+    @property
+    def chief(self) -> bool:
+        """Whether this worker is the one that writes what is written once."""
+        return self.index == 0
+
+    @property
+    def size(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All workers but this one."""
+        return self.hosts[: self.index] + self.hosts[self.index + 1 :]
+
+    @classmethod
+    def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
+        """The cluster this process is in: of `hosts` if any, else of the environment's TF_CONFIG; None without either.
+
+        An index that is not given is that of the pod this process runs in, if that has one. Raises InputError where
+        they contradict themselves.
+        """
+        if hosts:
+            return cls(tuple(hosts), _index_of_pod(len(hosts)) if index is None else index)
+        if index is not None:
+            raise InputError(f"worker index {index} without the workers' addresses; give host:port of each")
+        text = os.environ.get(_VARIABLE, "")
+        return cls._parse(text) if text.strip() else None
+
+    @classmethod
+    def _parse(cls, text: str) -> Cluster:
+        """The cluster of a TF_CONFIG: of "worker", or of "chief" and "worker", where the chief is worker 0 here."""
+        try:
+            document = json.loads(text)
+            jobs: Mapping[str, Any] = document["cluster"]
+            kind, index = document["task"]["type"], document["task"]["index"]
+            chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
+            hosts = [*chiefs, *others]
+            well_formed = isinstance(chiefs, list) and isinstance(others, list) and type(index) is int
+            well_formed &= all(isinstance(name, str) for name in (kind, *hosts))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            well_formed = False
+        if not well_formed:
+            raise InputError(
+                f"{_VARIABLE} is {_shortened(text)}, expected JSON as "
+                '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+            )
+        if unknown := sorted({kind, *jobs} - {"chief", "worker"}):
+            raise InputError(f"{_VARIABLE} names {unknown[0]!r}, training knows only chief and worker; leave it out")
+        tasks = chiefs if kind == "chief" else others
+        if not 0 <= index < len(tasks):
+            raise InputError(f"{_VARIABLE}: {kind} {index} of {len(tasks)} does not exist; they count from 0")
+        return cls(tuple(hosts), index if kind == "chief" else len(chiefs) + index)
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable by which TensorFlow learns of the cluster; a chief is its worker 0."""
+        task = {"type": "worker", "index": self.index}
+        return {_VARIABLE: json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})}
+
+
+def _index_of_pod(workers: int) -> int:
+    text = os.environ.get(_INDEX_VARIABLE, "")
+    if not text:
+        raise InputError(f"which of the {workers} workers is this? give its index, from 0")
+    if not text.isdecimal():
+        raise InputError(f"{_INDEX_VARIABLE} is {_shortened(text)}, expected the index of a worker, from 0")
+    return int(text)
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def exit_lost(host: str) -> None:
+    """End this process at once, in one line, because the worker at `host` is gone.
+
+    Neither handlers nor destructors run: a thread that is inside a collective would not let them.
+    """
+    os.write(2, f"error: lost the worker at {host}; run all again, training goes on from its checkpoint\n".encode())
+    os._exit(LOST_WORKER)
+
+
+@contextmanager
+def watch_peers(
+    cluster: Cluster,
+    lost: Callable[[str], None] = exit_lost,
+    *,
+    every_s: float = 5.0,
+    answer_s: float = 5.0,
+    give_up_s: float = 30.0,
+) -> Iterator[None]:
+    """While the block runs, call `lost` with the address of any peer that was up and is gone.
+
+    Every peer's port is greeted each `every_s` seconds, and has `answer_s` to answer. A peer is gone once it has not
+    answered for `give_up_s`; one that has not been up yet may take its time. An error that leaves the block, and is
+    not one that the user can mend, counts as a loss if a peer is gone at that moment: a collective fails so when its
+    peer dies. `lost` may be called by a thread of the watch.
+
+    Leave the block right after the last collective, which all workers reach together: a worker that is done may then
+    end, and the others have `give_up_s` to leave the block too.
+    """
+    watch = _Watch(lost, every_s, answer_s, give_up_s)
+    for host in cluster.peers:
+        threading.Thread(target=watch.follow, args=(host,), name=f"watch {host}", daemon=True).start()
+    try:
+        yield
+    except Exception as error:
+        gone = watch.first_gone() if describe(error) is None else None
+        if gone is None:
+            raise
+        lost(gone)
+    finally:
+        watch.stop()
+
+
+class _Watch:
+    def __init__(self, lost: Callable[[str], None], every_s: float, answer_s: float, give_up_s: float) -> None:
+        self._lost, self._every_s, self._answer_s, self._give_up_s = lost, every_s, answer_s, give_up_s
+        self._up: set[str] = set()
+        self._stopped = threading.Event()
+
+    def follow(self, host: str) -> None:
+        """Greet `host` until the watch is stopped or the peer is lost."""
+        silent_since = None
+        while not self._stopped.wait(self._every_s if host in self._up else min(self._every_s, 1.0)):
+            asked_at = time.monotonic()
+            if answers(host, self._answer_s):
+                self._up.add(host)
+                silent_since = None
+            elif host in self._up:
+                silent_since = silent_since or asked_at
+                if time.monotonic() - silent_since >= self._give_up_s and not self._stopped.is_set():
+                    self._lost(host)
+                    return
+
+    def first_gone(self) -> str | None:
+        """A peer that was up and does not answer now, or in a moment: it may be about to end."""
+        until = time.monotonic() + self._answer_s
+        while True:
+            for host in sorted(self._up):
+                if not answers(host, self._answer_s):
+                    return host
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def answers(host: str, timeout_s: float) -> bool:
+    """Whether the gRPC server at `host`, as "host:port", answers a greeting within `timeout_s`."""
+    name, _, port = host.rpartition(":")
+    with suppress(OSError), socket.create_connection((name.strip("[]"), int(port)), timeout_s) as connection:
+        connection.sendall(_HTTP2_GREETING)
+        return bool(connection.recv(1))
+    return False

@@ -1,0 +1,65 @@
+"""What is done with the models that the pipeline promoted, as commands."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+
+TASKS = ("promotions", "fetch", "rollback", "regrade")
+
+
+def add_to(tasks: Any) -> None:
+    """Add the commands to `tasks`, of argparse."""
+    promotions = tasks.add_parser(
+        "promotions", help="list the models of a registry", description="List a registry's promotions, the newest last."
+    )
+    fetch = tasks.add_parser("fetch", help="copy a registry's model", description="Copy the current model to a folder.")
+    fetch.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
+    fetch.add_argument("--overwrite", action="store_true", help="replace another model")
+    rollback = tasks.add_parser(
+        "rollback", help="bring an earlier model back",
+        description="Make an earlier model of a registry current again. No run promotes the replaced one again.",
+    )  # fmt: skip
+    rollback.add_argument("--to", metavar="MODEL", help="by its name (default: the one before the current)")
+    regrade = tasks.add_parser(
+        "regrade", help="ask for another grade",
+        description="Let a registry ask for another grade of the models to come. The history keeps the change.",
+    )  # fmt: skip
+    regrade.add_argument("--grade", required=True, metavar="NAME|FILE", help="precision, gan, or a file of tolerances")
+    for task in (promotions, fetch, rollback, regrade):
+        task.add_argument("--registry", required=True, metavar="DIR", help="folder or gs:// address")
+
+
+def perform(options: argparse.Namespace) -> None:
+    """Carry out the one of `TASKS` that `options` name. InputError."""
+    from training.registry.registry import Registry  # noqa: PLC0415  h5py, which other commands load with more
+
+    registry = Registry(storage.location(options.registry))
+    if options.task == "rollback":
+        back = registry.rollback(options.to)
+        print(f"model in use: {back.model}, in place of {back.replaced}")
+        return
+    if options.task == "regrade":
+        from validation.judge.criteria import load_grade  # noqa: PLC0415  which other commands need not wait for
+
+        print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
+        return
+    history = registry.history()
+    if options.task == "promotions" and not history:
+        print(f"no model was promoted there yet: {options.registry}")
+    elif not history:
+        raise InputError(f"--registry {options.registry}: no model was promoted there")
+    if options.task == "fetch":
+        output = storage.on_disk(options.output, "--output")
+        registry.fetch(history[-1], output, overwrite=options.overwrite)
+        print(f"model: {output}, which is {history[-1].model}")
+        return
+    for each in history:
+        print(
+            f"{each.number:6d}  {each.at}  {each.model}  {each.why}"
+            + (f", in place of {each.replaced}" if each.replaced not in {None, each.model} else "")
+            + (f" (grade {each.grade})" if each.grade else "")
+        )

@@ -1,0 +1,267 @@
+"""The registry of promoted models: only what a verdict accepted, one after the other, with the history kept.
+
+A promotion is a numbered document; the one with the highest number names the current model. A document is only ever
+created, so the history cannot be rewritten, and of two runs that would follow the same promotion one succeeds. The
+models stand beside it under names of their content. The first model's grade is the registry's: a model that was
+accepted under other tolerances is not promoted. The registry is a folder or a gs:// address. No TensorFlow in here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.storage import Location
+from training import folder
+from training.registry.candidate import Candidate, content, pin
+from validation.judge.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
+
+PROMOTED, ROLLED_BACK, REGRADED = "promoted", "rolled back", "grade changed"
+_KIND, _SCHEMA_VERSION = "calopipe.promotion", 1
+_PROMOTIONS, _MODELS = "promotions", "models"
+_NUMBERED = re.compile(r"\d{6}\.json")
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """That a model became the current one, or that another grade is asked for from then on.
+
+    `model` is its name in the registry and `fingerprint` that of its weights; `replaced` names the model that was
+    current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC, `id`
+    unique. `grade` is what a model must be accepted under to follow, as `pin` writes it; empty where an earlier version
+    of this program did not keep it.
+    """
+
+    number: int
+    model: str
+    fingerprint: str
+    replaced: str | None
+    why: str
+    at: str
+    id: str
+    grade: str = ""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The promoted models at `place`, which need not exist yet."""
+
+    place: Location
+
+    def require_usable(self) -> None:
+        """Raise InputError or OSError unless a model can be promoted here, as far as can be seen without writing."""
+        self.current()
+        place = self.place
+        if isinstance(place, Path):
+            if place.exists() and not place.is_dir():
+                raise InputError(f"--registry {place}: a file, not a folder; give another")
+            standing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+            if not os.access(standing, os.W_OK | os.X_OK):
+                raise InputError(f"--registry {place}: {standing} cannot be written; give another")
+
+    def history(self) -> list[Promotion]:
+        """All promotions, the oldest first."""
+        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
+        return storage.at_once(self._read, names)
+
+    def current(self) -> Promotion | None:
+        """The promotion of the model that is in use; None before the first."""
+        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
+        return self._read(names[-1]) if names else None
+
+    def incumbent(self, challenger: str | None = None) -> Promotion | None:
+        """Whom a model of the fingerprint `challenger` has to beat: the current one.
+
+        Where it is the current one itself, the one that it replaced when it was promoted; so a run that is repeated
+        finds the same opponent as before.
+        """
+        history = self.history()
+        if not history or history[-1].fingerprint != challenger:
+            return history[-1] if history else None
+        promoted = [i for i, each in enumerate(history) if each.fingerprint == challenger and each.why == PROMOTED]
+        return history[promoted[-1] - 1] if promoted[-1] else None
+
+    def withdrawn(self) -> dict[str, Promotion]:
+        """The rollbacks that took models out of use, by the fingerprints of these models."""
+        found: dict[str, Promotion] = {}
+        history = self.history()
+        for before, each in zip([None, *history], history, strict=False):
+            found.pop(each.fingerprint, None)
+            if each.why == ROLLED_BACK and before is not None:
+                found[before.fingerprint] = each
+        return found
+
+    def grade(self, current: Promotion) -> str:
+        """The grade that a model must be accepted under to follow `current`: its name and the hash of its tolerances.
+
+        Where an earlier version of this program did not keep it, it is that of the current model's verdict.
+        """
+        if current.grade:
+            return current.grade
+        try:
+            return pin(read_verdict(self.place / _MODELS / current.model / VERDICT_FILE)["grade"])
+        except InputError as error:
+            raise InputError(
+                f"--registry {self.place}: the grade of its current model is not known ({error}); state it: "
+                f"python -m training regrade --registry {self.place} --grade NAME"
+            ) from None
+
+    def regrade(self, grade: dict[str, Any]) -> Promotion:
+        """Ask for another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""
+        current = self.current()
+        if current is None:
+            raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
+        done = self._follow(current, current.model, current.fingerprint, REGRADED, pin(grade))
+        if done is None:
+            raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
+        return done
+
+    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True) -> folder.Card:
+        """The card of a promoted model, copied to the folder `to` unless it stands there.
+
+        InputError where another model or training is in its place, unless it may `overwrite` that.
+        """
+        standing = folder.model_in(to)
+        if standing is not None and standing.fingerprint() == promotion.fingerprint:
+            return standing
+        with self._at_hand(promotion) as model:
+            return folder.take_over(model, to, overwrite=overwrite)
+
+    @contextmanager
+    def _at_hand(self, promotion: Promotion) -> Iterator[Path]:
+        """A promoted model on a local disk, whole; InputError."""
+        source = self.place / _MODELS / promotion.model
+        names = [name for name in storage.listing(source) if "/" not in name]
+        if folder.CARD not in names:
+            raise InputError(f"{source}: the promoted model is not there, or not whole; roll back to another")
+        with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
+            local = source if isinstance(source, Path) else Path(scratch)
+            if local is not source:
+                storage.fetched(source, names, local)
+            try:
+                folder.read_card(local)
+            except storage.DocumentError:
+                raise InputError(
+                    f"{source}: a model of another version of calopipe, which can neither be trained from nor compared "
+                    "with; give another --registry"
+                ) from None
+            yield local
+
+    def promote(self, candidate: Candidate) -> str:
+        """Make the candidate the current model if its verdict accepts it and finds it no worse; say what was done.
+
+        The verdict must be of the candidate's showers, these of its model, and the comparison with the current model
+        of this registry; InputError where files contradict each other. A model that was rolled back is not promoted
+        again. Of several that are promoted at once, one succeeds.
+        """
+        card = folder.read_card(candidate.model)
+        verdict = read_verdict(candidate.judgement / VERDICT_FILE)
+        candidate.check(card, verdict)
+        current = self.current()
+        if current is not None and current.fingerprint == card.fingerprint():
+            return _stands(current) + ("" if verdict["verdict"] == "accepted" else f"; by now {_judged(verdict)}")
+        if (refusal := self._refusal(current, card, candidate, verdict)) is not None:
+            return f"not promoted: {refusal}"
+        name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
+        self._store(candidate, name, card)
+        asked = self.grade(current) if current else pin(verdict["grade"])
+        if self._follow(current, name, card.fingerprint(), PROMOTED, asked) is not None:
+            return f"promoted to {self.place / _MODELS / name}"
+        winner = self.current()
+        if winner is not None and winner.fingerprint == card.fingerprint():  # the same step, started twice
+            return _stands(winner)
+        return "not promoted: another run promoted a model at the same time; run again, against that one"
+
+    def rollback(self, to: str | None = None) -> Promotion:
+        """Make the model named `to`, or the one before the current one, current again. InputError without such."""
+        history = self.history()
+        if not history:
+            raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
+        current, away = history[-1], self.withdrawn()
+        past = [each for each in history if each.fingerprint != current.fingerprint]
+        # of those in use before, the newest that was not itself rolled back
+        chosen = [each for each in past if (each.model == to if to else each.fingerprint not in away)]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
+            raise InputError(
+                f"{self.place}: " + (f"no earlier model {to!r}" if to else "no earlier model is left")
+                + f" to roll back to; known besides the current {current.model}, for --to: {known}"
+            )  # fmt: skip
+        target = chosen[-1]
+        with self._at_hand(target):  # what is damaged is not brought back
+            done = self._follow(current, target.model, target.fingerprint, ROLLED_BACK, current.grade)
+        if done is None:
+            raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
+        return done
+
+    def _read(self, name: str) -> Promotion:
+        path = self.place / _PROMOTIONS / name
+        document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
+        try:
+            return Promotion(**{key: value for key, value in document.items() if key not in {"kind", "schema_version"}})
+        except TypeError as error:
+            raise InputError(f"{path}: not a whole {_KIND} ({error}); restore it, or use another registry") from None
+
+    def _refusal(
+        self, current: Promotion | None, card: folder.Card, candidate: Candidate, verdict: dict[str, Any]
+    ) -> str | None:
+        """Why the candidate does not take the place of the `current` model; None if it does."""
+        if verdict["verdict"] != "accepted":
+            return _judged(verdict)
+        if rollback := self.withdrawn().get(card.fingerprint()):
+            return (
+                f"this model was rolled back on {rollback.at}; to bring it back, run "
+                f"python -m training rollback --registry {self.place} --to {rollback.replaced}"
+            )
+        if current is None:
+            return None
+        asked, given = self.grade(current), pin(verdict["grade"])
+        if content(asked) != content(given):
+            return (
+                f"it was accepted under the grade {given}, and this registry asks for {asked}; to change that, run "
+                f"python -m training regrade --registry {self.place} --grade {given.rpartition(' ')[0]}"
+            )
+        return candidate.defeat(current.model, current.fingerprint, verdict)
+
+    def _store(self, candidate: Candidate, name: str, card: folder.Card) -> None:
+        """Copy the model with its verdict under `name`, the card last."""
+        files = [candidate.model / name for name in (*card.files, folder.HISTORY)]
+        files += [candidate.judgement / VERDICT_FILE, candidate.judgement / REPORT_FILE, candidate.model / folder.CARD]
+        for file in files:
+            storage.put(file, self.place / _MODELS / name / file.name)
+
+    def _follow(
+        self, current: Promotion | None, model: str, fingerprint: str, why: str, grade: str
+    ) -> Promotion | None:
+        """Write the promotion that comes after `current`, and give it; None where another run was faster."""
+        promotion = Promotion(
+            number=current.number + 1 if current else 1,
+            model=model,
+            fingerprint=fingerprint,
+            replaced=current.model if current else None,
+            why=why,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            id=uuid.uuid4().hex,
+            grade=grade,
+        )
+        path = self.place / _PROMOTIONS / f"{promotion.number:06d}.json"
+        document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion)
+        return promotion if storage.create_json(path, document) else None
+
+
+def _stands(current: Promotion) -> str:
+    return f"promotion stands: {current.model} is the current model, promotion {current.number}"
+
+
+def _judged(verdict: dict[str, Any]) -> str:
+    return f"the verdict is {verdict['verdict']} (grade {verdict['grade']['name']})"

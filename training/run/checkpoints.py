@@ -1,0 +1,169 @@
+"""Checkpoints that survive: written beside the training, whole or not at all, and verified when they are read.
+
+A checkpoint is two files: `step-N.npz`, the state's arrays, and after it `step-N.json`, which says whose it is and
+what the other must hash to. Without the second, no checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calopipe import storage
+from calopipe.errors import InputError
+from training.engine.step import State
+
+logger = logging.getLogger(__name__)
+
+_KIND = "calopipe.checkpoint"
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as it was read. `facts` are what `Checkpoints.save` was told beside the state."""
+
+    path: Path
+    step: int
+    facts: dict[str, Any]
+    state: State
+
+
+class Checkpoints:
+    """The checkpoints of the training that `request` names, in `folder`: the `kept` newest, and the best.
+
+    The best is the one of the lowest `metric`; one without it is never the best. Of several workers the first alone
+    `writes`.
+    """
+
+    def __init__(self, folder: Path, *, request: str, kept: int, writes: bool = True) -> None:
+        self._folder, self._request, self._kept, self._writes = folder, request, kept, writes
+        self._writer: threading.Thread | None = None
+        self._failure: Exception | None = None
+        if writes and folder.is_dir():
+            storage.sweep(folder)
+
+    def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
+        """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
+        self.wait()
+        self._writer = threading.Thread(target=self._write, args=(state, step, facts), name="checkpoint")
+        self._writer.start()
+
+    def mark(self, step: int, metric: float | None) -> None:
+        """Note the `metric` of the checkpoint of `step`, once it is written; none where it is not a finite number."""
+        self.wait()
+        document = self._documents().get(step)
+        if document is not None and metric is not None and math.isfinite(metric):
+            self._tell(document | {"metric": metric})
+            self._prune()
+
+    def wait(self) -> None:
+        """Return when what was given to `save` is on disk, or raise what kept it from there."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole. One that is not is named in a warning, and the one before it used."""
+        return next(self._whole(sorted(self._documents().items(), reverse=True)), None)
+
+    def best(self) -> Checkpoint | None:
+        """The whole checkpoint of the lowest metric, the first of several; the newest where none has a metric."""
+        judged = [(step, document) for step, document in self._documents().items() if _metric(document) < math.inf]
+        ranked = sorted(judged, key=lambda item: (_metric(item[1]), item[0]))
+        return next(self._whole(ranked), None) or self.newest()
+
+    def best_metric(self) -> tuple[int, float]:
+        """Step and metric of the best checkpoint; (0, infinity) where none has a metric."""
+        ranked = sorted((_metric(document), step) for step, document in self._documents().items())
+        value, step = ranked[0] if ranked else (math.inf, 0)
+        return (step, value) if value < math.inf else (0, math.inf)
+
+    def discard(self) -> None:
+        """Remove all checkpoints of this training."""
+        self._remove(self._documents())
+
+    def last_named(self) -> str:
+        """The newest checkpoint's file, for a message."""
+        steps = sorted(self._documents())
+        return str(self._file(steps[-1])) if steps else "none"
+
+    def _whole(self, candidates: list[tuple[int, dict[str, Any]]]) -> Iterator[Checkpoint]:
+        for step, document in candidates:
+            path = self._file(step)
+            try:
+                storage.require_file(path, document["sha256"])
+                with np.load(path) as arrays:
+                    yield Checkpoint(path, step, document["facts"], dict(arrays))
+            except (InputError, OSError, ValueError, zipfile.BadZipFile) as error:
+                logger.warning("%s: not the checkpoint that was written (%s); using the one before", path, error)
+                if self._writes:  # else it would count as kept
+                    path.with_suffix(".json").unlink(missing_ok=True)
+
+    def _documents(self) -> dict[int, dict[str, Any]]:
+        """What is told of each checkpoint of this training, by its step."""
+        documents = {}
+        for path in self._folder.glob("step-*.json"):
+            try:
+                document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
+                if document.pop("fingerprint") != storage.fingerprint(document):
+                    raise InputError("altered")
+                if document["request"] == self._request:
+                    documents[int(document["step"])] = document
+            except (InputError, KeyError, ValueError) as error:
+                logger.warning("%s: not what was written (%s); using the one before", path, error)
+        return documents
+
+    def _write(self, state: State, step: int, facts: dict[str, Any]) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._file(step)
+            with storage.replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, allow_pickle=False, **state)
+            document = {
+                "kind": _KIND,
+                "schema_version": _SCHEMA_VERSION,
+                "request": self._request,
+                "step": step,
+                "sha256": storage.sha256_of_file(path),
+                "metric": None,
+                "facts": facts,
+            }
+            self._tell(document)
+            self._prune()
+        except Exception as error:
+            self._failure = error
+
+    def _tell(self, document: dict[str, Any]) -> None:
+        signed = document | {"fingerprint": storage.fingerprint(document)}
+        storage.write_json(self._file(document["step"]).with_suffix(".json"), signed)
+
+    def _prune(self) -> None:
+        documents = self._documents()
+        best = min(documents, key=lambda step: (_metric(documents[step]), step))
+        newest = sorted(documents)[-self._kept :]
+        self._remove(documents.keys() - {best, *newest})
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self._file(step).with_suffix(".json").unlink(missing_ok=True)  # first, so that what stands is whole
+            self._file(step).unlink(missing_ok=True)
+
+    def _file(self, step: int) -> Path:
+        return self._folder / f"step-{step:09d}.npz"
+
+
+def _metric(document: dict[str, Any]) -> float:
+    value = document.get("metric")
+    return math.inf if value is None else float(value)

@@ -1,0 +1,88 @@
+"""What a training says of itself: JSON lines, TensorBoard, and a progress bar."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import tensorflow as tf
+
+from calopipe import storage
+from calopipe.progress import progress_bar
+from training.engine.step import Engine, LossTable
+from training.folder import HISTORY, TENSORBOARD
+
+
+def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
+    """The lines of the history in the model's `folder` as it stood at `step`."""
+    path = folder / HISTORY
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+
+
+class History:
+    """One JSON line an epoch in the model folder, and the same numbers for TensorBoard."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """Go on with the history in `folder` as it stood at `step`."""
+        self._path = folder / HISTORY
+        self.entries = entries_until(folder, step)
+        self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
+        self.entries.append(entry)
+        self._write(entry)
+
+    def amend(self, told: dict[str, Any]) -> None:
+        """Add what is `told` to the last entry; None takes a value out of it."""
+        self.entries[-1] = {name: value for name, value in (self.entries[-1] | told).items() if value is not None}
+        self._write(told)
+
+    def _write(self, told: dict[str, Any]) -> None:
+        """Write all entries to the file, and the numbers that are `told` of the last one to the board."""
+        with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
+            temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
+        with self.board.as_default(step=self.entries[-1]["step"]):
+            for name, value in _numbers(told, ()):
+                tf.summary.scalar(name, value)
+        self.board.flush()
+
+
+def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, (*path, name))
+        elif isinstance(value, int | float):
+            yield "/".join((*path, name)), float(value)
+
+
+class ProgressBar:
+    """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._done = engine, engine.step
+        images = engine.global_batch
+        self._bar = progress_bar("train", engine.last_step * images, "images", self._done * images)
+        self._shown = time.monotonic()
+
+    def update(self, losses: npt.NDArray[Any]) -> None:
+        """Show the engine's present step, and `losses`, its last."""
+        if time.monotonic() - self._shown > 1.0:  # naming losses every step would cost small models time
+            self._shown = time.monotonic()
+            self._bar.set_postfix_str(_summary(self._engine.table(losses)), refresh=False)
+        step = self._engine.step
+        self._bar.update((step - self._done) * self._engine.global_batch)
+        self._done = step
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _summary(table: LossTable) -> str:
+    last = list(table.values())[-1]
+    return " ".join(f"{name} {value:.3g}" for name, value in last.items())

@@ -1,0 +1,1 @@
+"""Criteria, their answers, and the verdict."""

@@ -1,0 +1,104 @@
+"""Two measured sets in, all that a verdict adds up out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
+from validation.judge.criteria import Criterion, Grade, Measurement, judge_all
+from validation.judge.measurements import measure
+from validation.judge.verdict import overall
+from validation.measure import faults
+from validation.measure.measuring import Measured
+from validation.measure.table import Rows, selected
+from validation.statistics.binning import Binning
+
+_METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of a candidate. `reference` and `candidate` are the showers compared, those with energy.
+
+    `per_event`: showers of the candidate for each of the reference, in its order; 0 where the two are not paired.
+    """
+
+    per_event: int
+    reference: Rows
+    candidate: Rows
+    measurements: list[Measurement]
+    criteria: list[Criterion]
+    hard_failures: list[dict[str, Any]]
+
+    cautions: list[dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls, mine: Measured, found: Measured, *, paired: tuple[int, Rows], binning: Binning, grade: Grade, seed: int
+    ) -> Judgement:
+        """Judge `found` by the Monte Carlo of `mine`, under `grade`; `paired` as `sets.pairing` says."""
+        per_event, rows = paired
+        reference, candidate = _without_empty(rows, found.table, per_event)
+        rng = np.random.default_rng(seed)
+        measurements = measure(reference, candidate, per_event=per_event, binning=binning, grade=grade, rng=rng)
+        failures = (
+            faults.bad_cells(found.bad, found.first_bad, len(found.table)),
+            faults.too_many_empty(mine.table, found.table),
+            faults.no_rise_with_energy(reference, candidate),
+            faults.repeated(found.digests),
+        )
+        cautions = (
+            faults.copied(found.digests, mine.digests, "Showers of the reference"),
+            faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
+        )
+        return cls(
+            per_event, reference, candidate, measurements, judge_all(measurements),
+            [each for each in failures if each], [each for each in cautions if each],
+        )  # fmt: skip
+
+    @property
+    def verdict(self) -> str:
+        """accepted, rejected or inconclusive."""
+        return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
+
+    def metric(self) -> dict[str, Any]:
+        """The reference's figure of merit, of as many showers in each of its bins as there are, up to 5,000."""
+        return metric(_profiles(self.reference), _profiles(self.candidate))
+
+    def scalars(self) -> dict[str, float]:
+        """A few numbers for a user interface to plot: the worst of each kind over all bins."""
+        scalars: dict[str, float] = {
+            f"criteria_{answer}": float(sum(criterion.verdict == answer for criterion in self.criteria))
+            for answer in ("pass", "fail", "inconclusive")
+        }
+        known = [criterion for criterion in self.criteria if math.isfinite(criterion.value)]
+        for criterion in sorted(known, key=lambda criterion: criterion.excess):
+            scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last, and stays
+        return scalars
+
+
+def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Rows, Rows]:
+    """Showers that have something to average. Of paired sets an event goes with all its showers if one is empty."""
+    mine, theirs = ~reference.empty, ~candidate.empty
+    if per_event:
+        mine = mine & theirs.reshape(-1, per_event).all(axis=1)
+        theirs = np.repeat(mine, per_event)
+    return selected(reference, mine), selected(candidate, theirs)
+
+
+def _profiles(rows: Rows) -> Profiles:
+    """What the metric looks at: of each of its bins, which share no shower, so many, evenly spread."""
+    parts = []
+    for chosen in REFERENCE_BINS:
+        inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))
+        taken = min(len(inside), _METRIC_SHOWERS)
+        inside = inside[np.arange(taken) * len(inside) // max(taken, 1)]  # files come in order, perhaps of angles
+        part = rows[inside]
+        profiles = part.along_x, part.along_y, part.layers
+        parts.append((part.energy_gev, part.theta_rad, *profiles, part.index_angle_rad))
+    energy, theta, along_x, along_y, layers, angle = map(np.concatenate, zip(*parts, strict=True))
+    return Profiles(energy, theta, (along_x, along_y, layers), angle)

@@ -1,0 +1,115 @@
+"""How alike two sets are as a whole: distances, a classifier, coverage, memorisation. Samples in, documents out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.hits import Digests
+from validation.judge.criteria import LEVEL
+from validation.measure import faults
+from validation.measure.axis import ring_shares
+from validation.measure.coarse import root_shares
+from validation.measure.measuring import Measured
+from validation.measure.observables import Observables
+from validation.measure.table import Samples, selected, thinned
+from validation.statistics.classifier import auc
+from validation.statistics.distances import compare_distances
+from validation.statistics.estimates import Estimate
+from validation.statistics.neighbours import Relative, coverage, memorisation
+from validation.statistics.physics_distances import features
+
+SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
+
+
+def resemblance(
+    reference: Observables, candidate: Observables, per_event: int, *, rng: np.random.Generator
+) -> dict[str, Any]:
+    """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document.
+
+    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
+    """
+    pair = features(reference), features(candidate)
+    near = coverage(*pair, per_event=per_event, rng=rng)
+    seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
+    if reference.fine.shape[1]:  # where it was asked for
+        seen["fine_cells"] = _fine
+    return {
+        "distances": compare_distances(reference, candidate, per_event=per_event, rng=rng),
+        "classifier": {
+            name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
+        },
+        "neighbours": {
+            "coverage": _relative(near.coverage, near.own_coverage, near.blocks),
+            "density": _relative(near.density, near.own_density, near.blocks),
+        },
+    }
+
+
+def memorised(
+    learned: Measured, reference: Digests, candidate: Digests, some: Samples, *, rng: np.random.Generator
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
+
+    Copies, cell for cell, are found among all showers (`reference` and `candidate` are their digests), those that are
+    near among samples. Monte Carlo that the candidate was trained on cannot tell what Monte Carlo does.
+    """
+    training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
+    found = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
+    low, high = found.pop("low"), found.pop("high")
+    section = found | {"interval": None if low is None else [low, high], "training": len(training)}
+    cautions = [
+        faults.copied(candidate, learned.digests, "Showers of the training set"),
+        faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
+    ]
+    if found["copied"]:
+        detail = (
+            f"{100 * found['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
+            f"{100 * found['expected']:.1f} % of Monte Carlo's (p = {found['p_value']:.1g})"
+        )
+        count = round(found["share"] * len(some.candidate))
+        cautions.append({"name": "Training showers repeated", "count": count, "detail": detail})
+    return section, [each for each in cautions if each]
+
+
+def _shares(table: Observables) -> FloatArray:
+    """Root of the share of the incident energy in each coarse cell."""
+    return root_shares(table.coarse, table.energy_gev)
+
+
+def _observables(table: Observables) -> npt.NDArray[Any]:
+    """What the distances look at, and the shares of the rings about the axis."""
+    return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
+
+
+def _fine(table: Observables) -> FloatArray:
+    return table.fine.astype(np.float32)
+
+
+def _classified(
+    reference: npt.NDArray[Any], candidate: npt.NDArray[Any], per_event: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """AUC of the two sets, and as its floor that of two halves of the reference."""
+    found = auc(reference, candidate, per_event=per_event, rng=rng)
+    order = rng.permutation(len(reference))
+    half = len(reference) // 2
+    floor = auc(reference[order[:half]], reference[order[half:]], per_event=0, rng=rng)
+    return {
+        "value": found.value,
+        "interval": None if found.value is None else [found.low, found.high],
+        "p_value": found.p_value,
+        "floor": {"value": floor.value, "scaled": False},
+    }
+
+
+def _relative(found: Relative, own: float, blocks: int) -> dict[str, Any]:
+    """A mean over blocks relative to Monte Carlo's own, for JSON."""
+    if not math.isfinite(found.value):
+        return {"value": None, "interval": None, "own": None}
+    ends = Estimate(found.value, found.standard_error, blocks).interval(LEVEL)
+    return {"value": found.value, "interval": None if ends is None else list(ends), "own": own}

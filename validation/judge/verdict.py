@@ -1,0 +1,106 @@
+"""The verdict: the document that a promotion trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.storage import Location
+
+KIND, SCHEMA_VERSION = "calopipe.verdict", 2
+BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
+VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
+_NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
+
+
+def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: Sequence[object]) -> str:
+    """The verdict that the answers of the criteria ("pass", "fail", "inconclusive") add up to.
+
+    Rejected: at least one failure. Accepted: all pass, an intersection of tests that needs no correction for their
+    number, and there is no caution. Otherwise inconclusive, and so where there is no criterion at all.
+    """
+    if hard_failures or "fail" in answers:
+        return "rejected"
+    return "accepted" if answers and set(answers) == {"pass"} and not cautions else "inconclusive"
+
+
+def read_verdict(path: Location) -> dict[str, Any]:
+    """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    if missing := [key for key in _NEEDED if key not in document]:
+        raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
+    answers = [criterion.get("verdict") for criterion in document["criteria"]]
+    if None in answers:
+        raise InputError(f"{path}: not a whole {KIND}: a criterion has no verdict; validate again")
+    expected = overall(answers, document["hard_failures"], document["cautions"])
+    if document["verdict"] != expected:
+        raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")
+    return document
+
+
+def summary_line(document: dict[str, Any]) -> str:
+    """The verdict, and how many criteria led to it."""
+    answers = [criterion["verdict"] for criterion in document["criteria"]]
+    counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
+    return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
+
+
+def summary(document: dict[str, Any], criteria: int = 10) -> str:
+    """The verdict in Markdown, for a user interface that shows nothing else: the worst `criteria` in a table."""
+    events = document["events"]
+    pairing = "paired" if document["paired"] else "unpaired"
+    counts = f"{events['candidate']:,} showers against {events['reference']:,} of Monte Carlo, {pairing}"
+    lines = [
+        f"# {document['verdict'].capitalize()}",
+        "",
+        f"Grade {_plain(document['grade']['name'])}; {counts}.",
+        "",
+        *(f"- **{_plain(failure['name'])}**: {_plain(failure['detail'])}" for failure in document["hard_failures"]),
+        *_overall_figures(document),
+        "",
+        "| criterion | bin | value | 95 % interval | tolerance | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in document["criteria"][:criteria]:
+        cells = (each["name"], each["bin"], number(each["value"]), span(each["interval"]), span(each["tolerance"]))
+        lines.append("| " + " | ".join(map(_plain, (*cells, each["verdict"]))) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _overall_figures(document: dict[str, Any]) -> list[str]:
+    """A line for each of the figures that tell how alike the sets are, and one for the incumbent, where known."""
+    distances, classifier, neighbours = (document.get(key) or {} for key in ("distances", "classifier", "neighbours"))
+    lines = []
+    if (fpd := distances.get("fpd")) and fpd["value"] is not None:
+        lines.append(f"- FPD x 1000: {number(fpd['value'], 1000)} (0 is perfect)")
+    aucs = [f"{name} {number(found['value'])}" for name, found in classifier.items() if found["value"] is not None]
+    if aucs:
+        lines.append(f"- AUC of a classifier: {', '.join(aucs)} (0.5 is perfect)")
+    if (coverage := neighbours.get("coverage")) and coverage["value"] is not None:
+        lines.append(f"- Coverage, relative to Monte Carlo's own: {number(coverage['value'])} (1 is perfect)")
+    if incumbent := document.get("incumbent"):
+        difference = f"difference {number(incumbent['difference'])}, 95 % interval {span(incumbent['interval'])}"
+        lines.append(f"- Against the incumbent: **{_plain(incumbent['outcome'])}**; {difference}, below zero is nearer")
+    return lines
+
+
+def number(value: float | None, scale: float = 1) -> str:
+    return "none" if value is None else f"{scale * value:.4g}"
+
+
+def span(ends: Sequence[float | None] | None) -> str:
+    """An interval as text; an end that is None is open."""
+    if ends is None:
+        return "none yet"
+    low, high = ends
+    if low is None or high is None:
+        return f"at most {number(high)}" if low is None else f"at least {number(low)}"
+    return f"{number(low)} to {number(high)}"
+
+
+def _plain(text: str) -> str:
+    """`text` with nothing that Markdown or HTML would act on."""
+    escaped = "".join("\\" + character if character in r"\`*_[]|#" else character for character in text)
+    return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())

@@ -1,0 +1,1 @@
+"""Observables of showers, measured into a table."""

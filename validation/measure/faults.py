@@ -1,0 +1,121 @@
+"""Faults that no tolerance covers: any one of them rejects a candidate, whatever its averages say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from validation.measure.table import Rows
+
+SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
+_ANOTHER_UNIT = 5.0  # times the mean response: further off than any generator that has learned something
+_LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
+
+
+def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
+    """Showers of the candidate with a cell that is not a number, infinite or negative; `first` tells of one."""
+    if not count:
+        return None
+    return _failure(
+        "NaN or negative cells",
+        count,
+        f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}",
+    )
+
+
+def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> dict[str, Any] | None:
+    """The same shower twice in a set: a failure of a candidate, and a caution of Monte Carlo, whose errors are then
+    larger than they look.
+
+    From digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
+    """
+    count = len(showers) - len(np.unique(showers))
+    if not count:
+        return None
+    return _failure(what, count, f"{count:,} of {len(showers):,} showers repeat another")
+
+
+def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> dict[str, Any] | None:
+    """Showers that are among `other`, cell for cell; `what` says which are among which.
+
+    A caution, not a failure: a file may well be compared with itself, to see that all agrees. But that says nothing of
+    a generator, so that such a verdict is never "accepted".
+    """
+    count = int(np.isin(showers, other).sum())
+    if not count:
+        return None
+    return _failure(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
+
+
+def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
+    """Showers without a hit, or that deposit no more than the cut, significantly more often than in Monte Carlo
+    (Fisher's exact test).
+    """
+    counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
+    if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
+        return None
+    (found, _), (expected, _) = counts
+    return _failure(
+        "Empty showers", found,
+        f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
+        f"{expected:,} of {len(reference):,}",
+    )  # fmt: skip
+
+
+def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
+    """The slope of the visible energy against E is significantly not positive: below a tenth of Monte Carlo's.
+
+    Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
+    """
+    (expected, error), (found, uncertainty) = _slope(reference), _slope(candidate)
+    reach = float(stats.norm.isf(SIGNIFICANCE))
+    if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
+        return None
+    return _failure(
+        "Visible energy does not rise with E", len(candidate),
+        f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
+    )  # fmt: skip
+
+
+def another_unit(reference: Rows, candidate: Rows) -> str | None:
+    """What to look at where the mean response is several times Monte Carlo's, or a fraction of it: most likely the
+    fault is in the file's unit.
+    """
+    mine, theirs = (_mean_visible_gev(rows) / float(rows.energy_gev.mean()) for rows in (reference, candidate))
+    if not theirs > 0 or 1 / _ANOTHER_UNIT < theirs / mine < _ANOTHER_UNIT:
+        return None
+    return (
+        f"the candidate's mean response is {theirs / mine:.4g} times Monte Carlo's: are its cells in another unit than "
+        "its file_unit_gev says?"
+    )
+
+
+def _mean_visible_gev(rows: Rows) -> float:
+    return sum(float(piece.column("visible_gev").sum()) for piece in rows.pieces()) / len(rows)
+
+
+def _slope(rows: Rows) -> tuple[float, float]:
+    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary.
+
+    From sums, piece by piece, of E about its mean.
+    """
+    n = len(rows)
+    if n < 10 or np.ptp(rows.energy_gev) <= 1e-3 * rows.energy_gev.mean():
+        return math.nan, math.nan
+    centre = rows.energy_gev.mean(dtype=np.float64)
+    sums = np.zeros(4)
+    for piece in rows.pieces():
+        x, y = piece.energy_gev - centre, piece.column("visible_gev")
+        sums += [x @ x, x @ y, y.sum(), y @ y]
+    xx, xy, total, yy = sums.tolist()
+    slope = xy / xx
+    residual = max(yy - total**2 / n - slope * xy, 0.0)
+    return slope, math.sqrt(residual / (n - 2) / xx)
+
+
+def _failure(name: str, count: int, detail: str) -> dict[str, Any]:
+    return {"name": name, "count": count, "detail": detail}

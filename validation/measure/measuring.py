@@ -1,0 +1,239 @@
+"""One pass over a set of showers, in this process or in several: its table, and what else a verdict asks of cells."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import connection
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.progress import progress_bar
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.flaws import SKIP, STOP, flaws_of_hits
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.layouts import ShowerFile
+from calopipe.showers.splits import ALL, SplitRule, event_digests
+from validation.measure.observables import Observables, observe_hits
+from validation.measure.sets import COUNT, ShowerSet
+from validation.measure.table import Table
+
+_GALLERY = 20  # showers of each set of which pictures are kept, to find two of much the same energy and angle
+_LOOKED_AT = 40 * _GALLERY  # showers read among which these are found: the smallest split has one in twenty
+_TASK_SHOWERS = 500  # handed to a process at once
+_TASKS_AHEAD = 3  # for each process, so that none waits and results do not pile up
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One shower as seen from two sides, in GeV: `side` (y, layer) and `front` (x, y)."""
+
+    energy_gev: float
+    theta_rad: float
+    side: FloatArray
+    front: FloatArray
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass over a set leaves. `digests` (see `Hits.digests`) are those of showers that hold energy. `bad`:
+    showers with a cell that is not a finite number of zero or more, and where the first is.
+    """
+
+    table: Table
+    digests: Digests
+    bad: int
+    first_bad: str
+    gallery: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which of them, if they are in the split.
+
+    The file goes without its labels.
+    """
+
+    file: ShowerFile
+    start: int
+    stop: int
+    chosen: npt.NDArray[np.bool_]
+    split: str
+    rule: SplitRule
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    bad_event: str
+    pictures: int
+    fine: bool
+
+
+@dataclass(frozen=True)
+class _Piece:
+    observables: Observables
+    digests: Digests
+    bad: int
+    first_bad: str
+    pictures: list[Picture]
+
+
+class Measuring:
+    """Measures sets, in this process or in those of a pool."""
+
+    def __init__(self, pool: ProcessPoolExecutor | None, workers: int) -> None:
+        self._pool, self._ahead = pool, workers * _TASKS_AHEAD
+
+    def measure(self, showers: ShowerSet, *, fine: bool = False) -> Measured:
+        """Read a set once, in pieces, of which a few are in memory at a time; with its `fine` cells, if asked.
+        InputError: a shower it must not hold, or no Monte Carlo with energy.
+        """
+        digests: list[Digests] = []
+        gallery: list[Picture] = []
+        bad, first_bad = 0, ""
+
+        def parts() -> Iterator[Observables]:
+            nonlocal bad, first_bad
+            with progress_bar(showers.name, len(showers), "showers") as bar:
+                for task, piece in self._pieces(_tasks(showers, fine)):
+                    digests.append(piece.digests)
+                    bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
+                    gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
+                    bar.update(int(task.chosen.sum()))
+                    yield piece.observables
+
+        table = Table(parts(), showers.cut_gev)
+        if table.empty.all() and showers.bad_event != COUNT:
+            raise showers.nothing_left()
+        return Measured(table, np.concatenate(digests), bad, first_bad, tuple(gallery))
+
+    def _pieces(self, tasks: Iterator[_Task]) -> Iterator[tuple[_Task, _Piece]]:
+        if self._pool is None:
+            yield from ((task, _measure(task)) for task in tasks)
+            return
+        waiting: deque[tuple[_Task, Future[_Piece]]] = deque()
+        try:
+            for task in tasks:
+                waiting.append((task, _submitted(self._pool, task)))
+                if len(waiting) >= self._ahead:
+                    done, piece = waiting.popleft()
+                    yield done, piece.result()
+            while waiting:
+                done, piece = waiting.popleft()
+                yield done, piece.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a process that measures showers died, as it does where memory runs out; give fewer --workers"
+            ) from None
+
+
+@contextmanager
+def measuring(workers: int) -> Iterator[Measuring]:
+    """What measures sets with so many processes, or within this one where it is one. InputError: less than one."""
+    if workers < 1:
+        raise InputError(f"--workers is {workers}, expected 1 or more")
+    if workers == 1:
+        yield Measuring(None, workers)
+        return
+    # fresh processes: HDF5 and threads do not survive a fork
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    try:
+        yield Measuring(pool, workers)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, task: _Task) -> Future[_Piece]:
+    """Processes are started here. They inherit a mask that leaves Ctrl-C, which reaches all, to the first one."""
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_measure, task)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+
+def _end_with_parent() -> None:
+    """Watch the process that started this one, so that nothing is left when it is killed."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
+    looked_at = 0
+    for file, mask in zip(showers.files, showers.masks, strict=True):
+        bare = replace(
+            file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
+            label_flaws=file.label_flaws[:0],
+        )  # fmt: skip
+        size = max(_TASK_SHOWERS // file.chunk_events, 1) * file.chunk_events
+        for start in range(0, file.events, size):
+            part = slice(start, min(start + size, file.events))
+            chosen = mask[part]
+            if chosen.any():
+                yield _Task(
+                    bare, part.start, part.stop, chosen, showers.split, showers.rule, file.energy_gev[part],
+                    file.theta_rad[part], showers.bad_event, _GALLERY if looked_at < _LOOKED_AT else 0, fine,
+                )  # fmt: skip
+                looked_at += int(chosen.sum())
+
+
+def _measure(task: _Task) -> _Piece:
+    parts: list[Observables] = []
+    digests: list[Digests] = []
+    pictures: list[Picture] = []
+    bad_showers, first_bad = 0, ""
+    geometry = task.file.geometry
+    for first, cells in task.file.pieces(task.start, task.stop):
+        place = slice(first - task.start, first - task.start + len(cells))
+        chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
+        hits = Hits.of(cells)
+        if task.split != ALL:
+            chosen = chosen & task.rule.mask(task.split, task.file.path.name, event_digests(hits, energy, theta))
+        bad = chosen & (flaws_of_hits(hits) != 0)
+        if bad.any() and not first_bad:
+            event = int(np.argmax(bad))
+            if task.bad_event == STOP:
+                raise InputError(
+                    f"{task.file.flaw_of_cells(first + event, cells[event])}; mend it, or leave such events out with "
+                    "--on-bad-event skip"
+                )
+            first_bad = f"event {first + event} of {task.file.path.name}"
+        kept = chosen & ~bad if task.bad_event == SKIP else chosen
+        if task.bad_event == COUNT and bad.any():
+            hits = _without_bad_cells(hits)
+        bad_showers += int(bad.sum())
+        hits = hits[kept]
+        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine)
+        parts.append(table)
+        digests.append(hits.digests()[table.column("visible_gev") > 0])
+        if len(pictures) < task.pictures:
+            pictures += _pictures(cells[kept], table, geometry)[: task.pictures - len(pictures)]
+    return _Piece(Observables.joined(parts), np.concatenate(digests), bad_showers, first_bad, pictures)
+
+
+def _without_bad_cells(hits: Hits) -> Hits:
+    good = np.isfinite(hits.value) & (hits.value > 0)
+    return Hits(hits.row[good], hits.cell[good], hits.value[good], hits.shape)
+
+
+def _pictures(cells: FloatArray, table: Observables, geometry: Geometry) -> list[Picture]:
+    filled = np.flatnonzero(~table.empty)[:_GALLERY]
+    shown = np.where(np.isfinite(cells[filled]) & (cells[filled] >= 0), cells[filled], 0) * geometry.file_unit_gev
+    return [
+        Picture(float(table.energy_gev[k]), float(table.theta_rad[k]), shower.sum(axis=0), shower.sum(axis=2))
+        for k, shower in zip(filled, shown, strict=True)
+    ]

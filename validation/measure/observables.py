@@ -1,0 +1,289 @@
+"""What is measured of each shower. Pure functions of arrays, in physical units; empty showers read NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.showers.angle import angle_of_projections
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.hits import Hits
+from validation.measure.axis import divided, fitted_line, in_rings, moments, ring_of
+from validation.measure.coarse import coarse
+from validation.measure.fine import FineCells, fine_cells
+
+Array = npt.NDArray[np.float64]
+
+HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
+CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy in the sparsity
+
+# log10(E/GeV) of the hits: from the threshold to 1 GeV, more than any cell of a 200 GeV electron holds.
+SPECTRUM_EDGES = np.linspace(np.log10(HIT_GEV), 0.0, 41)
+_RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
+_FINE_PER_CELL = 20  # R90 is read off a radial histogram this much finer than a cell: 0.26 mm for cells of 5.1 mm
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number measured of each shower: its name, how plots and reports call it, and its unit ("" where none)."""
+
+    name: str
+    label: str
+    unit: str
+
+
+SCALARS = (
+    Scalar("visible_gev", "Visible energy", "GeV"),
+    Scalar("response", "Response E_vis/E", ""),
+    Scalar("depth_x0", "Mean shower depth", "X0"),
+    Scalar("depth_width_x0", "Longitudinal width", "X0"),
+    Scalar("layer_of_maximum", "Layer of the maximum", ""),
+    Scalar("mean_x_mm", "First moment along x", "mm"),
+    Scalar("mean_y_mm", "First moment along y", "mm"),
+    Scalar("second_x_mm2", "Second moment along x", "mm²"),
+    Scalar("second_y_mm2", "Second moment along y", "mm²"),
+    Scalar("r90_mm", "R90", "mm"),
+    Scalar("hits", "Number of hits", ""),
+    Scalar("sparsity", "Sparsity", ""),
+    Scalar("first_third", "Share of the first third", ""),
+    Scalar("middle_third", "Share of the middle third", ""),
+    Scalar("last_third", "Share of the last third", ""),
+    Scalar("angle_deg", "Measured angle", "degrees"),
+)
+_COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
+
+
+@dataclass(frozen=True)
+class Observables:
+    """A table with a row a shower: N rows of 2.7 kB where the shower's cells fill 260 kB.
+
+    `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
+    `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; so is `ring_energy` (N, 29), of
+    the rings of `validation.measure.axis`, in which `ring_cells` counts the cells with energy; `spectrum` (N, 40) counts hits
+    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`validation.measure.coarse`);
+    `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `fine` (N, columns) are the cells
+    about the axis (`validation.measure.fine`), no columns unless they were asked for.
+    """
+
+    energy_gev: Array
+    theta_rad: Array
+    scalars: Array
+    layers: FloatArray
+    along_x: FloatArray
+    along_y: FloatArray
+    radial: FloatArray
+    ring_energy: FloatArray
+    ring_cells: FloatArray
+    spectrum: FloatArray
+    coarse: FloatArray
+    index_angle_rad: Array
+    fine: FineCells
+
+    def __len__(self) -> int:
+        return len(self.energy_gev)
+
+    def __getitem__(self, index: Any) -> Observables:
+        """The rows that a slice, an index array or a mask selects."""
+        return Observables(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    def column(self, name: str) -> Array:
+        """The scalar `name` of every shower, (N,)."""
+        return self.scalars[:, _COLUMN[name]]
+
+    @property
+    def empty(self) -> npt.NDArray[np.bool_]:
+        """Showers without a single hit, (N,)."""
+        return self.column("hits") == 0
+
+    def pieces(self) -> Iterator[Observables]:
+        """The table as one piece: what a table on disk gives in many (`validation.measure.table`)."""
+        yield self
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Observables:
+        """One table of all the rows of `parts`, in order."""
+        return Observables(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+def observe(
+    cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
+) -> Observables:
+    """Measure showers `cells` (N, x, y, layer), in file units, finite and not negative.
+
+    A shower without energy has zeros in every profile, energy and count, a sparsity of one, and NaN where there is
+    nothing to average: depth, moments, R90, shares, angle, layer of the maximum.
+    """
+    return observe_hits(Hits.of(cells), energy_gev, theta_rad, geometry)
+
+
+def observe_hits(
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False
+) -> Observables:
+    """`observe` of showers without their empty cells, which is all that there is to measure; `fine` cells if asked."""
+    deposits = _Deposits.of(hits, geometry)
+    layers, along_x, along_y = deposits.in_x.sum(axis=1), deposits.in_x.sum(axis=2), deposits.in_y.sum(axis=2)
+    total = layers.sum(axis=1)
+    axis = _axis(deposits, geometry)
+    distance = np.hypot(deposits.x + 0.5 - axis[0], deposits.y + 0.5 - axis[1])  # in the plane of a layer
+    fine_radial, ring = _fine_radial(deposits, distance, geometry), ring_of(distance)
+    filled = deposits.energy > CELL_GEV
+    empty = total <= 0
+
+    depth, depth_variance = moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
+    (mean_x, second_x), (mean_y, second_y) = (
+        moments(profile, _centres(profile.shape[1], geometry.cell_mm)) for profile in (along_x, along_y)
+    )
+    count = _count(deposits.event[deposits.energy > HIT_GEV], len(hits))
+    projections = deposits.in_x, deposits.in_y
+    angle = np.degrees(angle_of_projections(*projections, geometry.cell_mm, geometry.layer_pitch_mm).astype(np.float64))
+    columns = {
+        "visible_gev": total,
+        "response": total / energy_gev,
+        "depth_x0": depth,
+        "depth_width_x0": np.sqrt(depth_variance),
+        "layer_of_maximum": np.where(empty, np.nan, layers.argmax(axis=1)),
+        "mean_x_mm": mean_x,
+        "mean_y_mm": mean_y,
+        "second_x_mm2": second_x,
+        "second_y_mm2": second_y,
+        "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
+        "hits": count,
+        "sparsity": 1 - _count(deposits.event[filled], len(hits)) / geometry.cells,
+        "angle_deg": np.where(empty, np.nan, angle),
+    }
+    columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))
+    return Observables(
+        energy_gev=np.asarray(energy_gev, dtype=np.float64),
+        theta_rad=np.asarray(theta_rad, dtype=np.float64),
+        scalars=np.stack([columns[scalar.name] for scalar in SCALARS], axis=1),
+        layers=layers.astype(np.float32),
+        along_x=along_x.astype(np.float32),
+        along_y=along_y.astype(np.float32),
+        radial=_coarse(fine_radial, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
+        ring_energy=in_rings(deposits.event, ring, len(hits), deposits.energy).astype(np.float32),
+        ring_cells=in_rings(deposits.event[filled], ring[filled], len(hits), None).astype(np.float32),
+        spectrum=_spectrum(deposits, len(hits)).astype(np.float32),
+        coarse=coarse(
+            deposits.event,
+            deposits.x,
+            deposits.y,
+            deposits.layer,
+            deposits.energy,
+            events=len(hits),
+            shape=geometry.shape,
+        ),
+        index_angle_rad=angle_of_projections(*projections).astype(np.float64),
+        fine=_fine(deposits, axis, ring, filled, geometry) if fine else np.empty((len(hits), 0), np.float16),
+    )
+
+
+def radial_edges_mm(geometry: Geometry) -> Array:
+    """Edges of `Observables.radial`, (31,); the last bin also holds all that lies farther out."""
+    return np.arange(_RADIAL_BINS + 1, dtype=np.float64) * geometry.cell_mm / 2
+
+
+def depth_shares(layers: npt.NDArray[Any]) -> Array:
+    """Share of the energy in each third of the depth, (N, 3), of `layers` (N, layers).
+
+    Layer i of L is in third 3i // L, so that 25 layers divide into 9, 8 and 8. NaN for a shower without energy.
+    """
+    third = np.arange(layers.shape[1]) * 3 // layers.shape[1]
+    return divided(np.stack([layers[:, third == k].sum(axis=1) for k in range(3)], axis=1), layers.sum(axis=1))
+
+
+def containment_radius(radial: Array, width: float, share: float) -> Array:
+    """The radius, (N,), that holds `share` of the energy of `radial` (N, bins), bins of `width` from zero outwards.
+
+    Linear within a bin. NaN for a shower without energy.
+    """
+    total = radial.sum(axis=1)
+    inside = radial.cumsum(axis=1)
+    wanted = share * total
+    place = (inside < wanted[:, None]).sum(axis=1).clip(max=radial.shape[1] - 1)  # the bin in which it is reached
+    rows = np.arange(len(radial))
+    before = np.where(place > 0, inside[rows, place - 1], 0.0)
+    held = radial[rows, place]
+    within = (wanted - before) / np.where(held > 0, held, 1.0)
+    return np.where(total > 0, (place + within) * width, np.nan)
+
+
+@dataclass(frozen=True)
+class _Deposits:
+    """The hits of N showers: which event, where, and how much in GeV.
+
+    `in_x` (N, x, layer) and `in_y` (N, y, layer) are their sums over the other lateral direction.
+    """
+
+    event: npt.NDArray[np.intp]
+    x: npt.NDArray[np.intp]
+    y: npt.NDArray[np.intp]
+    layer: npt.NDArray[np.intp]
+    energy: Array
+    in_x: Array
+    in_y: Array
+
+    @classmethod
+    def of(cls, hits: Hits, geometry: Geometry) -> _Deposits:
+        in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
+        energy = hits.value.astype(np.float64) * geometry.file_unit_gev
+        x, y, layer = np.unravel_index(hits.cell, hits.shape[1:])
+        return cls(hits.row, x, y, layer, energy, in_x, in_y)
+
+
+def _axis(hits: _Deposits, geometry: Geometry) -> tuple[Array, Array]:
+    """Where the axis of its shower crosses the layer of each hit, along x and y in cells, (hits,) each.
+
+    The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight. Distances
+    from it are taken in the plane of a layer, so that a tilted shower is as narrow as an upright one.
+    """
+    x, y, layers = geometry.shape
+    z = _centres(layers, geometry.layer_pitch_mm)
+    axis_x, axis_y = fitted_line(hits.in_x, _centres(x, 1), z), fitted_line(hits.in_y, _centres(y, 1), z)
+    return axis_x[hits.event, hits.layer], axis_y[hits.event, hits.layer]
+
+
+def _fine(
+    hits: _Deposits, axis: tuple[Array, Array], ring: npt.NDArray[np.intp], filled: npt.NDArray[np.bool_],
+    geometry: Geometry,
+) -> FineCells:  # fmt: skip
+    return fine_cells(
+        hits.event, (hits.x, hits.y, hits.layer), hits.energy, ring, axis, events=len(hits.in_x),
+        layers=geometry.shape[2], filled=filled,
+    )  # fmt: skip
+
+
+def _fine_radial(hits: _Deposits, distance: Array, geometry: Geometry) -> Array:
+    """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell."""
+    events = len(hits.in_x)
+    bins = _FINE_PER_CELL * max(geometry.shape[0], geometry.shape[1], _RADIAL_BINS // 2 + 1)
+    place = np.minimum((distance * _FINE_PER_CELL).astype(np.intp), bins - 1)
+    sums = np.bincount(hits.event * bins + place, weights=hits.energy, minlength=events * bins)
+    return sums.reshape(events, bins).astype(np.float64, copy=False)
+
+
+def _spectrum(hits: _Deposits, events: int) -> Array:
+    """Hits by log10 of their energy in GeV, (N, 40); what exceeds the last edge is counted in the last bin."""
+    bins = len(SPECTRUM_EDGES) - 1
+    above = hits.energy > HIT_GEV
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
+    flat = hits.event[above] * bins + place.clip(0, bins - 1)
+    return np.bincount(flat, minlength=events * bins).reshape(events, bins).astype(np.float64)
+
+
+def _centres(bins: int, width: float) -> Array:
+    return (np.arange(bins, dtype=np.float64) + 0.5) * width
+
+
+def _coarse(fine: Array, merge: int, bins: int) -> Array:
+    """`bins` bins, each of `merge` bins of `fine` (N, many), the last with all the rest."""
+    starts = np.arange(bins) * merge
+    merged: Array = np.add.reduceat(fine, starts, axis=1)
+    return merged
+
+
+def _count(event: npt.NDArray[np.intp], events: int) -> Array:
+    return np.bincount(event, minlength=events).astype(np.float64)

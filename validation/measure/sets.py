@@ -1,0 +1,177 @@
+"""Sets of shower files: what they hold, and whether two of them can be compared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.layouts import ShowerFile, open_all
+from calopipe.showers.splits import ALL, SplitRule
+from calopipe.storage import Location
+from validation.measure.table import Labels, Rows, Table, selected
+
+logger = logging.getLogger(__name__)
+
+_LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
+_LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi))
+
+_ENOUGH_LABELS = 100_000
+_MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
+
+COUNT = "count"  # of a candidate: corrupt showers are a finding
+
+
+@dataclass(frozen=True)
+class ShowerSet:
+    """Files and, of each, which events are to be read, (events,): those with good labels that may be in the split.
+
+    Which of them are in it follows from their cells, by `rule`, and so is found as they are measured. Showers that
+    deposit `cut_gev` or less count as empty. A corrupt shower is an error where `bad_event` is "stop", left out where
+    it is "skip", and counted where it is "count".
+    """
+
+    files: tuple[ShowerFile, ...]
+    masks: tuple[npt.NDArray[np.bool_], ...]
+    name: str
+    split: str
+    rule: SplitRule
+    cut_gev: float
+    bad_event: str
+
+    @classmethod
+    def open(
+        cls,
+        paths: Sequence[Location],
+        name: str,
+        *,
+        split: str = ALL,
+        rule: SplitRule | None = None,
+        geometry: str = "",
+        cut_gev: float = 0.0,
+        bad_event: str = STOP,
+        memory: Location | None = None,
+    ) -> ShowerSet:
+        """Check the files' headers and labels, and that any may be in `split`. `name` is for errors and reports."""
+        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event, memory)
+        for file in files if bad_event == COUNT else ():
+            if file.label_flaws.any():
+                flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
+                raise InputError(f"{flawed}; mend it, or leave such showers out of the file")
+        chosen = rule or SplitRule()
+        masks = [(file.label_flaws == 0) & chosen.may_hold(split, file.path.name) for file in files]
+        opened = cls(tuple(files), tuple(masks), name, split, chosen, cut_gev, bad_event)
+        if not any(mask.any() for mask in masks):
+            raise opened.nothing_left()
+        return opened
+
+    def nothing_left(self) -> InputError:
+        """The error of a set of which no shower is compared."""
+        above = f" and above the cut of {self.cut_gev} GeV" if self.cut_gev else ""
+        return InputError(
+            f"--split {self.split}: none of the {sum(file.events for file in self.files)} showers of "
+            f"{len(self.files)} {self.name} file(s) is in it{above}; give more files, another --split or, "
+            "where cells are in another unit, --geometry file_unit_gev=..."
+        )
+
+    def __len__(self) -> int:
+        """Showers that are read."""
+        return sum(int(mask.sum()) for mask in self.masks)
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.files[0].geometry
+
+    def labels(self, name: str) -> FloatArray:
+        """The label `name` of every shower that is read."""
+        return np.concatenate(
+            [getattr(file, name)[mask] for file, mask in zip(self.files, self.masks, strict=True)], dtype=np.float32
+        )
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each file's path, content and number of events."""
+        return [{"file": str(file.path), "sha256": file.sha256, "events": file.events} for file in self.files]
+
+
+def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
+    """InputError unless both are of one detector, and stored in one unit."""
+    expected, found = reference.geometry.to_json(), other.geometry.to_json()
+    if different := [name for name in expected if expected[name] != found[name]]:
+        name = different[0]
+        raise InputError(
+            f"{other.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
+            f"{expected[name]}; compare showers of one detector, stored in one unit"
+        )
+
+
+def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
+    """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
+    require_one_detector(reference, candidate)
+    for label, unit, scale in _LABELS:
+        ours, theirs = reference.labels(label) * scale, candidate.labels(label) * scale
+        low, high = float(ours.min()), float(ours.max())
+        # What n showers span falls short of the beam's range by about 1/n of it at either end.
+        margin = (high - low) * (0.02 + 10 / len(ours)) + 1e-3 * high
+        outside = theirs[(theirs < low - margin) | (theirs > high + margin)]
+        if len(outside):
+            raise InputError(
+                f"{candidate.files[0].path}: {len(outside)} of {len(theirs)} showers have {label.partition('_')[0]} "
+                f"outside the reference's {low:.4g} to {high:.4g} {unit}, such as {outside[0]:.4g}; compare sets of "
+                "one beam"
+            )
+
+
+def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
+    """How many showers in a row of the candidate carry the labels of each of the reference, in order (0: unpaired),
+    and the rows of the reference that are compared.
+
+    A candidate may have been made for every shower of the reference, or for those that are not empty. Where all
+    labels are alike nothing tells which shower belongs to which, and the sets are not paired. InputError: unpaired,
+    and the labels are distributed differently, so that they are those of another beam.
+    """
+    theirs = [candidate.labels(name) for name, _, _ in _LABELS]
+    forms = reference, selected(reference, ~reference.empty)
+    for rows in forms:
+        if per_event := _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs):
+            return per_event, rows
+    for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
+        expected = [_some(getattr(rows, name)) for rows in forms if len(rows)]
+        if all(stats.ks_2samp(ours, _some(found), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
+            raise InputError(
+                f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
+                f"{found.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "
+                "or give the reference the labels came from"
+            )
+    return 0, reference
+
+
+def _some(labels: Labels) -> Labels:
+    """Enough of them to tell one beam from another, at random: every tenth would be few of a set that repeats."""
+    if len(labels) <= _ENOUGH_LABELS:
+        return labels
+    return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
+
+
+def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
+    """Showers for each event of ours, 0 where labels differ by more than rounding or do not vary at all."""
+    events = len(ours[0])
+    per_event, rest = divmod(len(theirs[0]), max(events, 1))
+    if rest or not per_event or all(np.ptp(values) == 0 for values in ours):
+        return 0
+    alike = np.ones(len(theirs[0]), dtype=np.bool_)
+    for mine, found in zip(ours, theirs, strict=True):
+        alike &= np.isclose(np.repeat(mine, per_event), found, rtol=1e-5, atol=0)
+    if alike.mean() > _MOST and not alike.all():
+        logger.warning(
+            "compared as unpaired: of %d showers, %d have not the energy and angle of their partner, the first of "
+            "these is %d", len(alike), int((~alike).sum()), int(np.argmin(alike)),
+        )  # fmt: skip
+    return per_event if alike.all() else 0

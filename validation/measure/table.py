@@ -1,0 +1,170 @@
+"""Observables of sets that need not fit in memory: a table on disk, of which a piece is in memory at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from validation.measure.observables import Observables
+
+PIECE_SHOWERS = 2_000  # read at once: a few MB
+_NAMES = [field.name for field in fields(Observables)]
+
+Labels = npt.NDArray[np.floating]
+Index = npt.NDArray[np.intp]
+
+
+class Rows(Protocol):
+    """A table of observables, in memory or not: a row a shower, of which the labels are at hand."""
+
+    @property
+    def energy_gev(self) -> Labels: ...
+    @property
+    def theta_rad(self) -> Labels: ...
+    @property
+    def empty(self) -> npt.NDArray[np.bool_]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice | Index, /) -> Observables: ...
+    def pieces(self) -> Iterator[Observables]: ...
+
+
+class Table:
+    """Rows in a temporary file, which nothing is left of once the process ends, however it ends.
+
+    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. Empty are those without a
+    hit, and those that deposit no more than a cut.
+    """
+
+    def __init__(self, parts: Iterable[Observables], cut_gev: float = 0.0) -> None:
+        """Write `parts`, one after the other. InputError: the folder for temporary files (TMPDIR) is full."""
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
+        weakref.finalize(self, self._file.close)
+        self._row: np.dtype[np.void] | None = None
+        labels: list[tuple[Labels, Labels, npt.NDArray[np.bool_]]] = []
+        for part in parts:
+            self._row = self._row or _row_of(part)
+            rows = np.empty(len(part), dtype=self._row)
+            for name in _NAMES:
+                rows[name] = getattr(part, name)
+            self._write(rows)
+            empty = part.empty | (part.column("visible_gev") <= cut_gev)
+            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), empty))
+        nothing = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.bool_))
+        self.energy_gev, self.theta_rad, self.empty = map(np.concatenate, zip(nothing, *labels, strict=True))
+
+    def _write(self, rows: npt.NDArray[np.void]) -> None:
+        try:
+            self._file.write(rows.data)
+            self._file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            full = InputError(
+                f"{tempfile.gettempdir()}: no room for temporary files, {rows.itemsize} bytes a shower; let TMPDIR "
+                "name a folder with more"
+            )
+            with suppress(OSError):
+                self._file.close()  # what it still holds cannot be written
+            raise full from None
+
+    def __len__(self) -> int:
+        return len(self.energy_gev)
+
+    def __getitem__(self, rows: slice | Index, /) -> Observables:
+        """The rows of a slice without a step, or those of an index in rising order."""
+        if isinstance(rows, slice):
+            return self._read(*rows.indices(len(self))[:2])
+        if not len(rows):
+            return self._read(0, 0)
+        parts, begin = [], 0
+        while begin < len(rows):  # spans of the file that are no longer than a few pieces
+            end = int(np.searchsorted(rows, rows[begin] + 4 * PIECE_SHOWERS))
+            span = self._read(int(rows[begin]), int(rows[end - 1]) + 1)
+            parts.append(span[rows[begin:end] - rows[begin]])
+            begin = end
+        return Observables.joined(parts)
+
+    def pieces(self) -> Iterator[Observables]:
+        return (self[start : start + PIECE_SHOWERS] for start in range(0, len(self), PIECE_SHOWERS))
+
+    def _read(self, start: int, stop: int) -> Observables:
+        assert self._row is not None
+        size = self._row.itemsize
+        stored = os.pread(self._file.fileno(), max(stop - start, 0) * size, start * size)
+        rows = np.frombuffer(stored, dtype=self._row)
+        return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some rows of a table, `index` (n,) in rising order."""
+
+    rows: Rows
+    index: Index
+
+    @property
+    def energy_gev(self) -> Labels:
+        return self.rows.energy_gev[self.index]
+
+    @property
+    def theta_rad(self) -> Labels:
+        return self.rows.theta_rad[self.index]
+
+    @property
+    def empty(self) -> npt.NDArray[np.bool_]:
+        return self.rows.empty[self.index]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, rows: slice | Index, /) -> Observables:
+        return self.rows[self.index[rows]]
+
+    def pieces(self) -> Iterator[Observables]:
+        return (self[start : start + PIECE_SHOWERS] for start in range(0, len(self), PIECE_SHOWERS))
+
+
+def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
+    """The rows that a mask (N,) selects."""
+    if mask.all():
+        return rows
+    index = np.flatnonzero(mask)
+    return Selection(rows.rows, rows.index[index]) if isinstance(rows, Selection) else Selection(rows, index)
+
+
+class Samples(NamedTuple):
+    """Some showers of two sets, in memory and in order. `per_event` as for the sets; it may be lower than theirs."""
+
+    reference: Observables
+    candidate: Observables
+    per_event: int
+
+
+def samples(reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator) -> Samples:
+    """At most `showers` of each set; of paired sets events with their partners, the first few where they are many."""
+    chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
+    if not per_event:
+        return Samples(reference[chosen], thinned(candidate, showers, rng), 0)
+    copies = min(per_event, max(showers // max(len(chosen), 1), 1))
+    partners = (chosen[:, None] * per_event + np.arange(copies)).reshape(-1)
+    return Samples(reference[chosen], candidate[partners], copies)
+
+
+def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:
+    """At most so many rows, in memory and in order."""
+    return rows[np.sort(rng.choice(len(rows), min(len(rows), showers), replace=False))]
+
+
+def _row_of(part: Observables) -> np.dtype[np.void]:
+    columns = [(name, values.dtype, values.shape[1:]) for name in _NAMES for values in (getattr(part, name),)]
+    return np.dtype(columns)

@@ -1,0 +1,225 @@
+"""Monte Carlo beside the candidate, as the field draws it: steps for the one, points for the other, ratio below."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import hist
+import matplotlib as mpl
+import mplhep
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.ticker import MaxNLocator
+
+from validation.measure.observables import Array
+from validation.report.curves import Curve, Scale, Summary
+from validation.report.edges import compared
+from validation.statistics.tallies import Points
+
+_MC, _CANDIDATE = "#3f3f3f", "#c8102e"
+_STYLE: dict[Any, Any] = {
+    "font.size": 11.0, "axes.labelsize": 12.0, "legend.frameon": False, "xtick.top": True, "ytick.right": True,
+    "xtick.direction": "in", "ytick.direction": "in", "xtick.minor.visible": True, "ytick.minor.visible": True,
+    "xtick.minor.ndivs": 2, "ytick.minor.ndivs": 2, "hatch.linewidth": 0.5,
+}  # fmt: skip
+_DPI = 110
+_WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
+_OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
+_TWO_SIDED = 1.96  # standard errors of a 95 % interval
+_WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
+_MARGIN = 1.2  # about what the lower panel has to show
+_SMALLEST_REACH = 0.02  # of a ratio from one
+_SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture of the report, and the heading that it stands under."""
+
+    group: str
+    title: str
+    png: bytes
+
+
+def draw_all(summary: Summary) -> Iterator[Plot]:
+    """Every plot of the report but the single showers."""
+    for curve in summary.curves.values():
+        height = 4.4 if len(curve.frame.scales) == 1 else 6.2
+        picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
+        yield Plot(curve.frame.group, curve.frame.title, picture)
+    for curves, title in zip(summary.edges.values(), ("By energy", "By angle"), strict=True):
+        picture = png(partial(_draw_edges, curves=list(curves.values()), title=title), 6.2)
+        yield Plot("Calibration to the ends of the labels", title, picture)
+    difference = summary.candidate - summary.reference
+    largest = max(float(np.nanmax(np.abs(difference), initial=0.0)), 0.1)
+    for title, matrix, reach in (
+        ("Correlations, Monte Carlo", summary.reference, 1.0),
+        ("Correlations, candidate", summary.candidate, 1.0),
+        ("Candidate minus Monte Carlo", difference, largest),
+    ):
+        paint = partial(_correlations, title=title, matrix=matrix, labels=summary.labels, reach=reach)
+        yield Plot("Correlations", title, png(paint, 4.8))
+
+
+def overview(summary: Summary) -> bytes:
+    """One PNG, two rows of three: what tells most of a shower, for a page that has room for one picture only."""
+
+    def paint(figure: Figure) -> None:
+        parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
+        for part, name in zip(parts.flat, _OVERVIEW, strict=True):
+            _draw(part, summary.curves[name], ("log",) if name == "spectrum" else ("linear",))
+
+    return png(paint, 8.6, width=14.0)
+
+
+def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN) -> bytes:
+    """What `paint` draws, as a PNG. A figure of its own, so that no window, and no state of pyplot, is involved."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        paint(figure)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
+        return stream.getvalue()
+
+
+def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
+    axes = figure.subplots(
+        len(scales) + 1, 1, sharex=True, height_ratios=[*(3 for _ in scales), 1.3], gridspec_kw={"hspace": 0.08}
+    )
+    # Places of axes, titles and labels are set by hand: to find them takes Matplotlib longer than to draw.
+    figure.subplots_adjust(left=0.18, right=0.945, bottom=0.13 if len(scales) == 1 else 0.09, top=0.93)
+    for axis, scale in zip(axes, scales, strict=False):
+        _absolute(axis, curve, scale)
+    axes[0].set_title(curve.frame.title, loc="left", fontsize=12, y=1.0)
+    axes[0].legend(fontsize=10)
+    draw_relative(axes[-1], curve)
+    axes[-1].set_xlabel(curve.frame.x)
+    axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[-1])
+    axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
+    for axis in axes:
+        axis.yaxis.set_label_coords(-0.165, 0.5)
+
+
+def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
+    """One above the other: the ratio, or difference, of each quantity by bins of a label, with 95 % intervals."""
+    axes = figure.subplots(len(curves), 1, sharex=True, gridspec_kw={"hspace": 0.08})
+    figure.subplots_adjust(left=0.18, right=0.945, bottom=0.09, top=0.93)
+    for axis, curve in zip(axes, curves, strict=True):
+        ratio = curve.frame.below == "ratio"
+        edges = curve.frame.edges
+        value, error = compared(curve)
+        axis.axhline(1.0 if ratio else 0.0, color=_MC, linewidth=1)
+        axis.errorbar(
+            (edges[1:] + edges[:-1]) / 2, value, xerr=np.diff(edges) / 2, yerr=_TWO_SIDED * error, fmt="o",
+            color=_CANDIDATE, markersize=4, linewidth=1.2,
+        )  # fmt: skip
+        reach = np.nanmax(np.abs(value - ratio) + _TWO_SIDED * error, initial=_SMALLEST_REACH)
+        axis.set_ylim(float(ratio) - 1.1 * reach, float(ratio) + 1.1 * reach)
+        axis.set_ylabel(f"{curve.frame.y}, {'ratio' if ratio else 'difference [°]'}", fontsize=10)
+        axis.yaxis.set_label_coords(-0.145, 0.5)
+        for edge in (edges[1], edges[-2]):
+            axis.axvline(edge, color=_MC, linewidth=0.5, linestyle=":")
+    axes[0].set_title(title, loc="left", fontsize=12, y=1.0)
+    axes[-1].set_xlabel(curves[0].frame.x)
+
+
+def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
+    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
+    mplhep.histplot(ours, ax=axis, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
+    mplhep.histplot(ours, ax=axis, color=_MC, histtype="step", yerr=True, flow="none")
+    mplhep.histplot(
+        theirs, ax=axis, color=_CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
+    )
+    values = np.concatenate([curve.reference[0], curve.candidate[0]])
+    values = values[np.isfinite(values)]
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=0.0))
+    if scale == "log":
+        axis.set_yscale("log")
+        above_zero = curve.reference[0][curve.reference[0] > 0]
+        axis.set_ylim(float(above_zero.min(initial=high)) / 3, high * 5)
+    elif high / 2 < low < np.inf:  # far from zero throughout: a mean against energy or angle
+        room = max(high - low, 0.05 * high)
+        axis.set_ylim(low - 0.3 * room, high + 0.8 * room)
+    else:
+        axis.set_ylim(0, max(axis.get_ylim()[1], 1e-9) * 1.25)  # room for the legend
+    axis.set_ylabel(curve.frame.y)
+    axis.set_xlabel("")
+
+
+def draw_relative(axis: Axes, curve: Curve) -> None:
+    """The lower panel. A triangle at its edge stands for a point beyond it."""
+    ratio = curve.frame.below == "ratio"
+    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
+    low, high = lower_range(curve)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mplhep.comp.comparison(
+            theirs, ours, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=_CANDIDATE,
+            markersize=4, comparison_ylabel="Ratio" if ratio else "Difference", comparison_ylim=(low, high),
+        )  # fmt: skip
+    centres = (curve.frame.edges[1:] + curve.frame.edges[:-1]) / 2
+    compared = compare(curve)
+    for beyond, edge, marker in ((compared > high, high, "^"), (compared < low, low, "v")):
+        edges = np.full(int(beyond.sum()), edge)
+        axis.plot(centres[beyond], edges, marker, color=_CANDIDATE, markersize=6, clip_on=False, zorder=5)
+
+
+def compare(curve: Curve) -> Array:
+    """Candidate over reference, or minus it. Infinite where only the candidate has any, NaN where neither has."""
+    (ours, _), (theirs, _) = curve.reference, curve.candidate
+    if curve.frame.below == "difference":
+        return theirs - ours
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return theirs / ours
+
+
+def lower_range(curve: Curve) -> tuple[float, float]:
+    """What the lower panel spans: nine in ten of the well-known bins with their uncertainties.
+
+    A ratio beyond two is shown where half the bins are out there, and one below zero never.
+    """
+    (ours, our_error), (_, their_error) = curve.reference, curve.candidate
+    compared = compare(curve)
+    known = np.isfinite(compared) & (ours > _WELL_KNOWN * np.nanmax(ours, initial=0.0))
+    if not known.any():
+        return (-1.0, 1.0) if curve.frame.below == "difference" else (0.0, 2.0)
+    compared, ours, our_error, their_error = (each[known] for each in (compared, ours, our_error, their_error))
+    if curve.frame.below == "difference":
+        away = np.abs(compared) + np.hypot(our_error, their_error)
+        reach = max(_MARGIN * float(np.quantile(away, 0.9, method="higher")), _SMALLEST_DIFFERENCE)
+        return -reach, reach
+    away = np.maximum(np.abs(compared - 1) + their_error / ours, our_error / ours)
+    most, half = (_MARGIN * float(np.quantile(away, q, method="higher")) for q in (0.9, 0.5))
+    reach = float(np.clip(most, _SMALLEST_REACH, max(half, 1.0)))
+    return max(1 - reach, 0.0), 1 + reach
+
+
+def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[str], reach: float) -> None:
+    """The lower triangle, each coefficient as a colour and in hundredths."""
+    axis = figure.subplots()
+    figure.subplots_adjust(left=0.36, right=0.98, bottom=0.34, top=0.93)
+    shown = np.ma.masked_where(np.triu(np.ones_like(matrix, dtype=bool)), matrix)[1:, :-1]
+    axis.imshow(shown, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto")
+    for (row, column), value in np.ndenumerate(shown.filled(np.nan)):
+        if column <= row:
+            text = "" if np.isnan(value) else f"{value:z.2f}".replace("0.", ".")
+            colour = "white" if abs(value) > 0.6 * reach else "black"
+            axis.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+    axis.set_xticks(range(len(labels) - 1), labels[:-1], rotation=90, fontsize=9)
+    axis.set_yticks(range(len(labels) - 1), labels[1:], fontsize=9)
+    axis.minorticks_off()
+    axis.tick_params(length=0)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(title, loc="left", fontsize=12, y=1.0)
+
+
+def _histogram(curve: Curve, points: Points) -> hist.Hist:
+    filled = hist.Hist(hist.axis.Variable(curve.frame.edges), storage=hist.storage.Weight())
+    view = filled.view()
+    view.value, view.variance = points[0], points[1] ** 2
+    return filled

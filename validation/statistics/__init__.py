@@ -1,0 +1,1 @@
+"""Estimates with intervals, and distances between samples."""

@@ -1,0 +1,177 @@
+"""Nearest neighbours: does the candidate cover what Monte Carlo covers, and does it repeat its training showers?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from scipy.spatial.distance import cdist
+
+from calopipe.showers.cells import FloatArray
+from validation.statistics.estimates import BOOTSTRAP_RESAMPLES
+
+Array = npt.NDArray[np.float64]
+
+NEIGHBOURS = 5  # as Naeem et al. advise
+LEAST_BLOCKS = 10  # below which the spread over blocks says little, and no error is given
+_LEAST_IN_BLOCK, _MOST_IN_BLOCK = 50, 350
+_COPY_SHARE = 0.01  # of Monte Carlo's own showers that count as near to a training shower
+_COPY_SIGNIFICANCE = 1e-3
+_LEAST_COMPARED = 100  # the nearest one of them sets the threshold
+_DISTANCES_HELD = 1 << 24  # in single precision, 64 MiB
+_ROUNDING = 1e-3  # of distances between vectors of norm one in single precision, see `nearest`
+
+
+@dataclass(frozen=True)
+class Relative:
+    """A mean over blocks for the candidate over that for Monte Carlo's own, and its standard error, NaN if unknown."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Coverage and density of a candidate relative to Monte Carlo's own, and Monte Carlo's own.
+
+    `replicates` (400,) are bootstrap values of the relative coverage; `floor` is the typical distance of the relative
+    coverage from 1 between Monte Carlo and Monte Carlo of this size. Both, and the standard errors, are NaN with fewer
+    than 10 `blocks`, and all is NaN with fewer than 3. Intervals are Student's, with `blocks` - 1 degrees of freedom.
+    """
+
+    coverage: Relative
+    density: Relative
+    own_coverage: float
+    own_density: float
+    replicates: Array
+    floor: float
+    blocks: int
+
+
+def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Neighbourhood:
+    """Coverage and density (Naeem et al. 2020, arXiv 2002.09797) of features `reference` (n, f), `candidate` (m, f).
+
+    Around each Monte Carlo shower of a block lies a ball that reaches to its fifth neighbour there. Coverage is the
+    share of these balls that hold a shower of another block; density is the mean number of balls that a shower of the
+    other block is in, over five. Features are standardised by the reference. A shower with a NaN, one without energy,
+    is in no ball and its own holds none.
+
+    Both sets are cut at random into blocks of equally many showers. The balls of block i of the reference are held
+    against block i + 1 of the reference and of the candidate, so that where the sets are paired (`per_event`) both
+    have labels other than the balls'; one shower of each event takes part. Blocks are of one size wherever there are
+    3,500 showers or more, so that the coverage does not depend on their number: larger blocks see finer differences.
+    """
+    showers = len(reference) if per_event else min(len(reference), len(candidate))
+    size = int(np.clip(showers // LEAST_BLOCKS, _LEAST_IN_BLOCK, _MOST_IN_BLOCK))
+    count = showers // size
+    if count < 3:
+        unknown = Relative(np.nan, np.nan)
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(BOOTSTRAP_RESAMPLES, np.nan), np.nan, count)
+    mine, theirs = _standardised(reference, candidate)
+    order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
+    if per_event:
+        partners = order * per_event + rng.integers(per_event, size=len(order))
+    blocks, their_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
+
+    def against(others: Array, ahead: int) -> Array:
+        """(blocks, 2): coverage and density of each block of the reference by the block of `others` so far ahead."""
+        following = np.roll(others, -ahead, axis=0)
+        return np.stack([_coverage_and_density(*pair) for pair in zip(mine[blocks], following, strict=True)])
+
+    own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
+    # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
+    weights = rng.multinomial(count - 1, np.full(count, 1 / count), BOOTSTRAP_RESAMPLES).astype(np.float64)
+    if count < LEAST_BLOCKS:
+        weights *= np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
+        replicates = (weights @ found) / (weights @ own)
+        chance = (weights @ against(mine[blocks], 2)) / (weights @ own)
+        value = found.mean(axis=0) / own.mean(axis=0)
+    error = replicates.std(axis=0, ddof=1)
+    return Neighbourhood(
+        coverage=Relative(float(value[0]), float(error[0])),
+        density=Relative(float(value[1]), float(error[1])),
+        own_coverage=float(own[:, 0].mean()),
+        own_density=float(own[:, 1].mean()),
+        replicates=replicates[:, 0],
+        floor=float(chance[:, 0].std(ddof=1)),
+        blocks=count,
+    )
+
+
+def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatArray) -> dict[str, Any]:
+    """Whether the candidate's showers (m, c) lie closer to the `training` showers (t, c) than Monte Carlo's own (n, c).
+
+    All three hold coordinates of order one in which Euclid's distance has a meaning: `coarse.root_shares`. How near a
+    shower is to the training set is its distance to the nearest training shower over that to the nearest of one half
+    of the reference: a generator of smooth showers comes nearer to both, a copier to the training showers alone
+    (compare Meehan et al. 2020, arXiv 2004.05675). `share` is the part of the candidate that is nearer than all but
+    1 % (`expected`) of the other half of the reference, between `low` and `high` (95 %, Clopper and Pearson).
+
+    Where the candidate is Monte Carlo that neither half nor training set holds, its showers and the other half's are
+    exchangeable, and the number below the r-th of n values is beta-binomial, whatever the distances' law (the
+    precedence test: Nelson, Technometrics 5 (1963) 491): `p_value` is one-sided and exact. `copied`: it is below 1e-3.
+    `median_distance_ratio` is the median distance to the training showers, candidate over Monte Carlo.
+    Each figure is None where there are no showers, or fewer than 200 of the reference.
+    """
+    unseen, compared = reference[::2], reference[1::2]
+    if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
+        names = ("share", "expected", "low", "high", "p_value", "median_distance_ratio")
+        return dict.fromkeys(names) | {"copied": False}
+    to_training = [nearest(each, training) for each in (compared, candidate)]
+    nearness = [
+        (away + _ROUNDING) / (nearest(each, unseen) + _ROUNDING)
+        for each, away in zip((compared, candidate), to_training, strict=True)
+    ]
+    rank = round(_COPY_SHARE * len(compared))
+    nearer = int((nearness[1] < np.sort(nearness[0])[rank - 1]).sum())
+    showers = len(candidate)
+    interval = stats.binomtest(nearer, showers).proportion_ci(0.95)
+    # A sum of what lies in the tail: scipy's own is one less the rest, which ends at 1e-12.
+    tail = stats.betabinom.pmf(np.arange(nearer, showers + 1), showers, rank, len(compared) + 1 - rank)
+    p_value = min(float(tail.sum()), 1.0)
+    own_median = float(np.median(to_training[0]))  # 0 where the reference is in the training set
+    return {
+        "share": nearer / showers,
+        "expected": rank / (len(compared) + 1),
+        "low": float(interval.low),
+        "high": float(interval.high),
+        "p_value": p_value,
+        "median_distance_ratio": None if own_median == 0 else float(np.median(to_training[1])) / own_median,
+        "copied": p_value < _COPY_SIGNIFICANCE,
+    }
+
+
+def nearest(points: FloatArray, others: FloatArray) -> Array:
+    """Euclid's distance of each of `points` (n, c) to the nearest of `others` (m, c), (n,).
+
+    Single precision: |a|² + |b|² - 2ab, so distances below 1e-3 of the points' norm are rounding.
+    """
+    rows = max(1, _DISTANCES_HELD // max(len(others), 1))
+    squares = np.einsum("ij,ij->i", others, others)
+    found = []
+    for start in range(0, len(points), rows):
+        block = points[start : start + rows]
+        products = block @ others.T
+        products *= -2
+        products += squares
+        found.append(products.min(axis=1) + np.einsum("ij,ij->i", block, block))
+    return np.sqrt(np.maximum(np.concatenate(found), 0))
+
+
+def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
+    """Both in units of the reference's standard deviation, without features that do not vary in the reference."""
+    sigma = np.nanstd(reference, axis=0)
+    varies = sigma > 0
+    return reference[:, varies] / sigma[varies], candidate[:, varies] / sigma[varies]
+
+
+def _coverage_and_density(balls: Array, others: Array) -> tuple[float, float]:
+    """Share of balls around `balls` (n, f) that hold one of `others` (m, f); how many hold each of these, over 5."""
+    among = cdist(balls, balls)
+    radius = np.partition(among, NEIGHBOURS, axis=1)[:, NEIGHBOURS]  # the nearest is the shower itself
+    inside = cdist(balls, others) <= radius[:, None]
+    return float(inside.any(axis=1).mean()), float(inside.sum(axis=0).mean()) / NEIGHBOURS
