@@ -53,7 +53,7 @@ def validate(
         from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, require_file
         from validation.compare import validate
-        from validation.judge.verdict import summary as markdown
+        from validation.report.summary import summary as markdown
 
         generated, rival = Path(output) / "generated.h5", Path(output) / "incumbent.h5"
         require_file(generated, fingerprint)

@@ -12,13 +12,14 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.showers.selection import CUT_GEV
 from components.image import IMAGE
 from components.parameters import require_plain
 from pipelines import package
 from pipelines.here.shared import require_shared
 from pipelines.platform.cluster import Platform
 from pipelines.remote import commands
-from preprocessing.dataset import CUT_GEV, Settings
+from preprocessing.dataset import Settings
 from training.configs import ANEW, CONFIGS, DEFAULT, FROM_INCUMBENT, STRATEGIES
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
@@ -140,10 +141,10 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
 
     Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
     """
+    from calopipe.grade import load_grade  # noqa: PLC0415
     from calopipe.showers.splits import SplitRule  # noqa: PLC0415
     from preprocessing.inputs import MEMORY, discover  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
-    from validation.judge.criteria import load_grade  # noqa: PLC0415
 
     require_plain(parameters)
     rule = SplitRule.parse(parameters.get("split_files", []))

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.options import add_bad_event, add_cut, add_geometry, add_split_file
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_split_file
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings

@@ -13,11 +13,10 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.flaws import FLAWS
+from calopipe.showers.selection import CUT_GEV
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
 from preprocessing.inputs import BadFile
-
-CUT_GEV = 0.2
 
 KIND = "calopipe.dataset"
 RECEIPT_KIND = "calopipe.shards"

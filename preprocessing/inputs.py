@@ -8,20 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
+from calopipe.showers.contents import MEMORY, MEMORY_KIND, MEMORY_SCHEMA_VERSION, distinct
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.plausibility import Look, look_at, summary
 
 logger = logging.getLogger(__name__)
-
-MEMORY = "inputs.json"
-_KIND = "calopipe.inputs"
-_SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -120,35 +117,6 @@ def discover(
     return Inputs(tuple(distinct(files)), tuple(bad))
 
 
-class Content(Protocol):
-    """A file by what it holds, whether it was opened or remembered."""
-
-    @property
-    def path(self) -> Location: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def geometry(self) -> Geometry: ...
-
-
-File = TypeVar("File", bound=Content)
-
-
-def distinct(files: Sequence[File]) -> list[File]:
-    """Files of one geometry, each content once; another geometry is an error, a content again a warning."""
-    first_of: dict[str, File] = {}
-    for file in files:
-        twin = first_of.setdefault(file.sha256, file)
-        if twin is not file:
-            logger.warning("%s has the same content as %s: used once", file.path, twin.path)
-        if file.geometry != files[0].geometry:
-            raise InputError(
-                f"{file.path}: geometry {file.geometry.to_json()} differs from that of {files[0].path}, "
-                f"{files[0].geometry.to_json()}; use files of one detector, or give --geometry"
-            )
-    return list(first_of.values())
-
-
 def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance) -> InputFile | BadFile:
     try:
         stamp = storage.stamp(path)
@@ -172,19 +140,12 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
     return found
 
 
-def remembered_hashes(memory: Location | None) -> dict[tuple[str, tuple[int, int]], str]:
-    """SHA-256 of files by their absolute path and stamp, as the folder `memory` of a dataset remembers them."""
-    if memory is None:
-        return {}
-    return {(text, file.stamp): file.sha256 for text, file in _remembered(memory).items()}
-
-
 def _remembered(memory: Location, geometry: str | None = None) -> dict[str, InputFile]:
     """What was found out of files before, by their absolute paths; nothing where that cannot be read, or was found out
     with another `geometry` than one that is given.
     """
     try:
-        document = storage.read_json(memory / MEMORY, kind=_KIND, schema_version=_SCHEMA_VERSION)
+        document = storage.read_json(memory / MEMORY, kind=MEMORY_KIND, schema_version=MEMORY_SCHEMA_VERSION)
         if geometry is not None and document["geometry"] != geometry:
             return {}
         return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
@@ -199,7 +160,7 @@ def _remember(
     settled = [file for file in files if storage.settled(file.path, file.stamp, began)]
     table = known | {str(file.path.absolute()): file for file in settled}
     if table != known:
-        document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "geometry": geometry}
+        document = {"kind": MEMORY_KIND, "schema_version": MEMORY_SCHEMA_VERSION, "geometry": geometry}
         entries = {text: table[text].to_json() for text in sorted(table)}
         with suppress(InputError, OSError):  # nothing but time is lost: of a dataset that may only be read, for example
             storage.write_json(memory / MEMORY, document | {"files": entries})

@@ -24,6 +24,7 @@ from calopipe.showers.cells import FloatArray
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import ShowerFile, open_showers
+from calopipe.showers.selection import above_cut
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
@@ -224,7 +225,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
         told = (
             file.flaw_of_cells(int(events[bad[0]]), cells[bad[0]]) if of_cells else file.flaw_of_labels(events[bad[0]])
         )
-    kept = (flaws == 0) & (hits.sums() > settings.cut_gev / unit)
+    kept = (flaws == 0) & (above_cut(hits, file.geometry, settings.cut_gev))
     hits, events = hits[kept], events[kept]
     if settings.threshold_gev > 0:
         hits = hits.at_least(settings.threshold_gev / unit)

@@ -21,8 +21,9 @@ from preprocessing.dataset import Manifest, read_manifest
 from preprocessing.reading import decode
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
-from training.engine.strategies import arithmetic, make_strategy
+from training.engine.strategies import make_strategy
 from training.models.base import Batch, Losses, Model, Phase
+from training.models.precision import arithmetic
 from training.models.randomness import Draws
 from training.nodes.workers import Cluster
 

@@ -14,10 +14,10 @@ import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, write_file
 
 from calopipe.showers.cells import Showers
+from calopipe.verdict import read_verdict
 from preprocessing.dataset import read_manifest
 from training.folder import read_card
 from training.registry.registry import PROMOTED, Registry
-from validation.judge.verdict import read_verdict
 
 ROOT = Path(__file__).parent.parent
 # Any network that gives energy meets every criterion; one that has learned nothing is still far from one that has.

@@ -20,12 +20,12 @@ import h5py
 import pytest
 from showers import make_file
 
+from calopipe.verdict import summary_line
 from pipelines.here import containers
 from preprocessing.dataset import read_manifest
 from preprocessing.inputs import MEMORY
 from training.folder import read_card
 from training.registry.registry import Registry
-from validation.judge.verdict import summary_line
 
 ROOT = Path(__file__).parent.parent
 
@@ -190,7 +190,7 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     """Under tolerances that anything meets, on a copy of the run, whose other steps then stand."""
     output, arguments, _ = run
     shutil.copytree(output, tmp_path / "out")
-    precision = (ROOT / "validation/grades/precision.toml").read_text()
+    precision = (ROOT / "calopipe/grades/precision.toml").read_text()
     wide = re.sub(r"= [0-9.]+", "= 1e9", precision)
     # these ask for more showers than there are
     (tmp_path / "wide.toml").write_text(re.sub("(coverage|correlation|ring|ring_tail) = 1e9", r"\1 = inf", wide))

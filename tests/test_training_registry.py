@@ -23,6 +23,7 @@ from showers import SMALL_GEOMETRY
 
 from calopipe import gcs, storage
 from calopipe.errors import InputError
+from calopipe.grade import load_grade
 from calopipe.storage import location
 from training import __main__ as command
 from training import folder
@@ -30,7 +31,6 @@ from training.configs import named_config
 from training.folder import Card, read_card
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
-from validation.judge.criteria import load_grade
 
 WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
 LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name

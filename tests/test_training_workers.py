@@ -131,7 +131,8 @@ def test_a_cluster_comes_back_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def test_neither_module_loads_tensorflow() -> None:
-    program = "import sys, training.nodes.workers, training.nodes.supervision; assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    modules = "training.nodes.workers, training.nodes.supervision"
+    program = f"import sys, {modules}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -16,14 +16,15 @@ import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.layouts import open_showers
 from calopipe.showers.splits import SplitRule
+from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
 from validation.compare import validate
-from validation.judge.criteria import Measurement, judge_all, load_grade
+from validation.judge.criteria import Measurement, judge_all
 from validation.judge.measurements import histogram_bins, measure
-from validation.judge.verdict import overall, read_verdict
 from validation.measure.observables import Observables, observe
 from validation.statistics.binning import Binning, bins
 

@@ -13,12 +13,14 @@ from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.errors import InputError
+from calopipe.grade import TOLERANCES, built_in_grades, load_grade
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits
-from validation.judge.criteria import TOLERANCES, Measurement, built_in_grades, judge, judge_all, load_grade
-from validation.judge.verdict import overall, read_verdict, summary
+from calopipe.verdict import overall, read_verdict
+from validation.judge.criteria import Measurement, judge, judge_all
 from validation.measure import faults
 from validation.measure.observables import Observables, observe
+from validation.report.summary import summary
 from validation.statistics.estimates import Estimate
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
+from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
 from validation.compare import validate
 from validation.judge.contest import contest
-from validation.judge.criteria import load_grade
 from validation.judge.judging import Judgement
 from validation.measure.faults import another_unit
 from validation.measure.measuring import Measured

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.judge.measurements import CORRELATED
-from validation.judge.verdict import summary
 from validation.measure.measuring import Picture
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.report import page as report
 from validation.report.curves import Compared, Curve, Frame, Summary, summarise
 from validation.report.displays import chosen_pairs, draw_pairs
 from validation.report.plots import Plot, compare, draw_all, draw_relative, lower_range
+from validation.report.summary import summary
 
 EVENTS = 240
 

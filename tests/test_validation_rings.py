@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_showers
 
+from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.layouts import open_showers
-from validation.judge.criteria import Criterion, judge_all, load_grade
+from validation.judge.criteria import Criterion, judge_all
 from validation.judge.measurements import measure
 from validation.judge.resemblance import _fine, _observables
 from validation.measure.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
+from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
 from calopipe.showers.splits import SplitRule
 from training.configs import (
     CONFIGS,

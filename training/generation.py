@@ -25,9 +25,10 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Sho
 from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.hits import Digests
 from calopipe.showers.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
+from calopipe.showers.selection import CUT_GEV
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location
-from preprocessing.dataset import CUT_GEV, SCHEMA_VERSION
+from preprocessing.dataset import SCHEMA_VERSION
 from training import folder, models
 from training.folder import Card
 from training.models.randomness import NoiseDraws, ShowerDraws

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from calopipe import storage
 from calopipe.errors import CommandParser, run_command
-from calopipe.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
+from calopipe.grade import built_in_grades
+from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
-from validation.judge.criteria import built_in_grades
-from validation.judge.verdict import REPORT_FILE, VERDICT_FILE, number, span
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
 _SHOWN = 5  # criteria

@@ -14,16 +14,16 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
+from calopipe.grade import load_grade
 from calopipe.progress import say
 from calopipe.showers.flaws import STOP
+from calopipe.showers.selection import CUT_GEV
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location
-from preprocessing.dataset import CUT_GEV
+from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 from validation.judge.contest import contest
-from validation.judge.criteria import load_grade
 from validation.judge.judging import Judgement
 from validation.judge.resemblance import SAMPLE_SHOWERS, memorised, resemblance
-from validation.judge.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 from validation.measure import faults
 from validation.measure.measuring import measuring
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
@@ -37,7 +37,6 @@ from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
 
-_BUILT_ON = ("angle.py", "flaws.py", "hits.py", "layouts.py", "showers.py", "splits.py")  # of preprocessing
 OVERVIEW_FILE = "overview.png"
 
 
@@ -186,8 +185,10 @@ def validate(
 def code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     stage = Path(__file__).parent
-    own = sorted([*stage.glob("*.py"), *stage.glob("*.css")])
-    sources = [*own, *(stage.parent / "preprocessing" / name for name in _BUILT_ON)]
+    ground = stage.parent / "calopipe"
+    sources = sorted(
+        [*stage.rglob("*.py"), *stage.rglob("*.css"), *(ground / "showers").glob("*.py"), *ground.glob("*.py")]
+    )
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
 

@@ -19,11 +19,12 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.angle import EMPTY_SHOWER_ANGLE, measured_angle
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
+from calopipe.showers.contents import distinct, remembered_hashes
 from calopipe.showers.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.selection import above_cut
 from calopipe.showers.splits import SplitRule, event_digests
 from calopipe.storage import Location
-from preprocessing.inputs import distinct, remembered_hashes
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ class ShowerFile:
             inside = slice(first, first + len(cells))
             digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
             bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
-            good = np.ones_like(bad) if cut_gev is None else hits.sums() > cut_gev / self.geometry.file_unit_gev
+            good = np.ones_like(bad) if cut_gev is None else above_cut(hits, self.geometry, cut_gev)
             mask[inside] = np.where(bad, bad_event == STOP, good)
         return mask & rule.mask(split, self.path.name, digests), digests
 
@@ -185,7 +186,7 @@ def open_showers(
     known: Mapping[tuple[str, tuple[int, int]], str] | None = None,
 ) -> ShowerFile:
     """Check the header and labels of `path`, whose content hashes to `sha256`, or to what is `known` of its absolute
-    path and stamp (`inputs.remembered_hashes`); where neither is given it is hashed.
+    path and stamp (`contents.remembered_hashes`); where neither is given it is hashed.
 
     `geometry_values` ("cell_mm=5.1,...") takes the place of what the file's attributes say. A file that says nothing
     is taken to have the reference's geometry. A bad label is an error unless `bad_event` is "skip".

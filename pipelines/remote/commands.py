@@ -147,10 +147,7 @@ def logs(options: argparse.Namespace) -> None:
     """Print what the steps of a run have said; with --follow, what they say until it ends."""
     there = connection.connection(options)
 
-    from pipelines.remote import (
-        pods,
-        runs,
-    )
+    from pipelines.remote import pods, runs  # noqa: PLC0415
     from pipelines.remote.client import connected  # noqa: PLC0415
 
     with connected(there) as client:
@@ -208,10 +205,7 @@ def _set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) ->
     if options.action == "create":
         names.require_name("--name", options.name, names.SCHEDULE)
 
-    from pipelines.remote import (
-        runs,
-        schedules,
-    )
+    from pipelines.remote import runs, schedules  # noqa: PLC0415
     from pipelines.remote.client import connected  # noqa: PLC0415
 
     with _package(options) as file, connected(there) as client:

@@ -18,8 +18,9 @@ from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoc
 from training import folder, models
 from training.configs import FitConfig
 from training.engine.schedules import LearningRate
-from training.engine.strategies import compiled_by_xla, warn_of_slow
+from training.engine.strategies import compiled_by_xla
 from training.models.base import Model, Phase
+from training.models.precision import warn_of_slow
 from training.models.randomness import Draws
 
 LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the showers

@@ -6,11 +6,11 @@ import keras
 
 from calopipe.showers.cells import Geometry
 from training.configs import FitConfig
-from training.engine.strategies import arithmetic
 from training.models.autoregressive.model import Autoregressive
 from training.models.base import Model
 from training.models.gan import ConditionalGAN
 from training.models.networks_3d import REFERENCE, SMALL, discriminator_3d, generator_3d
+from training.models.precision import arithmetic
 
 
 def build(config: FitConfig, geometry: Geometry) -> Model:

@@ -35,7 +35,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from training.engine.strategies import emulates_bfloat16
+from training.models.precision import emulates_bfloat16
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]

@@ -10,8 +10,8 @@ import h5py
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.verdict import VERDICT_FILE, WORSE
 from training.folder import Card
-from validation.judge.verdict import VERDICT_FILE, WORSE
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def perform(options: argparse.Namespace) -> None:
         print(f"model in use: {back.model}, in place of {back.replaced}")
         return
     if options.task == "regrade":
-        from validation.judge.criteria import load_grade  # noqa: PLC0415  which other commands need not wait for
+        from calopipe.grade import load_grade  # noqa: PLC0415  which other commands need not wait for
 
         print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
         return

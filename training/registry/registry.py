@@ -22,9 +22,9 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.storage import Location
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
 from training import folder
 from training.registry.candidate import Candidate, content, pin
-from validation.judge.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
 
 PROMOTED, ROLLED_BACK, REGRADED = "promoted", "rolled back", "grade changed"
 _KIND, _SCHEMA_VERSION = "calopipe.promotion", 1

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from calopipe.verdict import ALIKE, BETTER, WORSE
 from validation.judge.criteria import LEVEL, Measurement
-from validation.judge.verdict import ALIKE, BETTER, WORSE
 from validation.statistics.estimates import Array, Estimate
 
 

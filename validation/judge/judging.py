@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.grade import Grade
 from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
-from validation.judge.criteria import Criterion, Grade, Measurement, judge_all
+from calopipe.verdict import overall
+from validation.judge.criteria import Criterion, Measurement, judge_all
 from validation.judge.measurements import measure
-from validation.judge.verdict import overall
 from validation.measure import faults
 from validation.measure.measuring import Measured
 from validation.measure.table import Rows, selected

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from validation.judge.criteria import Grade, Measurement
+from calopipe.grade import Grade
+from validation.judge.criteria import Measurement
 from validation.judge.expectation import SAMPLE_SHOWERS, Expectation
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Array, Observables

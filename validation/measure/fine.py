@@ -28,7 +28,7 @@ def fine_cells(
     """Numbers of each shower, (events, `fine_columns`), in half precision: 0.05 % of a value, 3 kB a shower.
 
     The root of the energy, in GeV, of each cell of 7 x 7 about the cell that the axis crosses, layer by layer; and of
-    each ring (`validation.measure.axis`) in each five layers the root of the energy and the number of cells that are `filled`.
+    each ring (`axis`) in each five layers the root of the energy and the number of cells that are `filled`.
     Each of the other arguments is (hits,): which event, the cell's indices (x, y, layer), its energy, its ring, and
     where the axis crosses its layer, along x and y in cells.
     """

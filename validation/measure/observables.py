@@ -63,10 +63,10 @@ class Observables:
 
     `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
     `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; so is `ring_energy` (N, 29), of
-    the rings of `validation.measure.axis`, in which `ring_cells` counts the cells with energy; `spectrum` (N, 40) counts hits
-    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`validation.measure.coarse`);
+    the rings of `axis`, in which `ring_cells` counts the cells with energy; `spectrum` (N, 40) counts hits
+    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`coarse`);
     `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `fine` (N, columns) are the cells
-    about the axis (`validation.measure.fine`), no columns unless they were asked for.
+    about the axis (`fine`), no columns unless they were asked for.
     """
 
     energy_gev: Array

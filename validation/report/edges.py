@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from validation.judge.verdict import number, span
+from calopipe.verdict import number, span
 from validation.report.curves import Curve, Summary
 from validation.report.markup import table
 from validation.statistics.tallies import Points

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from validation.judge.verdict import ALIKE, number, span
+from calopipe.verdict import ALIKE, number, span
 from validation.report.markup import coloured, floor, table
 
 _MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent

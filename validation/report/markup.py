@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from validation.judge.verdict import ALIKE, number
+from calopipe.verdict import ALIKE, number
 
 
 def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:

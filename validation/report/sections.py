@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from validation.judge.verdict import number, span
+from calopipe.verdict import number, span
 from validation.report.markup import coloured, floor, table
 
 _SETS = {"reference": "Monte Carlo", "candidate": "Candidate", "incumbent": "Incumbent", "training": "Training"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.selection import CUT_GEV
 from calopipe.showers.splits import ALL, SPLITS
-from preprocessing.dataset import CUT_GEV
 
 
 def add_split_file(command: argparse.ArgumentParser) -> None:

@@ -1,0 +1,124 @@
+"""The rooms of the house: which may import which, and that nothing imports in a circle."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+PACKAGES = {
+    "calopipe": set[str](),
+    "preprocessing": {"calopipe"},
+    "validation": {"calopipe"},
+    "training": {"calopipe", "preprocessing"},
+    "components": {"calopipe", "preprocessing", "training", "validation"},
+    "pipelines": {"calopipe", "preprocessing", "training", "components"},
+}
+
+# Within a package from the ground up: a module imports from its own layer and from those before it. A module belongs
+# where the longest of these names fits.
+LAYERS = {
+    "calopipe": (("calopipe",), ("calopipe.showers",)),
+    "validation": (
+        ("validation.measure",), ("validation.statistics",), ("validation.judge",), ("validation.report",),
+        ("validation",),
+    ),
+    "training": (
+        ("training.configs", "training.folder"), ("training.models", "training.nodes"), ("training.engine",),
+        ("training.run",), ("training",), ("training.registry",), ("training.__main__",),
+    ),
+    "pipelines": (
+        ("pipelines.names", "pipelines.platform"), ("pipelines",), ("pipelines.here", "pipelines.remote"),
+        ("pipelines.submit",),
+    ),
+}  # fmt: skip
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Our modules that the one at `path` imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in known or node.module in known:
+                    yield inner if inner in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    found = {name: set(imports(path, known)) for name, path in known.items()}
+    assert sum(map(len, found.values())) > 300  # or the search is broken
+    return found
+
+
+def layer(module: str) -> int:
+    fits = {
+        prefix: number
+        for number, prefixes in enumerate(LAYERS[module.partition(".")[0]])
+        for prefix in prefixes
+        if f"{module}.".startswith(f"{prefix}.")
+    }
+    return fits[max(fits, key=len)]
+
+
+def test_packages_import_only_what_they_may(graph: dict[str, set[str]]) -> None:
+    arrows = {
+        (module, other)
+        for module, others in graph.items()
+        for other in others
+        if (mine := module.partition(".")[0]) != (theirs := other.partition(".")[0]) and theirs not in PACKAGES[mine]
+    }
+    assert not arrows
+
+
+def test_layers_import_only_what_lies_below(graph: dict[str, set[str]]) -> None:
+    upward = {
+        (module, other)
+        for module, others in graph.items()
+        for other in others
+        if module.partition(".")[0] == other.partition(".")[0] in LAYERS and layer(other) > layer(module)
+    }
+    assert not upward
+
+
+def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names it
+
+
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("pipelines.submit", ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib")),
+        ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
+        ("calopipe.showers.layouts, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
+    ],
+)
+def test_imports_stay_light(imported: str, absent: tuple[str, ...]) -> None:
+    program = f"import sys, {imported}; print(sorted(set({absent!r}) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout == "[]\n"
+
+
+def test_no_folder_shows_more_than_a_dozen_or_so_files() -> None:
+    folders = {path.parent for path in modules().values()}
+    crowded = {folder.name: len(list(folder.glob("*.py"))) for folder in folders}
+    assert max(crowded.values()) <= 14, crowded

@@ -1,0 +1,48 @@
+"""The arithmetic that a model computes in, by name, and where the devices have no fast form of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from training.configs import PRECISIONS
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Layers that are made in the block compute in `precision`, one of `training.configs.PRECISIONS`.
+
+    Every model is made in such a block. Whether GPUs may round the products of float32 is a setting of the process: it
+    stays as `precision` says, also after the block, when the model is run.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(PRECISIONS[precision])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def warn_of_slow(precision: str) -> None:
+    """Warn where the devices at hand have no fast form of `precision`."""
+    if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):
+        logger.warning("--precision %s pays on GPUs only, and there is none", precision)
+    if precision == "bfloat16" and emulates_bfloat16():
+        logger.warning("--precision bfloat16: this CPU has no such arithmetic and emulates it, slowly")
+
+
+def emulates_bfloat16() -> bool:
+    """Whether TensorFlow computes here on a CPU that has no bfloat16."""
+    if tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU"):
+        return False
+    cpu = Path("/proc/cpuinfo")
+    known = cpu.read_text() if cpu.is_file() else ""
+    return "avx512_bf16" not in known and "amx_bf16" not in known
