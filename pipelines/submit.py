@@ -142,8 +142,9 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
     Of a run on a cluster, which `platform` is given for, the paths and the strategy have to fit that.
     """
     from calopipe.grade import load_grade  # noqa: PLC0415
+    from calopipe.showers.contents import MEMORY  # noqa: PLC0415
     from calopipe.showers.splits import SplitRule  # noqa: PLC0415
-    from preprocessing.inputs import MEMORY, discover  # noqa: PLC0415
+    from preprocessing.inputs import discover  # noqa: PLC0415
     from training.configs import named_config, require_origin, with_settings  # noqa: PLC0415
 
     require_plain(parameters)
