@@ -17,7 +17,7 @@ from components.preprocess import preprocess
 from components.promote import promote
 from components.train import train
 from components.validate import validate
-from pipelines.platform.cluster import Platform, equip
+from pipelines.cluster.platform import Platform, equip
 
 NAME = "calorimeter"
 

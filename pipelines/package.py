@@ -7,9 +7,9 @@ from pathlib import Path
 
 from calopipe import storage
 from calopipe.errors import InputError
-from pipelines.platform.accelerators import SINGLE_HOST
-from pipelines.platform.cluster import Platform, allow_retries
-from pipelines.platform.needs import STEPS
+from pipelines.cluster.accelerators import SINGLE_HOST
+from pipelines.cluster.needs import STEPS
+from pipelines.cluster.platform import Platform, allow_retries
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

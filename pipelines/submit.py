@@ -16,8 +16,8 @@ from calopipe.showers.selection import CUT_GEV
 from components.image import IMAGE
 from components.parameters import require_plain
 from pipelines import package
+from pipelines.cluster.platform import Platform
 from pipelines.here.shared import require_shared
-from pipelines.platform.cluster import Platform
 from pipelines.remote import commands
 from preprocessing.dataset import Settings
 from training.configs import ANEW, CONFIGS, DEFAULT, FROM_INCUMBENT, STRATEGIES

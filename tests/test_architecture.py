@@ -35,7 +35,7 @@ LAYERS = {
         ("training.run",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (
-        ("pipelines.names", "pipelines.platform"), ("pipelines",), ("pipelines.here", "pipelines.remote"),
+        ("pipelines.names", "pipelines.cluster"), ("pipelines",), ("pipelines.here", "pipelines.remote"),
         ("pipelines.submit",),
     ),
 }  # fmt: skip

@@ -21,7 +21,7 @@ import preprocessing.__main__
 import training.__main__
 from components.image import IMAGE
 from pipelines import package, submit
-from pipelines.platform.needs import LAUNCHER, STEPS, Needs
+from pipelines.cluster.needs import LAUNCHER, STEPS, Needs
 from training.nodes.trainjob import PORT, manifest
 
 _ROOT = Path(__file__).parent.parent

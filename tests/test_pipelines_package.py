@@ -19,7 +19,7 @@ from calopipe.errors import InputError
 from components.image import IMAGE
 from pipelines import package, submit
 from pipelines.calorimeter import define
-from pipelines.platform.cluster import Platform
+from pipelines.cluster.platform import Platform
 
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 GOLDEN = Path(__file__).parent / "golden/calorimeter.yaml"

@@ -18,9 +18,9 @@ from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from components.step import keep_from_others
 from pipelines.calorimeter import define
+from pipelines.cluster.needs import STEPS
 from pipelines.here import containers
 from pipelines.here.view import shown
-from pipelines.platform.needs import STEPS
 
 _OUTPUT = "executor_output.json"  # in the folder of each step
 

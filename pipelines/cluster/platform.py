@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from calopipe.errors import InputError
 from components.image import IMAGE
-from pipelines.platform.accelerators import Accelerator, nvidia, tpu
-from pipelines.platform.needs import LAUNCHER, MEMORY, STEPS, Needs, parse_hours, parse_resources
+from pipelines.cluster.accelerators import Accelerator, nvidia, tpu
+from pipelines.cluster.needs import LAUNCHER, MEMORY, STEPS, Needs, parse_hours, parse_resources
 
 if TYPE_CHECKING:
     from kfp import dsl
