@@ -122,3 +122,9 @@ def test_no_folder_shows_more_than_a_dozen_or_so_files() -> None:
     folders = {path.parent for path in modules().values()}
     crowded = {folder.name: len(list(folder.glob("*.py"))) for folder in folders}
     assert max(crowded.values()) <= 14, crowded
+
+
+def test_nothing_beside_the_script_hides_a_module_of_python() -> None:
+    """`python pipelines/submit.py` looks for modules beside itself first."""
+    beside = {path.stem for path in (ROOT / "pipelines").iterdir()}
+    assert not beside & sys.stdlib_module_names
