@@ -123,7 +123,7 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
     for grade in ("gan", "precision"):
         verdict = folder / grade
         _run(sys.executable, "-m", "validation", "--reference", *options.test, "--candidate", str(generated),
-             "--training", *paths, "--grade", grade, "--output", str(verdict))  # fmt: skip
+             "--training", *paths, *splits, "--grade", grade, "--output", str(verdict))  # fmt: skip
         document = json.loads((verdict / "verdict.json").read_text())
         scalars = document["scalars"]
         row[grade] = document["verdict"]
