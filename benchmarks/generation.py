@@ -30,7 +30,7 @@ if not sys.flags.safe_path:
 from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.layouts import open_all, shower_writer
-from calopipe.showers.splits import ALL, SplitRule
+from calopipe.showers.selection import Selection
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
@@ -93,7 +93,7 @@ def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, 
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
     with redirect_stdout(sys.stderr):
-        showers = generate(model, inputs, output, split=ALL, rule=SplitRule())
+        showers = generate(model, inputs, output, selection=Selection())
     return showers, showers / (time.perf_counter() - began), output.stat().st_size / showers
 
 

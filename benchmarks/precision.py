@@ -32,6 +32,7 @@ if not sys.flags.safe_path:
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
@@ -134,7 +135,7 @@ def main() -> None:
         dataset = Path(place) / "dataset"
         for path in paths:
             join(path, Path(place) / path.name)
-        settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+        settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
         manifest = preprocess(discover([f"{place}/{path.name}" for path in paths]), dataset, settings)
         curves = {}
         for name, (precision, error) in FORMS.items():

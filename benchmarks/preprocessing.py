@@ -47,7 +47,7 @@ if not sys.flags.safe_path:
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.angle import angle_of_projections
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from preprocessing import records, shards
@@ -140,15 +140,15 @@ def plain(files: Sequence[Path], output: Path) -> tuple[float, str]:
     settings = Settings()
     inputs = discover([str(file) for file in files]).files
     first, *rest = shards.plan(inputs, settings)
-    unit = inputs[0].geometry.file_unit_gev
-    _write_plainly(first, settings, unit, output)
+    geometry = inputs[0].geometry
+    _write_plainly(first, settings, geometry, output)
     began = time.perf_counter()
     for plan in rest:
-        _write_plainly(plan, settings, unit, output)
+        _write_plainly(plan, settings, geometry, output)
     return sum(plan.stop - plan.start for plan in rest) / (time.perf_counter() - began), ""
 
 
-def _write_plainly(plan: shards.Plan, settings: Settings, unit: float, output: Path) -> None:
+def _write_plainly(plan: shards.Plan, settings: Settings, geometry: Geometry, output: Path) -> None:
     encoded: list[bytes] = []
     kept: list[Any] = []
     digests: list[Digests] = []
@@ -158,12 +158,12 @@ def _write_plainly(plan: shards.Plan, settings: Settings, unit: float, output: P
             stop = min(first + _BLOCK, plan.stop)
             hits = Hits.of(file["ECAL"][first:stop])
             digests.append(event_digests(hits, energy[first:stop], theta[first:stop]))
-            above = hits.sums() > settings.cut_gev / unit
+            above = settings.selection.above_cut(hits, geometry)
             hits, events = hits[above], first + np.flatnonzero(above)
             mtheta = angle_of_projections(*hits.projections())
             encoded += records.encode(hits, energy[events], theta[events], mtheta, events)
             kept.append(events)
-    split_of = settings.split_rule.assign(Path(plan.path).name, np.concatenate(digests))
+    split_of = settings.selection.rule.assign(Path(plan.path).name, np.concatenate(digests))
     for number, split in enumerate(SPLITS):
         chosen = np.flatnonzero(split_of[np.concatenate(kept) - plan.start] == number)
         order = chosen[np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(chosen))]

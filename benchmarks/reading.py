@@ -32,6 +32,7 @@ if not sys.flags.safe_path:
 from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
@@ -142,9 +143,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         folder = Path(place)
-        settings = Settings(
-            threshold_gev=_THRESHOLD * _UNIT_GEV, cut_gev=_CUT * _UNIT_GEV, split_rule=SplitRule.parse(["train=*"])
-        )
+        selection = Selection(rule=SplitRule.parse(["train=*"]), cut_gev=_CUT * _UNIT_GEV)
+        settings = Settings(selection, threshold_gev=_THRESHOLD * _UNIT_GEV)
         manifest = preprocess(discover(names), folder, settings)
         paths = [Path(name) for name in names]
         write_dense(folder, ordered_batches(folder, manifest, "train", batch=_BATCH))

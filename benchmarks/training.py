@@ -31,6 +31,7 @@ if not sys.flags.safe_path:
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
@@ -110,8 +111,8 @@ def main() -> None:
         print("no bfloat16: this processor has no avx512_bf16")
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         folder = Path(place)
-        settings = Settings(threshold_gev=1e-4 * _UNIT_GEV, cut_gev=10 * _UNIT_GEV,
-                            split_rule=SplitRule.parse(["train=*"]))  # fmt: skip
+        selection = Selection(rule=SplitRule.parse(["train=*"]), cut_gev=10 * _UNIT_GEV)
+        settings = Settings(selection, threshold_gev=1e-4 * _UNIT_GEV)
         manifest = preprocess(discover(names), folder, settings)
         products = [product_seconds() for _ in range(3)]
         print("\n| batch | form | precision | images/s (lowest-highest) | times plain | of peak | waits for input |")

@@ -28,6 +28,7 @@ if not sys.flags.safe_path:
 from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from validation.measure.measuring import measuring
 from validation.measure.sets import ShowerSet
 
@@ -46,7 +47,7 @@ def read_cells(paths: Sequence[Path]) -> None:
 
 def measure(paths: Sequence[Path], workers: int) -> None:
     with measuring(workers) as reader:
-        reader.measure(ShowerSet.open(paths, "showers"))
+        reader.measure(ShowerSet.open(paths, "showers", Selection(cut_gev=0)))
 
 
 def medians(forms: dict[str, Callable[[], None]], showers: int, repeats: int) -> dict[str, float]:

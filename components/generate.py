@@ -46,11 +46,20 @@ def generate(
     with step():
         from pathlib import Path
 
+        from calopipe.showers.selection import Selection
         from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, sha256_of_file
         from training.folder import require_model
         from training.generation import generate
 
+        selection = Selection(
+            split="test",
+            rule=SplitRule.parse(split_files),
+            cut_gev=cut_gev,
+            bad_event=on_bad_event,
+            geometry=geometry,
+            memory=location(dataset),
+        )
         hashes = {}
         # the model last: what is said of it is what this step did
         for model, showers, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
@@ -61,15 +70,10 @@ def generate(
                 Path(output) / model,
                 [location(file) for file in files],
                 Path(output) / f"{showers}.h5",
-                split="test",
-                rule=SplitRule.parse(split_files),
+                selection=selection,
                 per_event=per_event,
                 seed=seed,
-                cut_gev=cut_gev,
-                bad_event=on_bad_event,
-                geometry=geometry,
                 extrapolate=model == "incumbent",
-                memory=location(dataset),
             )
             hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
         return (hashes["model"], hashes.get("incumbent", ""))

@@ -48,6 +48,7 @@ def preprocess(
 
     with step():
         from calopipe.showers.flaws import Tolerance
+        from calopipe.showers.selection import Selection
         from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
         from preprocessing.dataset import Settings
@@ -58,7 +59,8 @@ def preprocess(
         folder = location(dataset)
         found = discover(files, geometry, tolerance=tolerance, memory=folder)
         found.require(fingerprint)
-        settings = Settings(threshold_gev, cut_gev, split_rule=SplitRule.parse(split_files), geometry=geometry)
+        selection = Selection(rule=SplitRule.parse(split_files), cut_gev=cut_gev, geometry=geometry)
+        settings = Settings(selection, threshold_gev)
         manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)
         metrics.log_metric("showers read", manifest.events["read"])
         metrics.log_metric("showers written", manifest.events["written"])

@@ -50,6 +50,7 @@ def validate(
         import shutil
         from pathlib import Path
 
+        from calopipe.showers.selection import Selection
         from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, require_file
         from validation.compare import validate
@@ -59,20 +60,23 @@ def validate(
         require_file(generated, fingerprint)
         if incumbent:
             require_file(rival, incumbent)
+        selection = Selection(
+            split="test",
+            rule=SplitRule.parse(split_files),
+            cut_gev=cut_gev,
+            bad_event=on_bad_event,
+            geometry=geometry,
+            memory=location(dataset),
+        )
         verdict = validate(
             [location(file) for file in files],
             [generated],
             Path(output),
             incumbent=[rival] if incumbent else [],
             training=[location(file) for file in files],
-            split="test",
-            rule=SplitRule.parse(split_files),
+            selection=selection,
             grade=grade,
-            cut_gev=cut_gev,
-            bad_event=on_bad_event,
-            geometry=geometry,
             seed=seed,
-            memory=location(dataset),
         )
         shutil.copyfile(Path(output) / "report.html", report.path)
         Path(summary.path).write_text(markdown(verdict))

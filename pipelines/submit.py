@@ -12,7 +12,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
-from calopipe.showers.selection import CUT_GEV
+from calopipe.showers.selection import CUT_GEV, Selection
 from components.image import IMAGE
 from components.parameters import require_plain
 from pipelines import package
@@ -149,7 +149,7 @@ def check(parameters: dict[str, Any], platform: Platform | None = None) -> None:
 
     require_plain(parameters)
     rule = SplitRule.parse(parameters.get("split_files", []))
-    Settings(parameters.get("threshold_gev", 0.0), parameters.get("cut_gev", CUT_GEV), split_rule=rule)
+    Settings(Selection(cut_gev=parameters.get("cut_gev", CUT_GEV)), parameters.get("threshold_gev", 0.0))
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy

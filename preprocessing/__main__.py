@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
-from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_split_file
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.options import add_selection
+from calopipe.showers.selection import Selection
 from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.inputs import discover
@@ -51,15 +51,12 @@ def parser() -> argparse.ArgumentParser:
         "--threshold-gev", type=float, default=defaults.threshold_gev, metavar="E",
         help="cells below E GeV are set to zero (default %(default)s: nothing is lost)",
     )  # fmt: skip
-    add_cut(command)
     command.add_argument(
         "--shard-events", type=int, default=defaults.shard_events, metavar="N",
         help="showers of one range of a file, the piece of work of one worker (default %(default)s)",
     )  # fmt: skip
-    add_split_file(command)
-    add_geometry(command)
+    add_selection(command)
     defaults_of_tolerance = Tolerance()
-    add_bad_event(command)
     command.add_argument(
         "--on-bad-file", choices=(STOP, SKIP), default=STOP,
         help="what to do about a file that cannot be read as showers: stop, or leave it out and say so in the manifest",
@@ -97,13 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError(f"--workers is {options.workers}, expected at least 1")
     if options.workers > 1:
         beam_options += [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
-    settings = Settings(
-        threshold_gev=options.threshold_gev,
-        cut_gev=options.cut_gev,
-        shard_events=options.shard_events,
-        split_rule=SplitRule.parse(options.split_file),
-        geometry=options.geometry,
-    )
+    settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
     found = discover(
         options.input,

@@ -13,8 +13,8 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.flaws import FLAWS
-from calopipe.showers.selection import CUT_GEV
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.showers.selection import Selection, require_energy
+from calopipe.showers.splits import ALL, SPLITS
 from calopipe.storage import Location
 from preprocessing.inputs import BadFile
 
@@ -46,30 +46,33 @@ class Source:
 class Settings:
     """What preprocessing does to the showers. Part of the name of every shard: another setting is other shards.
 
-    Showers whose cells, as stored, sum to `cut_gev` or less are dropped (0.2 GeV is the reference's 10 in its unit).
-    Then cells below `threshold_gev` are set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit). `shard_events` bounds the showers of one range, the work of one worker at a time.
+    The events of all splits of `selection` are kept: its cut, rule and geometry count, not its split, nor what happens
+    at a corrupt event. Then cells below `threshold_gev` are set to zero (the published training used 0; the reference's
+    converter 2e-6, which is 1e-4 in its files' unit). `shard_events` bounds the showers of one range, the work of one
+    worker at a time.
     """
 
+    selection: Selection = field(default_factory=Selection)
     threshold_gev: float = 0.0
-    cut_gev: float = CUT_GEV
     shard_events: int = 1000
-    split_rule: SplitRule = field(default_factory=SplitRule)
-    geometry: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("threshold_gev", "cut_gev"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}, expected a number of GeV, zero or more")
+        require_energy("threshold_gev", self.threshold_gev)
         if self.shard_events < 1:
             raise InputError(f"shard_events is {self.shard_events}, expected at least 1")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "threshold_gev": self.threshold_gev,
+            "cut_gev": self.selection.cut_gev,
+            "shard_events": self.shard_events,
+            "split_rule": asdict(self.selection.rule),
+            "geometry": self.selection.geometry,
+        }
 
     def identity(self, source: Source) -> list[str]:
         """What of an input file decides its shards: its content, and its name once splits are assigned by name."""
-        return [source.sha256, source.name if self.split_rule.by_file else ""]
+        return [source.sha256, source.name if self.selection.rule.by_file else ""]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def preprocess(
     """
     allowed = tolerance or Tolerance()
     files = inputs.files
-    for split, pattern in settings.split_rule.by_file:
+    for split, pattern in settings.selection.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of(sources(files), settings)
@@ -223,8 +223,8 @@ def _compose(
     for file in inputs.files:
         if str(file.path.absolute()) in below_cut and written[str(file.path.absolute())] == 0:
             raise InputError(
-                f"{file.path}: no shower is above the cut of {settings.cut_gev} GeV; its unit may be another than "
-                f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+                f"{file.path}: no shower is above the cut of {settings.selection.cut_gev} GeV; its unit may be another "
+                f"than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
             )
     if not any(written.values()):
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")

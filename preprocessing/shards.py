@@ -24,7 +24,6 @@ from calopipe.showers.cells import FloatArray
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import ShowerFile, open_showers
-from calopipe.showers.selection import above_cut
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
@@ -151,7 +150,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
     receipt: dict[str, Any] = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
-        file = open_showers(path, settings.geometry, SKIP, plan.sha256)
+        file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
         pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
     except BadFileError as error:
         _require_unchanged(plan)
@@ -164,7 +163,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
     )
     split_of = np.full(len(digests), DROPPED, dtype=np.int8)
     written = events - plan.start
-    split_of[written] = settings.split_rule.assign(path.name, digests[written])
+    split_of[written] = settings.selection.rule.assign(path.name, digests[written])
     chosen = {split: np.flatnonzero(split_of[written] == number) for number, split in enumerate(SPLITS)}
     bad_events = [bad for piece in pieces for bad in piece.bad_events]
     dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
@@ -225,7 +224,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
         told = (
             file.flaw_of_cells(int(events[bad[0]]), cells[bad[0]]) if of_cells else file.flaw_of_labels(events[bad[0]])
         )
-    kept = (flaws == 0) & (above_cut(hits, file.geometry, settings.cut_gev))
+    kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
     hits, events = hits[kept], events[kept]
     if settings.threshold_gev > 0:
         hits = hits.at_least(settings.threshold_gev / unit)

@@ -18,6 +18,7 @@ from showers import make_file
 from trainings import same_training
 
 from calopipe.errors import InputError
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -139,7 +140,7 @@ def test_a_warm_start_from_another_shape_or_model_is_refused(model: Path, datase
 
 
 def test_two_replicas_have_the_weights_of_one(tmp_path: Path) -> None:
-    settings = Settings(split_rule=SplitRule.parse(["train=*"]))  # an epoch is one step of either
+    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))  # an epoch is one step of either
     preprocess(discover([str(make_file(tmp_path / "a.h5", events=16))]), tmp_path / "ds", settings)
     program = [sys.executable, str(Path(__file__).with_name("autoregressive_replicas.py"))]
     done = subprocess.run([*program, tmp_path / "ds", tmp_path / "r.npz"], capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError, run_command
 from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command
 from preprocessing.dataset import SCHEMA_VERSION, Manifest, Settings, read_manifest
@@ -36,7 +37,7 @@ def copies(tmp_path: Path) -> list[Path]:
 
 
 def _preprocess(files: list[Path], output: Path, *split_files: str) -> Manifest:
-    settings = Settings(split_rule=SplitRule.parse(list(split_files)), shard_events=20)
+    settings = Settings(Selection(rule=SplitRule.parse(list(split_files))), shard_events=20)
     return preprocess(discover([str(file) for file in files]), output, settings)
 
 
@@ -96,7 +97,7 @@ def test_the_digests_of_a_split_are_those_of_its_showers(copies: list[Path], tmp
         expected: set[int] = set()
         for path in copies[1:]:
             for split in splits:
-                mask, digests = open_showers(path).chosen(split, SplitRule(), 0.2)
+                mask, digests = open_showers(path).chosen(Selection(split))
                 expected |= set(digests[mask].tolist())
         assert digests_in(tmp_path / "ds", manifest, splits).tolist() == sorted(expected)
 

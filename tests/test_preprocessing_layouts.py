@@ -13,7 +13,7 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from calopipe.showers.layouts import open_all, open_showers, shower_writer
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.selection import Selection
 
 
 def test_reads_what_the_file_holds(tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
     showers = make_showers(events=40)
     visible = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02
     file = open_showers(write_file(tmp_path / "a.h5", showers))
-    train, _ = file.chosen("train", SplitRule())
+    train, _ = file.chosen(Selection("train", cut_gev=0))
     expected = train & (visible > 2.8)
     assert 0 < expected.sum() < train.sum()
-    np.testing.assert_array_equal(file.chosen("train", SplitRule(), cut_gev=2.8)[0], expected)
+    np.testing.assert_array_equal(file.chosen(Selection("train", cut_gev=2.8))[0], expected)
 
 
 def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

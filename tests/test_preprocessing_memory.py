@@ -10,6 +10,7 @@ from showers import make_file
 
 from calopipe import storage
 from calopipe.showers.layouts import open_all
+from calopipe.showers.selection import Selection
 from pipelines import submit
 from preprocessing.inputs import discover
 from training import __main__ as training
@@ -66,8 +67,8 @@ def test_generation_and_validation_hash_no_input_that_is_remembered(
 def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> None:
     path = _old(make_file(tmp_path / "a.h5", events=10))
     discover([str(path)], memory=tmp_path / "ds")
-    (before,) = open_all([path], memory=tmp_path / "ds")
+    (before,) = open_all([path], Selection(memory=tmp_path / "ds"))
     make_file(path, events=11)
-    (after,) = open_all([path], memory=tmp_path / "ds")
+    (after,) = open_all([path], Selection(memory=tmp_path / "ds"))
     assert hashed == ["a.h5", "a.h5"]
     assert after.sha256 == storage.sha256_of_file(path) != before.sha256

@@ -14,6 +14,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
 
 _RANDOM = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
@@ -120,8 +121,8 @@ def test_a_copy_of_a_file_is_divided_as_the_file_is(tmp_path: Path, copied: Call
     copy = open_showers(copied(tmp_path / "b.h5", showers[order]))
     assert copy.sha256 != file.sha256
     for split in SPLITS:
-        mask, digests = file.chosen(split, SplitRule())
-        there, digests_there = copy.chosen(split, SplitRule())
+        mask, digests = file.chosen(Selection(split, cut_gev=0))
+        there, digests_there = copy.chosen(Selection(split, cut_gev=0))
         assert 0 < mask.sum() < 200
         np.testing.assert_array_equal(there, mask[order])
         np.testing.assert_array_equal(digests_there, digests[order])
@@ -161,5 +162,5 @@ def test_a_file_that_no_split_takes() -> None:
 def test_a_file_that_is_wholly_in_another_split_is_not_read(tmp_path: Path) -> None:
     file = open_showers(make_file(tmp_path / "a.h5", events=20))
     file.path.unlink()
-    mask, _ = file.chosen("train", SplitRule.parse(["test=a.h5"]), 0.2)
+    mask, _ = file.chosen(Selection("train", SplitRule.parse(["test=a.h5"])))
     assert not mask.any()

@@ -17,7 +17,8 @@ from calopipe.errors import InputError, run_command
 from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
 from calopipe.showers.flaws import Tolerance
 from calopipe.showers.layouts import open_showers
-from calopipe.showers.splits import SPLITS, SplitRule
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -76,12 +77,12 @@ def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> Non
 
 def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     file = open_showers(_corrupt(tmp_path / "a.h5"), bad_event="skip")
-    mask = file.chosen("all", SplitRule(), 0.2, "skip")[0]
+    mask = file.chosen(Selection(bad_event="skip"))[0]
     assert np.flatnonzero(~mask).tolist() == sorted([*BAD, 30])
-    assert file.chosen("all", SplitRule(), None, "skip")[0].sum() == 54
-    assert file.chosen("all", SplitRule(), 0.2)[0].sum() == 59  # corrupt events stay, to be stopped at
+    assert file.chosen(Selection())[0].sum() == 59  # corrupt events stay, to be stopped at
     _run("--input", file.path, "--output", tmp_path / "ds", *_SKIP, "--cut-gev", 0)
-    assert file.chosen("all", SplitRule(), 0.0, "skip")[0].sum() == read_manifest(tmp_path / "ds").count("all") == 53
+    mask = file.chosen(Selection(cut_gev=0, bad_event="skip"))[0]
+    assert mask.sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
 
 def test_by_default_a_corrupt_event_stops_the_run_with_its_place(

@@ -16,6 +16,7 @@ from replicas import Tiny
 from showers import make_file
 
 from calopipe.showers.cells import Geometry
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -34,7 +35,7 @@ from training.nodes.supervision import supervise
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen showers, all of the train split, so that an epoch is one step of any number of replicas."""
     place = tmp_path_factory.mktemp("engine")
-    settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
     preprocess(discover([str(make_file(place / "a.h5", events=16))]), place / "ds", settings)
     return place / "ds"
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -27,7 +28,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("evaluation")
     files = [str(make_file(place / f"{name}.h5", events=40, seed=seed)) for seed, name in enumerate(("a", "b"))]
     rule = SplitRule.parse(["train=a*", "validation=b*"])
-    preprocess(discover(files), place / "ds", Settings(split_rule=rule))
+    preprocess(discover(files), place / "ds", Settings(Selection(rule=rule)))
     return place / "ds"
 
 
@@ -123,8 +124,8 @@ def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path) -> None:
         showers = make_showers(events=1_100, seed=seed)
         write_file(tmp_path / f"{name}.h5", showers, energy=showers.energy_gev + np.float32(energy - 100))
     files = [str(tmp_path / f"{name}.h5") for name in "ab"]
-    preprocess(discover(files), tmp_path / "train", Settings(split_rule=SplitRule.parse(["train=*"])))
-    preprocess(discover(files), tmp_path / "watch", Settings(split_rule=SplitRule.parse(["validation=*"])))
+    preprocess(discover(files), tmp_path / "train", Settings(Selection(rule=SplitRule.parse(["train=*"]))))
+    preprocess(discover(files), tmp_path / "watch", Settings(Selection(rule=SplitRule.parse(["validation=*"]))))
     manifest = read_manifest(tmp_path / "train")
     evaluator = Evaluator(config, tmp_path / "train", manifest, "validation")
     evaluator.take_over(Engine(config, tmp_path / "train", manifest, make_strategy("one-device")).state())

@@ -22,7 +22,7 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.layouts import open_showers
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder, generation, models
 from training.configs import named_config
@@ -38,7 +38,7 @@ def _generate(trained: Path, output: Path, *more: object, like: Path | None = No
 def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(trained: Path, tmp_path: Path) -> None:
     _generate(trained, tmp_path / "g.h5", "--split", "test")
     mc, generated = open_showers(trained / "mc.h5"), open_showers(tmp_path / "g.h5")
-    mask, _ = mc.chosen("test", SplitRule())
+    mask, _ = mc.chosen(Selection("test", cut_gev=0))
     np.testing.assert_array_equal(generated.energy_gev, mc.energy_gev[mask])
     np.testing.assert_array_equal(generated.theta_rad, mc.theta_rad[mask])
     assert generated.geometry == mc.geometry
@@ -164,7 +164,7 @@ def test_the_events_are_read_once_for_a_model_and_the_incumbent(
         return read(dataset, *given)
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    settings: dict[str, Any] = {"split": "all", "rule": SplitRule(), "extrapolate": True}
+    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
     for name in ("generated", "incumbent"):
         assert generate(trained / "model", [path], tmp_path / f"{name}.h5", **settings) == 20
     assert len(reads) == 1
@@ -193,7 +193,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    settings: dict[str, Any] = {"split": "all", "rule": SplitRule(), "extrapolate": True}
+    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
     assert generate(trained / "model", [path], tmp_path / "g.h5", **settings) == 5
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)

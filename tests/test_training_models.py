@@ -13,6 +13,7 @@ from showers import SMALL_GEOMETRY, make_file, make_showers
 from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
@@ -71,7 +72,7 @@ def test_the_default_config_takes_any_shape(shape: tuple[int, int, int], tmp_pat
     geometry = SMALL_GEOMETRY.from_json(SMALL_GEOMETRY.to_json() | {"shape": shape})
     CONFIGS[DEFAULT].check_shape(geometry)
     path = make_file(tmp_path / "a.h5", events=60, geometry=geometry)
-    settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
     manifest = preprocess(discover([str(path)]), tmp_path / "ds", settings)
     model = models.build(CONFIGS[DEFAULT], geometry)
     model.adapt(ordered_batches(tmp_path / "ds", manifest, "train", batch=32, decode=model.decode), manifest)

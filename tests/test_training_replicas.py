@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from showers import make_file
 
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
@@ -26,7 +27,7 @@ Weights = dict[str, npt.NDArray[Any]]
 def found(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """What tests/weights_on_replicas.py leaves, of sixteen showers."""
     place = tmp_path_factory.mktemp("weights")
-    settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
     preprocess(discover([str(make_file(place / "a.h5", events=16))]), place / "ds", settings)
     program = Path(__file__).with_name("weights_on_replicas.py")
     done = subprocess.run(

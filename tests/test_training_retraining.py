@@ -13,6 +13,7 @@ from showers import SMALL_GEOMETRY, make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location
 from preprocessing.dataset import Settings, read_manifest
@@ -156,7 +157,7 @@ def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(site: S
     """It would be judged by them beside the new one, whatever that begins with."""
     site.retrain()
     site.promote()
-    site.dataset(2, split_rule=SplitRule.parse(["test=0.h5"]))
+    site.dataset(2, selection=Selection(rule=SplitRule.parse(["test=0.h5"])))
     told = r"--registry \S+: its current model: was trained on \d+ of the 40 test events, which then cannot judge"
     with pytest.raises(InputError, match=told):
         site.retrain(origin=origin)
@@ -166,7 +167,7 @@ def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(site: S
 def test_another_division_into_splits_is_begun_with_where_no_event_that_judges_was_learnt(site: Site) -> None:
     first = site.retrain()
     site.promote()
-    site.dataset(2, split_rule=SplitRule.parse(["test=1.h5"]))
+    site.dataset(2, selection=Selection(rule=SplitRule.parse(["test=1.h5"])))
     assert site.retrain().trained["warm_start"] == first.fingerprint()
 
 

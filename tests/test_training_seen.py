@@ -12,6 +12,7 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
@@ -27,12 +28,14 @@ _ONE_STEP = named_config("small", steps=1, batch=4)
 
 def _seen(path: Path) -> set[int]:
     """What a model that is trained on `path` sees, by reading that."""
-    chosen = [open_showers(path).chosen(split, SplitRule(), 0.2) for split in ("train", "validation")]
+    chosen = [open_showers(path).chosen(Selection(split)) for split in ("train", "validation")]
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
 
 
 def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> Path:
-    preprocess(discover([str(path) for path in paths]), output, Settings(split_rule=SplitRule.parse([*split_files])))
+    preprocess(
+        discover([str(path) for path in paths]), output, Settings(Selection(rule=SplitRule.parse([*split_files])))
+    )
     return output
 
 
@@ -52,7 +55,7 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])
     with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
-        generate(tmp_path / "child", [copy], tmp_path / "g.h5", split="test", rule=rule)
+        generate(tmp_path / "child", [copy], tmp_path / "g.h5", selection=Selection("test", rule))
     assert not (tmp_path / "g.h5").exists()
 
 
@@ -60,7 +63,7 @@ def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: 
     card = fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
-        made = generate(model, [copy], tmp_path / f"{model.name}.h5", split="test", rule=SplitRule(), extrapolate=True)
+        made = generate(model, [copy], tmp_path / f"{model.name}.h5", selection=Selection("test"), extrapolate=True)
         assert 0 < made < 60
 
 
@@ -84,7 +87,7 @@ def test_a_model_that_does_not_know_generates_and_begins_nothing(
     (tmp_path / "old/card.json").write_text(json.dumps(card))
     (tmp_path / "old/seen.npy").unlink()
     with caplog.at_level(logging.WARNING):
-        generate(tmp_path / "old", [trained / "mc.h5"], tmp_path / "g.h5", split="test", rule=SplitRule())
+        generate(tmp_path / "old", [trained / "mc.h5"], tmp_path / "g.h5", selection=Selection("test"))
     assert "does not say which events it was trained on" in caplog.text
     with pytest.raises(InputError, match="did not note which events a model is trained on"):
         fit(trained / "ds", tmp_path / "m", _ONE_STEP, warm_start=tmp_path / "old")

@@ -13,6 +13,7 @@ import tensorflow as tf
 from likelihoods import CONFIG
 from showers import make_file
 
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -34,7 +35,7 @@ _LIKELIHOODS = replace(CONFIG, epochs=100, learning_rate=1e-2, schedule="cosine"
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("warm")
     files = [str(make_file(place / name, events=events)) for name, events in (("a.h5", 400), ("b.h5", _WATCHED))]
-    preprocess(discover(files), place / "ds", Settings(split_rule=SplitRule.parse(["train=a*", "validation=b*"])))
+    preprocess(discover(files), place / "ds", Settings(Selection(rule=SplitRule.parse(["train=a*", "validation=b*"]))))
     return place / "ds"
 
 

@@ -19,6 +19,7 @@ from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
@@ -137,7 +138,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     repeated = {name: np.repeat(getattr(labels, name), 3) for name in ("energy_gev", "theta_rad", "mtheta_rad")}
     candidate = write_file(tmp_path / "<script>&.h5", Showers(cells, **repeated))
     output = tmp_path / "out"
-    document = validate([reference], [candidate], output, rule=SplitRule())
+    document = validate([reference], [candidate], output)
     assert (document["paired"], document["per_event"]) == (True, 3)
     assert document["events"] == {"reference": 60, "candidate": 180}
     assert document["classifier"].keys() == {"observables", "cells"}  # no finer ones unless asked for
@@ -155,9 +156,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     assert (output / "overview.png").read_bytes().startswith(b"\x89PNG")
 
     before = {path.name: path.stat().st_mtime_ns for path in output.iterdir()}
-    assert validate([reference], [candidate], output, rule=SplitRule()) == json.loads(
-        (output / "verdict.json").read_text()
-    )
+    assert validate([reference], [candidate], output) == json.loads((output / "verdict.json").read_text())
     assert {path.name: path.stat().st_mtime_ns for path in output.iterdir()} == before
 
 
@@ -218,7 +217,9 @@ def test_an_empty_split_and_a_reference_with_bad_cells(tmp_path: Path) -> None:
     reference = make_file(tmp_path / "mc.h5", events=40)
     candidate = make_file(tmp_path / "fake.h5", events=40, seed=1)
     with pytest.raises(InputError, match="--split test: none of the 40 showers"):
-        validate([reference], [candidate], tmp_path / "out", split="test", rule=SplitRule((("train", "mc*"),)))
+        validate(
+            [reference], [candidate], tmp_path / "out", selection=Selection("test", SplitRule((("train", "mc*"),)))
+        )
     showers = make_showers(events=40)
     showers.cells[7, 1, 1, 1] = -2
     bad = write_file(tmp_path / "bad.h5", showers)

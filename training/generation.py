@@ -22,11 +22,10 @@ from calopipe.errors import InputError, require_seed
 from calopipe.progress import progress_bar, say
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
-from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.flaws import SKIP
 from calopipe.showers.hits import Digests
 from calopipe.showers.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
-from calopipe.showers.selection import CUT_GEV
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
 from training import folder, models
@@ -132,54 +131,49 @@ def generate(
     like: Sequence[Location],
     output: Path,
     *,
-    split: str,
-    rule: SplitRule,
+    selection: Selection,
     per_event: int = 1,
     seed: int = 1,
     batch: int = 0,
-    cut_gev: float = CUT_GEV,
-    geometry: str = "",
-    bad_event: str = STOP,
     extrapolate: bool = False,
-    memory: Location | None = None,
 ) -> int:
-    """Write to `output` showers with the energies and angles of `split` of the files `like`; their number.
+    """Write to `output` showers with the energies and angles of the `selection` of the files `like`; their number.
 
-    Events that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and corrupt ones where
-    `bad_event` is "skip". Each other's labels are used `per_event` times, one after the other. The cells are in the
-    unit of `like`. `batch` showers are made at a time, or as many as suits the model if it is 0, while the ones before
-    them are written, so that memory does not grow with their number. They are written in parts, into a hidden folder
-    beside `output` that takes as much space and is removed at the end: a run that was killed goes on after its last
-    whole part, and ends in the same bytes. A file that stands for the same model, labels and seed is left as it is, and
-    one of other generated showers replaced. Labels outside the range of the training are an error, unless it may
-    `extrapolate`, and so are test events that the model was trained on. Files that the dataset in the folder `memory`
-    remembers are not hashed again. Raises InputError.
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. `batch`
+    showers are made at a time, or as many as suits the model if it is 0, while the ones before them are written, so
+    that memory does not grow with their number. They are written in parts, into a hidden folder beside `output` that
+    takes as much space and is removed at the end: a run that was killed goes on after its last whole part, and ends in
+    the same bytes. A file that stands for the same model, labels and seed is left as it is, and one of other generated
+    showers replaced. Labels outside the range of the training are an error, unless it may `extrapolate`, and so are
+    test events that the model was trained on. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
     stamped = tuple((path, storage.stamp(path)) for path in like)
-    files = _opened(stamped, geometry, bad_event, memory)
+    files = _opened(stamped, selection)
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
         [
-            metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], split, rule.by_file,
-            per_event, seed, cut_gev, geometry, bad_event, SCHEMA_VERSION,
+            metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], selection.split,
+            selection.rule.by_file, per_event, seed, selection.cut_gev, selection.geometry, selection.bad_event,
+            SCHEMA_VERSION,
         ]
     )  # fmt: skip
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    chosen = _chosen(stamped, geometry, bad_event, memory, split=split, rule=rule, cut_gev=cut_gev)
-    if split == JUDGES and require_unseen(model, card, chosen.digests, str(model)) is None:
+    chosen = _chosen(stamped, selection)
+    if selection.split == JUDGES and require_unseen(model, card, chosen.digests, str(model)) is None:
         logger.warning("%s does not say which events it was trained on: test events may be among them", model)
     energy, theta = (np.repeat(label, per_event) for label in (chosen.energy_gev, chosen.theta_rad))
     if len(energy) == 0:
         raise InputError(
-            f"{files[0].path}: no shower of the input is in the {split} split and above the cut; give more files"
+            f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
+            "files"
         )
     generator = Generator(model, batch)
     if not extrapolate:
@@ -208,25 +202,16 @@ class _Chosen:
 
 
 @lru_cache(maxsize=1)
-def _opened(stamped: tuple[_Stamped, ...], geometry: str, bad_event: str, memory: Location | None) -> list[ShowerFile]:
+def _opened(stamped: tuple[_Stamped, ...], selection: Selection) -> list[ShowerFile]:
     """The files, opened once for a model and the incumbent beside it."""
-    return open_all([path for path, _ in stamped], geometry, bad_event, memory)
+    return open_all([path for path, _ in stamped], selection)
 
 
 @lru_cache(maxsize=1)
-def _chosen(
-    stamped: tuple[_Stamped, ...],
-    geometry: str,
-    bad_event: str,
-    memory: Location | None,
-    *,
-    split: str,
-    rule: SplitRule,
-    cut_gev: float,
-) -> _Chosen:
-    """The events of `split`, read once for a model and the incumbent beside it."""
-    files = _opened(stamped, geometry, bad_event, memory)
-    masks, digests = zip(*(file.chosen(split, rule, cut_gev, bad_event) for file in files), strict=True)
+def _chosen(stamped: tuple[_Stamped, ...], selection: Selection) -> _Chosen:
+    """The events of the selection, read once for a model and the incumbent beside it."""
+    files = _opened(stamped, selection)
+    masks, digests = zip(*(file.chosen(selection) for file in files), strict=True)
     energy, theta, chosen = (
         np.concatenate([values[mask] for values, mask in zip(every, masks, strict=True)])
         for every in ([file.energy_gev for file in files], [file.theta_rad for file in files], digests)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from calopipe import storage
 from calopipe.errors import CommandParser, run_command
 from calopipe.grade import built_in_grades
-from calopipe.showers.options import add_bad_event, add_cut, add_geometry, add_memory, add_split, add_split_file
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.showers.options import add_selection
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import ALL, SPLITS
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
@@ -55,12 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "--training-split", default="train", choices=(ALL, *SPLITS), help="of --training (default: train)"
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
-    add_split(command, "of the reference")
-    add_split_file(command)
-    add_geometry(command)
-    add_bad_event(command)
-    add_cut(command)
-    add_memory(command)
+    add_selection(command, "of the reference")
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE",
         help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
@@ -87,16 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         incumbent=storage.expand(options.incumbent) if options.incumbent else (),
         training=storage.expand(options.training) if options.training else (),
         training_split=options.training_split,
-        split=options.split,
-        rule=SplitRule.parse(options.split_file),
+        selection=Selection.of(options),
         grade=options.grade,
-        cut_gev=options.cut_gev,
-        geometry=options.geometry,
-        bad_event=options.on_bad_event,
         fine_classifier=options.fine_classifier,
         workers=options.workers,
         seed=options.seed,
-        memory=storage.location(options.dataset) if options.dataset else None,
     )
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:

@@ -6,19 +6,18 @@ import importlib.metadata
 import logging
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calopipe import storage
-from calopipe.errors import InputError, require_seed
+from calopipe.errors import require_seed
 from calopipe.grade import load_grade
 from calopipe.progress import say
-from calopipe.showers.flaws import STOP
-from calopipe.showers.selection import CUT_GEV
-from calopipe.showers.splits import SplitRule
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 from validation.judge.contest import contest
@@ -64,24 +63,18 @@ def validate(
     incumbent: Sequence[Location] = (),
     training: Sequence[Location] = (),
     training_split: str = "train",
-    split: str = "all",
-    rule: SplitRule | None = None,
+    selection: Selection | None = None,
     grade: str = "precision",
-    cut_gev: float = CUT_GEV,
-    geometry: str = "",
-    bad_event: str = STOP,
     fine_classifier: bool = False,
     workers: int = 1,
     seed: int = 1,
-    memory: Location | None = None,
 ) -> dict[str, Any]:
-    """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
+    """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
 
-    Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and
-    corrupt ones where `bad_event` is "skip". The showers of an `incumbent` are judged beside the candidate's, and the
+    The showers of an `incumbent` are judged beside the candidate's, and the
     two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
     repeats them. A `fine_classifier` also tries to tell the sets apart by their cells about the axis. `workers`
-    processes read the files; those that the dataset in the folder `memory` remembers are not hashed again.
+    processes read the files.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
     Where a verdict on the very same request stands there already, with its report, nothing is computed again.
@@ -89,16 +82,14 @@ def validate(
     """
     limits = load_grade(grade)
     require_seed(seed)
-    if not cut_gev >= 0:
-        raise InputError(f"--cut-gev is {cut_gev}, expected 0 GeV or more")
-    rules: dict[str, Any] = {"rule": rule or SplitRule(), "geometry": geometry}
-    kept: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": bad_event, "memory": memory}
-    counted: dict[str, Any] = {"cut_gev": cut_gev, "bad_event": COUNT}
+    chosen = selection or Selection()
+    counted = replace(chosen, split=ALL, bad_event=COUNT, memory=None)
+    learned_from = replace(chosen, split=training_split)
     sets = Sets(
-        reference=ShowerSet.open(reference, "Monte Carlo", split=split, **rules, **kept),
-        candidate=ShowerSet.open(candidate, "candidate", **rules, **counted),
-        incumbent=ShowerSet.open(incumbent, "incumbent", **rules, **counted) if incumbent else None,
-        training=ShowerSet.open(training, "training", split=training_split, **rules, **kept) if training else None,
+        reference=ShowerSet.open(reference, "Monte Carlo", chosen),
+        candidate=ShowerSet.open(candidate, "candidate", counted),
+        incumbent=ShowerSet.open(incumbent, "incumbent", counted) if incumbent else None,
+        training=ShowerSet.open(training, "training", learned_from) if training else None,
     )
     for other in (sets.candidate, sets.incumbent):
         if other is not None:
@@ -107,11 +98,11 @@ def validate(
         require_one_detector(sets.reference, sets.training)
     inputs: dict[str, Any] = {
         **sets.describe(),
-        "split": split,
+        "split": chosen.split,
         "training_split": training_split,
-        "split_files": [list(pair) for pair in rules["rule"].by_file],
-        "cut_gev": cut_gev,
-        "bad_event": bad_event,
+        "split_files": [list(pair) for pair in chosen.rule.by_file],
+        "cut_gev": chosen.cut_gev,
+        "bad_event": chosen.bad_event,
         "fine_classifier": fine_classifier,
         "geometry": sets.reference.geometry.to_json(),
         "seed": seed,

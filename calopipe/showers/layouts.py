@@ -22,8 +22,8 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Sho
 from calopipe.showers.contents import distinct, remembered_hashes
 from calopipe.showers.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.selection import above_cut
-from calopipe.showers.splits import SplitRule, event_digests
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import event_digests
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -137,27 +137,23 @@ class ShowerFile:
                 for first in range(band, end, _PIECE_EVENTS):
                     yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
 
-    def chosen(
-        self, split: str, rule: SplitRule, cut_gev: float | None = None, bad_event: str = STOP
-    ) -> tuple[npt.NDArray[np.bool_], Digests]:
-        """Which of the file's events are in `split` and, with a cut, deposit more than it, as preprocessing takes them;
-        and the digest of each event (`calopipe.showers.splits`), (events,) both.
+    def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
+        """Whether each event is in the selection, and its digest (`calopipe.showers.splits`), (events,) both.
 
-        That reads all cells, unless no event of the file can be in the split: then the digests are 0. Corrupt events
-        stay in, for whoever reads them to stop at, unless `bad_event` is "skip".
+        This reads all cells, unless no event of the file can be in the split: then the digests are 0. A selection that
+        stops at corrupt events keeps them, so that whoever reads them stops.
         """
         mask = np.zeros(self.events, dtype=np.bool_)
         digests = np.zeros(self.events, dtype=np.uint64)
-        if not rule.may_hold(split, self.path.name):
+        if not selection.rule.may_hold(selection.split, self.path.name):
             return mask, digests
         for first, cells in self.pieces(0, self.events):
             hits = Hits.of(cells)
             inside = slice(first, first + len(cells))
             digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
             bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
-            good = np.ones_like(bad) if cut_gev is None else above_cut(hits, self.geometry, cut_gev)
-            mask[inside] = np.where(bad, bad_event == STOP, good)
-        return mask & rule.mask(split, self.path.name, digests), digests
+            mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
+        return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
 
     def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
         """What is wrong with `cells` (x, y, layer) of `event`, and where."""
@@ -245,15 +241,13 @@ def open_showers(
     return opened
 
 
-def open_all(
-    paths: Sequence[Location], geometry_values: str = "", bad_event: str = STOP, memory: Location | None = None
-) -> list[ShowerFile]:
-    """Check every file, and that all have one geometry. A content that comes twice is used once, with a warning.
-
-    Files that the dataset in the folder `memory` remembers are not hashed again.
+def open_all(paths: Sequence[Location], selection: Selection | None = None) -> list[ShowerFile]:
+    """Open every file as the `selection` asks. All must have one geometry; a content that comes twice is used once,
+    with a warning.
     """
-    known = remembered_hashes(memory)
-    opened = storage.at_once(lambda path: open_showers(path, geometry_values, bad_event, known=known), paths)
+    chosen = selection or Selection()
+    known = remembered_hashes(chosen.memory)
+    opened = storage.at_once(lambda path: open_showers(path, chosen.geometry, chosen.bad_event, known=known), paths)
     for file in opened:
         file.tell_of_assumptions()
     return distinct(opened)

@@ -23,7 +23,8 @@ from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.flaws import SKIP, STOP, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import ShowerFile
-from calopipe.showers.splits import ALL, SplitRule, event_digests
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import ALL, event_digests
 from validation.measure.observables import Observables, observe_hits
 from validation.measure.sets import COUNT, ShowerSet
 from validation.measure.table import Table
@@ -68,11 +69,9 @@ class _Task:
     start: int
     stop: int
     chosen: npt.NDArray[np.bool_]
-    split: str
-    rule: SplitRule
+    selection: Selection
     energy_gev: FloatArray
     theta_rad: FloatArray
-    bad_event: str
     pictures: int
     fine: bool
 
@@ -80,6 +79,7 @@ class _Task:
 @dataclass(frozen=True)
 class _Piece:
     observables: Observables
+    above_cut: npt.NDArray[np.bool_]
     digests: Digests
     bad: int
     first_bad: str
@@ -97,6 +97,7 @@ class Measuring:
         InputError: a shower it must not hold, or no Monte Carlo with energy.
         """
         digests: list[Digests] = []
+        above_cut: list[npt.NDArray[np.bool_]] = []
         gallery: list[Picture] = []
         bad, first_bad = 0, ""
 
@@ -105,13 +106,15 @@ class Measuring:
             with progress_bar(showers.name, len(showers), "showers") as bar:
                 for task, piece in self._pieces(_tasks(showers, fine)):
                     digests.append(piece.digests)
+                    above_cut.append(piece.above_cut)
                     bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
                     gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
                     bar.update(int(task.chosen.sum()))
                     yield piece.observables
 
-        table = Table(parts(), showers.cut_gev)
-        if table.empty.all() and showers.bad_event != COUNT:
+        table = Table(parts())
+        table.empty |= ~np.concatenate(above_cut)
+        if table.empty.all() and showers.selection.bad_event != COUNT:
             raise showers.nothing_left()
         return Measured(table, np.concatenate(digests), bad, first_bad, tuple(gallery))
 
@@ -185,44 +188,48 @@ def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
             chosen = mask[part]
             if chosen.any():
                 yield _Task(
-                    bare, part.start, part.stop, chosen, showers.split, showers.rule, file.energy_gev[part],
-                    file.theta_rad[part], showers.bad_event, _GALLERY if looked_at < _LOOKED_AT else 0, fine,
+                    bare, part.start, part.stop, chosen, showers.selection, file.energy_gev[part],
+                    file.theta_rad[part], _GALLERY if looked_at < _LOOKED_AT else 0, fine,
                 )  # fmt: skip
                 looked_at += int(chosen.sum())
 
 
 def _measure(task: _Task) -> _Piece:
     parts: list[Observables] = []
+    above_cut: list[npt.NDArray[np.bool_]] = []
     digests: list[Digests] = []
     pictures: list[Picture] = []
     bad_showers, first_bad = 0, ""
-    geometry = task.file.geometry
+    geometry, selection = task.file.geometry, task.selection
     for first, cells in task.file.pieces(task.start, task.stop):
         place = slice(first - task.start, first - task.start + len(cells))
         chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
         hits = Hits.of(cells)
-        if task.split != ALL:
-            chosen = chosen & task.rule.mask(task.split, task.file.path.name, event_digests(hits, energy, theta))
+        if selection.split != ALL:
+            of_events = event_digests(hits, energy, theta)
+            chosen = chosen & selection.rule.mask(selection.split, task.file.path.name, of_events)
         bad = chosen & (flaws_of_hits(hits) != 0)
         if bad.any() and not first_bad:
             event = int(np.argmax(bad))
-            if task.bad_event == STOP:
+            if selection.bad_event == STOP:
                 raise InputError(
                     f"{task.file.flaw_of_cells(first + event, cells[event])}; mend it, or leave such events out with "
                     "--on-bad-event skip"
                 )
             first_bad = f"event {first + event} of {task.file.path.name}"
-        kept = chosen & ~bad if task.bad_event == SKIP else chosen
-        if task.bad_event == COUNT and bad.any():
+        kept = chosen & ~bad if selection.bad_event == SKIP else chosen
+        if selection.bad_event == COUNT and bad.any():
             hits = _without_bad_cells(hits)
         bad_showers += int(bad.sum())
         hits = hits[kept]
         table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine)
         parts.append(table)
+        above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])
         if len(pictures) < task.pictures:
             pictures += _pictures(cells[kept], table, geometry)[: task.pictures - len(pictures)]
-    return _Piece(Observables.joined(parts), np.concatenate(digests), bad_showers, first_bad, pictures)
+    above, hashes = np.concatenate(above_cut), np.concatenate(digests)
+    return _Piece(Observables.joined(parts), above, hashes, bad_showers, first_bad, pictures)
 
 
 def _without_bad_cells(hits: Hits) -> Hits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from scipy import stats
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.flaws import SKIP
 from calopipe.showers.layouts import ShowerFile, open_all
-from calopipe.showers.splits import ALL, SplitRule
+from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from validation.measure.table import Labels, Rows, Table, selected
 
@@ -34,50 +34,37 @@ COUNT = "count"  # of a candidate: corrupt showers are a finding
 class ShowerSet:
     """Files and, of each, which events are to be read, (events,): those with good labels that may be in the split.
 
-    Which of them are in it follows from their cells, by `rule`, and so is found as they are measured. Showers that
-    deposit `cut_gev` or less count as empty. A corrupt shower is an error where `bad_event` is "stop", left out where
-    it is "skip", and counted where it is "count".
+    Which of them are in it follows from their cells, and so is found as they are measured. Showers that are not above
+    the cut count as empty. A corrupt shower is an error where the selection's `bad_event` is "stop", left out where it
+    is "skip", and counted where it is "count".
     """
 
     files: tuple[ShowerFile, ...]
     masks: tuple[npt.NDArray[np.bool_], ...]
     name: str
-    split: str
-    rule: SplitRule
-    cut_gev: float
-    bad_event: str
+    selection: Selection
 
     @classmethod
-    def open(
-        cls,
-        paths: Sequence[Location],
-        name: str,
-        *,
-        split: str = ALL,
-        rule: SplitRule | None = None,
-        geometry: str = "",
-        cut_gev: float = 0.0,
-        bad_event: str = STOP,
-        memory: Location | None = None,
-    ) -> ShowerSet:
-        """Check the files' headers and labels, and that any may be in `split`. `name` is for errors and reports."""
-        files = open_all(paths, geometry, SKIP if bad_event == COUNT else bad_event, memory)
-        for file in files if bad_event == COUNT else ():
+    def open(cls, paths: Sequence[Location], name: str, selection: Selection) -> ShowerSet:
+        """Check the files' headers and labels, and that any may be in the split. `name` is for errors and reports."""
+        count = selection.bad_event == COUNT
+        files = open_all(paths, replace(selection, bad_event=SKIP) if count else selection)
+        for file in files if count else ():
             if file.label_flaws.any():
                 flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
                 raise InputError(f"{flawed}; mend it, or leave such showers out of the file")
-        chosen = rule or SplitRule()
-        masks = [(file.label_flaws == 0) & chosen.may_hold(split, file.path.name) for file in files]
-        opened = cls(tuple(files), tuple(masks), name, split, chosen, cut_gev, bad_event)
+        masks = [(file.label_flaws == 0) & selection.rule.may_hold(selection.split, file.path.name) for file in files]
+        opened = cls(tuple(files), tuple(masks), name, selection)
         if not any(mask.any() for mask in masks):
             raise opened.nothing_left()
         return opened
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""
-        above = f" and above the cut of {self.cut_gev} GeV" if self.cut_gev else ""
+        cut_gev = self.selection.cut_gev
+        above = f" and above the cut of {cut_gev} GeV" if cut_gev else ""
         return InputError(
-            f"--split {self.split}: none of the {sum(file.events for file in self.files)} showers of "
+            f"--split {self.selection.split}: none of the {sum(file.events for file in self.files)} showers of "
             f"{len(self.files)} {self.name} file(s) is in it{above}; give more files, another --split or, "
             "where cells are in another unit, --geometry file_unit_gev=..."
         )

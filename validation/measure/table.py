@@ -42,10 +42,10 @@ class Table:
     """Rows in a temporary file, which nothing is left of once the process ends, however it ends.
 
     In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. Empty are those without a
-    hit, and those that deposit no more than a cut.
+    hit; who measures adds those that are not above the cut.
     """
 
-    def __init__(self, parts: Iterable[Observables], cut_gev: float = 0.0) -> None:
+    def __init__(self, parts: Iterable[Observables]) -> None:
         """Write `parts`, one after the other. InputError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
@@ -57,8 +57,7 @@ class Table:
             for name in _NAMES:
                 rows[name] = getattr(part, name)
             self._write(rows)
-            empty = part.empty | (part.column("visible_gev") <= cut_gev)
-            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), empty))
+            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), part.empty))
         nothing = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.bool_))
         self.energy_gev, self.theta_rad, self.empty = map(np.concatenate, zip(nothing, *labels, strict=True))
 
