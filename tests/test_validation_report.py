@@ -15,9 +15,9 @@ import pytest
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.judge.measurements import CORRELATED
-from validation.measure.measuring import Picture
+from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Array, Observables, observe
+from validation.measure.reader import Picture
 from validation.report import page as report
 from validation.report.curves import Compared, Curve, Frame, Summary, summarise
 from validation.report.displays import chosen_pairs, draw_pairs

@@ -106,7 +106,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Subset:
     """Some rows of a table, `index` (n,) in rising order."""
 
     rows: Rows
@@ -139,7 +139,7 @@ def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
     if mask.all():
         return rows
     index = np.flatnonzero(mask)
-    return Selection(rows.rows, rows.index[index]) if isinstance(rows, Selection) else Selection(rows, index)
+    return Subset(rows.rows, rows.index[index]) if isinstance(rows, Subset) else Subset(rows, index)
 
 
 class Samples(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from calopipe.showers.cells import Geometry
-from validation.judge.measurements import CORRELATED
+from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Observables, radial_edges_mm
 from validation.measure.table import Rows
 from validation.statistics.tallies import (

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calopipe.showers.cells import Geometry
-from validation.measure.measuring import Picture
 from validation.measure.observables import Array
+from validation.measure.reader import Picture
 from validation.report.plots import Plot, png
 
 _PAIRS = 3

@@ -17,8 +17,8 @@ from calopipe.grade import TOLERANCES, built_in_grades, load_grade
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits
 from calopipe.verdict import overall, read_verdict
-from validation.judge.criteria import Measurement, judge, judge_all
-from validation.measure import faults
+from validation.judge import faults
+from validation.judge.answers import Measurement, judge, judge_all
 from validation.measure.observables import Observables, observe
 from validation.report.summary import summary
 from validation.statistics.estimates import Estimate
