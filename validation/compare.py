@@ -30,9 +30,7 @@ from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparabl
 from validation.measure.table import samples
 from validation.report import page as report
 from validation.report import plots
-from validation.report.curves import Compared, summarise
-from validation.report.displays import draw_pairs
-from validation.report.edges import edges
+from validation.report.curves import Compared, edge_intervals, summarise
 from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
@@ -170,8 +168,8 @@ def validate(
         summary = summarise(
             Compared(judged.reference, judged.candidate, some.reference, some.candidate, sets.reference.geometry)
         )
-        document["edges"] = edges(summary)
-        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
+        document["edges"] = edge_intervals(summary)
+        images = [*plots.draw_all(summary), *plots.draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:

@@ -44,9 +44,14 @@ class Binning:
         energy = int(np.clip(events // _EVENTS_PER_ENERGY_BIN, 1, _MOST_ENERGY_BINS))
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         return cls(
-            tuple(bins(reference.energy_gev.astype(np.float64), energy, "GeV")),
+            tuple(bins(energies(reference), energy, "GeV")),
             tuple(bins(degrees(reference), angle, "degrees")),
         )
+
+
+def energies(rows: Rows) -> Array:
+    """The true energy of each shower in GeV, (N,)."""
+    return rows.energy_gev.astype(np.float64)
 
 
 def degrees(rows: Rows) -> Array:
