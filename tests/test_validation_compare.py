@@ -24,9 +24,9 @@ from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
 from validation.compare import validate
 from validation.judge.answers import Measurement, judge_all
-from validation.judge.criteria import histogram_bins, measure_criteria
+from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables, observe
-from validation.statistics.binning import Binning, bins
+from validation.statistics.binning import Binning, bins, histogram_bins
 
 
 @cache

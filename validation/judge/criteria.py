@@ -1,10 +1,14 @@
-"""Two tables of observables in, what the criteria judge out: in bins of energy, and of angle for the angle."""
+"""The criteria: what is measured of two sets of showers, in bins of energy, and of angle for the angle.
+
+A mean is a line of `MEANS`; layers, rings, correlations, coverage and histograms follow below. The key of each names
+its tolerance in the files of `calopipe/grades`, which say what it means.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,48 +17,69 @@ from validation.judge.answers import Measurement
 from validation.judge.expectation import SAMPLE_SHOWERS, Expectation
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Array, Observables
-from validation.measure.table import Labels, Rows, Samples, samples, selected, thinned
-from validation.statistics.binning import Bin, Binning, degrees
+from validation.measure.table import Rows, Samples, samples, selected, thinned
+from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
 from validation.statistics.estimates import (
     Estimate,
     Features,
-    Pair,
     Resampled,
+    Statistic,
     correlation_differences,
     difference_of_means,
     ratio_of_means,
     ratio_of_widths,
     resample,
     separation_power,
-    with_products,
 )
 from validation.statistics.fpd import features
 from validation.statistics.neighbours import coverage
+from validation.statistics.tallies import standard_products
 
-_FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
-# In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
-# one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
-_NORMAL_EVENTS = 100
-_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
-_LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over showers of an observable, compared with Monte Carlo's.
+
+    `key` names its tolerance; `statistic` makes of the feature's name what is compared, `target` in a perfect
+    candidate. `corrected`: what a difference of the labels alone would make is taken out.
+    """
+
+    name: str
+    key: str
+    observable: str
+    statistic: Callable[[str], Statistic] = ratio_of_means
+    target: float = 1.0
+    unit: str = ""
+    corrected: bool = True
+
+
+MEANS = (
+    Mean("Mean response", "response", "response"),
+    Mean("Mean R90", "r90", "r90_mm"),
+    Mean("Second moment along x", "second_moment", "second_x_mm2"),
+    Mean("Second moment along y", "second_moment", "second_y_mm2"),
+    Mean("Mean number of hits", "hits", "hits"),
+    Mean("Resolution sigma/E", "resolution", "resolution", ratio_of_widths, corrected=False),
+    Mean("Mean shower depth", "depth_x0", "depth_x0", difference_of_means, 0.0, "X0"),
+)
+ANGLE = Mean("Mean measured angle", "angle_deg", "angle_deg", difference_of_means, 0.0, "degrees")
+RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
+PROFILES = {
+    "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
+    "radial": "Radial profile", "spectrum": "Hit energies",
+}  # fmt: skip
 
 # One of the three thirds is left out: they sum to one.
 CORRELATED = (
     "visible_gev", "depth_x0", "depth_width_x0", "r90_mm", "second_x_mm2", "second_y_mm2", "hits", "first_third",
     "last_third", "angle_deg",
 )  # fmt: skip
-_RATIOS = {
-    "response": ("Mean response", "response"),
-    "r90_mm": ("Mean R90", "r90"),
-    "second_x_mm2": ("Second moment along x", "second_moment"),
-    "second_y_mm2": ("Second moment along y", "second_moment"),
-    "hits": ("Mean number of hits", "hits"),
-}
-_PROFILES = {
-    "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
-    "radial": "Radial profile", "spectrum": "Hit energies",
-}  # fmt: skip
-_RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
+
+# In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
+# one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
+_NORMAL_EVENTS = 100
+_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
+_LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
 def measure_criteria(
@@ -66,26 +91,24 @@ def measure_criteria(
     grade: Grade,
     rng: np.random.Generator,
 ) -> list[Measurement]:
-    """Everything that `grade` has a tolerance for, of showers that are not empty.
+    """All criteria for which `grade` has a finite tolerance, of showers that are not empty.
 
     `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
     A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
     the same resamples of the reference.
     """
-
-    def within(chosen: Bin, label: Callable[[Rows], Labels]) -> tuple[Rows, Rows]:
-        ours, theirs = (selected(rows, chosen.holds(label(rows))) for rows in (reference, candidate))
-        return ours, theirs
-
     found: list[Measurement] = []
-    for chosen in binning.energy:
-        pair, (own,) = within(chosen, _energies), rng.spawn(1)
-        if min(map(len, pair)):
-            found += _in_energy_bin(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=own)
-    for chosen in binning.angle:
-        pair, (own,) = within(chosen, degrees), rng.spawn(1)
-        if min(map(len, pair)):
-            found.append(_angle(*pair, label=chosen.label, per_event=per_event, grade=grade, rng=own))
+    for bins, labels, measure in (
+        (binning.energy, energies, _in_energy_bin),
+        (binning.angle, degrees, _in_angle_bin),
+    ):
+        for chosen in bins:
+            ours, theirs = (selected(rows, chosen.holds(labels(rows))) for rows in (reference, candidate))
+            (own,) = rng.spawn(1)
+            if len(ours) and len(theirs):
+                found += measure(
+                    ours, theirs, label=chosen.label, tolerance=grade.tolerance, per_event=per_event, rng=own
+                )
     return [measurement for measurement in found if math.isfinite(measurement.tolerance)]
 
 
@@ -94,119 +117,141 @@ def _in_energy_bin(
     candidate: Rows,
     *,
     label: str,
+    tolerance: dict[str, float],
     per_event: int,
-    grade: Grade,
     rng: np.random.Generator,
 ) -> list[Measurement]:
-    tolerance = grade.tolerance
-    events = (len(reference), len(candidate))
+    events = len(reference), len(candidate)
     some = samples(reference, candidate, per_event=per_event, showers=SAMPLE_SHOWERS, rng=rng)
-    one_hot = _histograms(some.reference, some.candidate, histogram_bins(events, tolerance["separation"]))
-    taken_out = (*_RATIOS, "depth_x0", "layers", *_RINGS)
-    expected = {name: Expectation.of(some.reference, reference, _mean_values(name)) for name in taken_out}
-    centre = some.reference.scalars.mean(axis=0), np.maximum(some.reference.scalars.std(axis=0), 1e-30)
-    columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in CORRELATED]
+    binned = histograms(some, histogram_bins(events, tolerance["separation"]))
+    corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
+    expected = {name: Expectation.of(some.reference, reference, _columns(name)) for name in corrected}
+    products = standard_products(CORRELATED, some.reference)
 
-    def features(table: Observables) -> Features:
+    def of(table: Observables) -> Features:
         response = table.column("response")[:, None]
-        standard = ((table.scalars - centre[0]) / centre[1])[:, columns]
         return (
             {name: fit.take_out(table) for name, fit in expected.items()}
-            | {"resolution": np.concatenate([response, response**2], axis=1), "products": with_products(standard)}
-            | {f"S {name}": getattr(table, name).astype(np.float64) for name in _PROFILES}
-            | {f"S {name}": histogram(table) for name, histogram in one_hot.items()}
+            | {"resolution": np.concatenate([response, response**2], axis=1), "products": products(table)}
+            | {f"S {name}": getattr(table, name).astype(np.float64) for name in PROFILES}
+            | {f"S {name}": histogram(table) for name, histogram in binned.items()}
         )
 
-    drawn = resample(
-        lambda rows: features(reference[rows]),
-        lambda rows: features(candidate[rows]),
-        events=events, per_event=per_event, rng=rng,
-    )  # fmt: skip
+    measured = _Bin(label, tolerance, _resampled(of, reference, candidate, per_event, rng))
+    return [
+        *map(measured.mean, MEANS),
+        *measured.layers(),
+        *measured.rings(),
+        measured.correlations(),
+        _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
+        *(measured.separation(name, title) for name, title in PROFILES.items()),
+        *(measured.separation(scalar.name, scalar.label) for scalar in SCALARS),
+    ]
 
-    def compared(name: str, key: str, statistic: Callable[[Pair], Array], target: float, unit: str = "") -> Measurement:
-        (estimate,), (floor,) = drawn.estimate(statistic), drawn.floors(statistic, target)
-        return Measurement(name, key, label, unit, target, tolerance[key], (estimate,), _floor(drawn, float(floor)))
 
-    found = [compared(name, key, ratio_of_means(column), 1.0) for column, (name, key) in _RATIOS.items()]
-    found.append(compared("Resolution sigma/E", "resolution", ratio_of_widths("resolution"), 1.0))
-    found.append(compared("Mean shower depth", "depth_x0", difference_of_means("depth_x0"), 0.0, "X0"))
-    found += _layers(drawn, label, tolerance)
-    found += _rings(drawn, label, tolerance)
-    found.append(_correlations(drawn, label, tolerance["correlation"]))
-    found.append(_coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng))
-    titles = {scalar.name: scalar.label for scalar in SCALARS} | _PROFILES
-    for name in (*_PROFILES, *one_hot):
-        spread = float(np.nanstd(separation_power(drawn.halves, f"S {name}"))) * drawn.half_to_sample() ** 2
-        found.append(
-            Measurement(
-                f"S: {titles[name]}", "separation", label, "", 0.0, tolerance["separation"],
-                (drawn.separation(f"S {name}"),), _floor(drawn, spread), side=1,
-            )
+def _in_angle_bin(
+    reference: Rows,
+    candidate: Rows,
+    *,
+    label: str,
+    tolerance: dict[str, float],
+    per_event: int,
+    rng: np.random.Generator,
+) -> list[Measurement]:
+    fit = Expectation.of(thinned(reference, SAMPLE_SHOWERS, rng), reference, _columns(ANGLE.observable))
+    drawn = _resampled(lambda table: {ANGLE.observable: fit.take_out(table)}, reference, candidate, per_event, rng)
+    return [_Bin(label, tolerance, drawn).mean(ANGLE)]
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """The resampled features of the showers in a bin, of which its criteria are made."""
+
+    label: str
+    tolerance: dict[str, float]
+    drawn: Resampled
+
+    def measurement(
+        self,
+        name: str,
+        key: str,
+        estimates: Sequence[Estimate],
+        floor: float,
+        *,
+        target: float = 1.0,
+        unit: str = "",
+        side: int = 0,
+        labels: Sequence[str] = (),
+    ) -> Measurement:
+        """`floor`: a typical distance from the target between halves of the reference."""
+        known = {"value": floor if math.isfinite(floor) else None, "scaled": True, "events": self.drawn.events[0] // 2}
+        return Measurement(
+            name, key, self.label, unit, target, self.tolerance[key], tuple(estimates), known,
+            side=side, labels=tuple(labels),
         )  # fmt: skip
-    return found
 
+    def mean(self, mean: Mean) -> Measurement:
+        statistic = mean.statistic(mean.observable)
+        (floor,) = self.drawn.floors(statistic, mean.target)
+        estimates = self.drawn.estimate(statistic)
+        return self.measurement(mean.name, mean.key, estimates, float(floor), target=mean.target, unit=mean.unit)
 
-def _layers(drawn: Resampled, label: str, tolerance: dict[str, float]) -> list[Measurement]:
-    """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
-    means = drawn.point.reference["layers"]
-    shares = means / max(float(means.sum()), 1e-30)
-    statistic = ratio_of_means("layers")
-    estimates, floors = drawn.estimate(statistic), drawn.floors(statistic, 1.0)
-    found = []
-    for layer in np.flatnonzero(shares > 0):
-        tail = shares[layer] < _TAIL_SHARE
-        key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
-        found.append(
-            Measurement(
-                f"{name}, layer {layer}", key, label, "", 1.0, tolerance[key], (estimates[layer],),
-                _floor(drawn, float(floors[layer])),
-            )
-        )  # fmt: skip
-    return found
+    def layers(self) -> list[Measurement]:
+        """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
+        means = self.drawn.point.reference["layers"]
+        shares = means / max(float(means.sum()), 1e-30)
+        statistic = ratio_of_means("layers")
+        estimates, floors = self.drawn.estimate(statistic), self.drawn.floors(statistic, 1.0)
+        found = []
+        for layer in np.flatnonzero(shares > 0):
+            tail = shares[layer] < _TAIL_SHARE
+            key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
+            found.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
+        return found
 
+    def rings(self) -> list[Measurement]:
+        """Ratios of the share of the energy, and of the cells with energy, in each ring about the axis: core and tail."""
+        tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
+        found = []
+        for feature, name in RINGS.items():
+            held = self.drawn.point.reference[feature] >= _LEAST_SHARE
+            for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
+                labels = [ring if kept else "" for ring, kept in zip(ring_labels(), chosen, strict=True)]
+                if chosen.any():
+                    found.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
+        return found
 
-def _rings(drawn: Resampled, label: str, tolerance: dict[str, float]) -> list[Measurement]:
-    """The share of the energy, and of the cells with energy, in each ring about the axis: ratios, by core and tail."""
-    tail = drawn.point.reference["ring_energy"] < _TAIL_SHARE
-    found = []
-    for feature, name in _RINGS.items():
-        held = drawn.point.reference[feature] >= _LEAST_SHARE
-        for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
-            labels = [ring if kept else "" for ring, kept in zip(ring_labels(), chosen, strict=True)]
-            measurement = Measurement(name + kind, key, label, "", 1.0, tolerance[key], (), {})
-            if chosen.any():
-                found.append(_all_of(measurement, drawn, ratio_of_means(feature), labels))
-    return found
+    def correlations(self) -> Measurement:
+        names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]
+        pairs = zip(*np.triu_indices(len(names), 1), strict=True)
+        labels = [f"{names[i]} and {names[j]}" for i, j in pairs]
+        statistic = correlation_differences("products", len(names))
+        return self.worst("Largest difference of correlations", "correlation", statistic, labels, target=0.0)
 
+    def worst(
+        self, name: str, key: str, statistic: Statistic, labels: Sequence[str], *, target: float = 1.0
+    ) -> Measurement:
+        """A criterion of all numbers of a `statistic` that have a label. Its floor is the largest's.
 
-def _correlations(drawn: Resampled, label: str, tolerance: float) -> Measurement:
-    first, second = np.triu_indices(len(CORRELATED), 1)
-    names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]
-    labels = [f"{names[i]} and {names[j]}" for i, j in zip(first, second, strict=True)]
-    measurement = Measurement("Largest difference of correlations", "correlation", label, "", 0.0, tolerance, (), {})
-    return _all_of(measurement, drawn, correlation_differences("products", len(CORRELATED)), labels)
+        An observable that does not vary, in Monte Carlo or in the candidate, has no correlation, and is left out too.
+        """
+        estimates = self.drawn.estimate(statistic)
+        if min(self.drawn.events) < _NORMAL_EVENTS:
+            estimates = [replace(estimate, standard_error=math.nan) for estimate in estimates]
+        kept = [k for k, estimate in enumerate(estimates) if labels[k] and math.isfinite(estimate.value)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = np.abs(statistic(self.drawn.halves) - target)[:, [k for k, label in enumerate(labels) if label]]
+        floor = float(np.nanmax(away, axis=1, initial=0.0).mean()) * self.drawn.half_to_sample()
+        return self.measurement(
+            name, key, [estimates[k] for k in kept], floor, target=target, labels=[labels[k] for k in kept]
+        )
 
-
-def _all_of(
-    measurement: Measurement, drawn: Resampled, statistic: Callable[[Pair], Array], labels: Sequence[str]
-) -> Measurement:
-    """`measurement` of the many numbers of a `statistic`, those without a label left out. Its floor is the largest's.
-
-    An observable that does not vary, in Monte Carlo or in the candidate, has no correlation, and is left out too.
-    """
-    estimates = drawn.estimate(statistic)
-    if min(drawn.events) < _NORMAL_EVENTS:
-        estimates = [replace(estimate, standard_error=math.nan) for estimate in estimates]
-    kept = [k for k, estimate in enumerate(estimates) if labels[k] and math.isfinite(estimate.value)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        away = np.abs(statistic(drawn.halves) - measurement.target)[:, [k for k, name in enumerate(labels) if name]]
-    largest = float(np.nanmax(away, axis=1, initial=0.0).mean())
-    return replace(
-        measurement,
-        estimates=tuple(estimates[k] for k in kept),
-        floor=_floor(drawn, largest * drawn.half_to_sample()),
-        labels=tuple(labels[k] for k in kept),
-    )
+    def separation(self, name: str, title: str) -> Measurement:
+        """The separation power of a profile, or of the histogram of a scalar."""
+        feature = f"S {name}"
+        spread = float(np.nanstd(separation_power(self.drawn.halves, feature))) * self.drawn.half_to_sample() ** 2
+        estimates = [self.drawn.separation(feature)]
+        return self.measurement(f"S: {title}", "separation", estimates, spread, target=0.0, side=1)
 
 
 def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
@@ -220,73 +265,24 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     )  # fmt: skip
 
 
-def _angle(
-    reference: Rows,
-    candidate: Rows,
-    *,
-    label: str,
-    per_event: int,
-    grade: Grade,
-    rng: np.random.Generator,
-) -> Measurement:
-    some = thinned(reference, SAMPLE_SHOWERS, rng)
-    fit = Expectation.of(some, reference, _mean_values("angle_deg"))
-    drawn = resample(
-        lambda rows: {"angle": fit.take_out(reference[rows])},
-        lambda rows: {"angle": fit.take_out(candidate[rows])},
+def _resampled(
+    of: Callable[[Observables], Features], reference: Rows, candidate: Rows, per_event: int, rng: np.random.Generator
+) -> Resampled:
+    return resample(
+        lambda rows: of(reference[rows]),
+        lambda rows: of(candidate[rows]),
         events=(len(reference), len(candidate)), per_event=per_event, rng=rng,
     )  # fmt: skip
-    statistic = difference_of_means("angle")
-    (estimate,) = drawn.estimate(statistic)
-    floor = float(drawn.floors(statistic, 0.0)[0])
-    return Measurement(
-        "Mean measured angle", "angle_deg", label, "degrees", 0.0, grade.tolerance["angle_deg"], (estimate,),
-        _floor(drawn, floor),
-    )  # fmt: skip
 
 
-def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
-    """Bins of a histogram with one entry an event, so that the null of its S spreads by a fifth of the tolerance.
+def _columns(name: str) -> Callable[[Observables], Array]:
+    """The columns (n, k) whose mean is compared.
 
-    With B bins and n events a side the null of S has the standard deviation sqrt(2 (B - 1)) / (2 n).
-    """
-    a_side = 2 / (1 / events[0] + 1 / events[1])
-    return int(np.clip(1 + 2 * (a_side * tolerance / 5) ** 2, _FEWEST_BINS, _MOST_BINS))
-
-
-def _histograms(
-    reference: Observables, candidate: Observables, count: int
-) -> dict[str, Callable[[Observables], Array]]:
-    """For each scalar a function that puts showers in bins, (n, bins) of 0 and 1.
-
-    The bins hold equally many of both sets together, which treats the two alike and leaves none empty.
-    """
-    both = np.concatenate([reference.scalars, candidate.scalars])
-    inner = [np.unique(edges) for edges in np.quantile(both, np.linspace(0, 1, count + 1)[1:-1], axis=0).T]
-
-    def one_hot(index: int) -> Callable[[Observables], Array]:
-        edges = inner[index]
-        rows = np.eye(len(edges) + 1)
-        return lambda table: rows[np.searchsorted(edges, table.scalars[:, index], side="right")]
-
-    return {scalar.name: one_hot(index) for index, scalar in enumerate(SCALARS)}
-
-
-def _energies(rows: Rows) -> Labels:
-    return rows.energy_gev
-
-
-def _mean_values(name: str) -> Callable[[Observables], Array]:
-    """The columns (n, k) whose mean is compared. A layer's energy is taken over E, whose spread says
-    nothing, and a ring's over that of all rings, so that no scale moves it.
+    A layer's energy is taken over E, whose spread says nothing; a ring's over that of all rings, so that no scale
+    moves it.
     """
     if name == "layers":
         return lambda table: table.layers / table.energy_gev[:, None]
-    if name in _RINGS:
+    if name in RINGS:
         return lambda table: ring_shares(getattr(table, name))
     return lambda table: table.column(name)[:, None]
-
-
-def _floor(drawn: Resampled, value: float) -> dict[str, float | bool | int | None]:
-    """Monte Carlo against Monte Carlo: a typical distance from the target, from halves of the reference."""
-    return {"value": value if math.isfinite(value) else None, "scaled": True, "events": drawn.events[0] // 2}

@@ -110,11 +110,10 @@ def summarise(compared: Compared) -> Summary:
     """Read each set once, and add up all that the report draws."""
     curve_plans, edge_plans = _plans(compared), _edge_plans(compared)
     plans = curve_plans | {f"{label} {name}": plan for label, of in edge_plans.items() for name, plan in of.items()}
-    chosen = [scalar for scalar in SCALARS if scalar.name in CORRELATED]
     points, matrices = [], []
     for rows in (compared.reference, compared.candidate):
         tallies = {name: tally() for name, (_, tally) in plans.items()}
-        products = Products([scalar.name for scalar in chosen], compared.sample_reference)
+        products = Products(CORRELATED, compared.sample_reference)
         for piece in rows.pieces():
             products.add(piece)
             for tally in tallies.values():
@@ -125,7 +124,7 @@ def summarise(compared: Compared) -> Summary:
     return Summary(
         {name: curves[name] for name in curve_plans},
         {label: {name: curves[f"{label} {name}"] for name in of} for label, of in edge_plans.items()},
-        tuple(scalar.label for scalar in chosen),
+        tuple(scalar.label for scalar in SCALARS if scalar.name in CORRELATED),
         *matrices,
     )
 
