@@ -30,11 +30,11 @@ from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.layouts import open_all
-from validation.judge.judging import Judgement
+from validation.judge.judgement import Judgement
 from validation.measure.axis import fitted_line
 from validation.measure.coarse import coarse_edges
-from validation.measure.measuring import Measured
 from validation.measure.observables import Observables, observe
+from validation.measure.reader import Measured
 from validation.measure.table import Table
 from validation.statistics.binning import Binning
 

@@ -29,7 +29,7 @@ from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.layouts import open_showers
 from calopipe.showers.selection import Selection
-from validation.measure.measuring import measuring
+from validation.measure.reader import open_reader
 from validation.measure.sets import ShowerSet
 
 _PER_FILE = 50_000  # showers of a virtual file
@@ -46,7 +46,7 @@ def read_cells(paths: Sequence[Path]) -> None:
 
 
 def measure(paths: Sequence[Path], workers: int) -> None:
-    with measuring(workers) as reader:
+    with open_reader(workers) as reader:
         reader.measure(ShowerSet.open(paths, "showers", Selection(cut_gev=0)))
 
 

@@ -10,16 +10,12 @@ from typing import Any
 
 from calopipe.errors import InputError
 
-TOLERANCES = (
-    "response", "resolution", "layer_energy", "layer_energy_tail", "depth_x0", "r90", "second_moment", "ring",
-    "ring_tail", "hits", "angle_deg", "separation", "correlation", "coverage",
-)  # fmt: skip
 _GRADES = Path(__file__).parent / "grades"
 
 
 @dataclass(frozen=True)
 class Grade:
-    """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `TOLERANCES`.
+    """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `tolerances`.
 
     An infinite one leaves its criteria out.
     """
@@ -35,6 +31,11 @@ def built_in_grades() -> list[str]:
     return sorted(path.stem for path in _GRADES.glob("*.toml"))
 
 
+def tolerances() -> list[str]:
+    """The keys that every grade has, one or more criteria each: those of the built-in ones."""
+    return list(tomllib.loads((_GRADES / "precision.toml").read_text())["tolerance"])
+
+
 def load_grade(name_or_path: str) -> Grade:
     """The grade of that name, or the one in the TOML file at that path."""
     built_in = name_or_path in built_in_grades()
@@ -42,8 +43,8 @@ def load_grade(name_or_path: str) -> Grade:
     try:
         document = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        known = ", ".join(built_in_grades())
-        raise InputError(f"--grade {name_or_path}: neither a grade ({known}) nor a file; check the name") from None
+        grades = ", ".join(built_in_grades())
+        raise InputError(f"--grade {name_or_path}: neither a grade ({grades}) nor a file; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML ({error}); copy a built-in grade and change its numbers") from None
     if unknown := sorted(set(document) - {"tolerance"}):
@@ -51,14 +52,15 @@ def load_grade(name_or_path: str) -> Grade:
     table = document.get("tolerance")
     if not isinstance(table, dict):
         raise InputError(f"{path}: the table [tolerance] is missing; copy a built-in grade and change its numbers")
-    if unknown := sorted(set(table) - set(TOLERANCES)):
-        raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(TOLERANCES)}")
-    for key in TOLERANCES:
+    known = tolerances()
+    if unknown := sorted(set(table) - set(known)):
+        raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(known)}")
+    for key in known:
         value = table.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             found = "it is missing" if value is None else f"found {value!r}"
             raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {found}")
-    return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in TOLERANCES})
+    return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in known})
 
 
 def _finite(value: float) -> float | None:

@@ -92,10 +92,10 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pathlib, pipelines.submit, validation.judge.criteria, training.configs;"
+        "import pathlib, pipelines.submit, validation.judge.answers, training.configs;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (pipelines.submit, validation.judge.criteria, training.configs));"
-        "validation.judge.criteria.load_grade('gan');"
+        " (pipelines.submit, validation.judge.answers, training.configs));"
+        "validation.judge.answers.load_grade('gan');"
         "assert pathlib.Path(validation.__file__).with_name('report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)

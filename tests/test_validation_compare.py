@@ -24,10 +24,10 @@ from calopipe.showers.splits import SplitRule
 from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
 from validation.compare import validate
-from validation.judge.criteria import Measurement, judge_all
-from validation.judge.measurements import histogram_bins, measure
+from validation.judge.answers import Measurement, judge_all
+from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables, observe
-from validation.statistics.binning import Binning, bins
+from validation.statistics.binning import Binning, bins, histogram_bins
 
 
 @cache
@@ -46,7 +46,9 @@ def measured(
 ) -> list[Measurement]:
     binning = Binning.of(reference, min(len(reference), len(candidate)))
     rng = np.random.default_rng(0)
-    return measure(reference, candidate, per_event=per_event, binning=binning, grade=load_grade(grade), rng=rng)
+    return measure_criteria(
+        reference, candidate, per_event=per_event, binning=binning, grade=load_grade(grade), rng=rng
+    )
 
 
 def verdict_of(reference: Observables, candidate: Observables, *, per_event: int = 0, grade: str = "precision") -> str:

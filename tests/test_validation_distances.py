@@ -12,8 +12,7 @@ from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import SCALARS, Observables, observe
 from validation.statistics.distances import compare_distances, distances_along
-from validation.statistics.permutations import Array, Deals, deal, p_value
-from validation.statistics.physics_distances import (
+from validation.statistics.fpd import (
     FEATURES,
     Normals,
     dealt_frechet_distances,
@@ -26,6 +25,7 @@ from validation.statistics.physics_distances import (
     scaled,
     squared_mmds,
 )
+from validation.statistics.permutations import Array, Deals, deal, p_value
 
 ALONG = ("wasserstein_1", "kolmogorov_smirnov", "chi2_per_dof")
 

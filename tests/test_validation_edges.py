@@ -11,8 +11,8 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import Observables, observe
-from validation.report.curves import Compared, Curve, Frame, Summary, summarise
-from validation.report.edges import compared, edges, section
+from validation.report.curves import Compared, Curve, Frame, Summary, edge_intervals, summarise
+from validation.report.similarity import calibration
 
 EVENTS = 600
 
@@ -29,7 +29,7 @@ def summary_of(mine: Observables, theirs: Observables) -> Summary:
 @pytest.mark.parametrize(("label", "unit"), [("energy_gev", 1.0), ("theta_deg", 180 / math.pi)])
 def test_each_bin_agrees_with_numpy(label: str, unit: float) -> None:
     mine, theirs = table(1), table(2)
-    found = edges(summary_of(mine, theirs))[label]
+    found = edge_intervals(summary_of(mine, theirs))[label]
     json.dumps(found, allow_nan=False)
     low, high = found[0]["low"], found[-1]["high"]
     assert len(found) == 9  # 600 showers: seven between the ends
@@ -53,7 +53,7 @@ def test_each_bin_agrees_with_numpy(label: str, unit: float) -> None:
 def test_the_bins_at_the_ends_are_narrow_and_narrower_with_more_showers() -> None:
     def widths(events: int) -> list[float]:
         mine = table(1)[np.arange(events) % EVENTS]
-        return [each["high"] - each["low"] for each in edges(summary_of(mine, mine))["energy_gev"]]
+        return [each["high"] - each["low"] for each in edge_intervals(summary_of(mine, mine))["energy_gev"]]
 
     few, many = widths(300), widths(6_000)
     assert many[0] == pytest.approx(many[-1])
@@ -66,7 +66,7 @@ def test_a_fault_at_one_end_is_seen_there_alone() -> None:
     mine, theirs = table(1), table(2)
     scalars = theirs.scalars.copy()
     scalars[theirs.energy_gev > 193, 1] *= 1.2  # the response
-    found = edges(summary_of(mine, replace(theirs, scalars=scalars)))["energy_gev"]
+    found = edge_intervals(summary_of(mine, replace(theirs, scalars=scalars)))["energy_gev"]
     excess = [each["response"]["interval"][0] > 1.1 for each in found]
     assert excess == [False] * (len(found) - 1) + [True]
 
@@ -74,19 +74,19 @@ def test_a_fault_at_one_end_is_seen_there_alone() -> None:
 def test_ratio_and_difference_have_the_errors_of_independent_sets() -> None:
     frame = Frame("", "", "x", "y", np.arange(3.0))
     curve = Curve(frame, (np.array([2.0, 0.0]), np.array([0.1, 0.0])), (np.array([3.0, 1.0]), np.array([0.2, 0.1])))
-    value, error = compared(curve)
+    value, error = curve.relative()
     assert value[0] == 1.5
     assert error[0] == pytest.approx(1.5 * math.hypot(0.05, 0.2 / 3))
-    value, error = compared(replace(curve, frame=replace(frame, below="difference")))
+    value, error = replace(curve, frame=replace(frame, below="difference")).relative()
     assert (value[0], error[0]) == (1.0, pytest.approx(math.hypot(0.1, 0.2)))
 
 
 def test_one_energy_and_few_showers_have_rows_without_figures() -> None:
     mine = replace(table(1, 10), energy_gev=np.full(10, 100.0))
-    found = edges(summary_of(mine, mine))
+    found = edge_intervals(summary_of(mine, mine))
     assert [each["low"] for each in found["energy_gev"]] == [99.0]
     assert all(each["response"] == {"value": None, "interval": None} for rows in found.values() for each in rows)
-    page = section(found)
+    page = calibration(found)
     assert "too few showers" in page
     assert page.count("<details>") == 2
-    assert section(None) == ""
+    assert calibration(None) == ""

@@ -15,13 +15,12 @@ import pytest
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.judge.measurements import CORRELATED
-from validation.measure.measuring import Picture
+from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Array, Observables, observe
+from validation.measure.reader import Picture
 from validation.report import page as report
 from validation.report.curves import Compared, Curve, Frame, Summary, summarise
-from validation.report.displays import chosen_pairs, draw_pairs
-from validation.report.plots import Plot, compare, draw_all, draw_relative, lower_range
+from validation.report.plots import Plot, chosen_pairs, draw_all, draw_pairs, draw_relative, lower_range
 from validation.report.summary import summary
 
 EVENTS = 240
@@ -156,7 +155,7 @@ def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
         "v": [40.5],
     }  # nothing is said of the last bin, where there is nothing
     assert axis.get_ylim() == pytest.approx(lower_range(curve))
-    assert compare(curve)[0] == pytest.approx(1.02)
+    assert curve.relative()[0][0] == pytest.approx(1.02)
 
 
 def test_the_range_of_the_lower_panel() -> None:

@@ -15,15 +15,15 @@ from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.layouts import open_showers
-from validation.judge.criteria import Criterion, judge_all
-from validation.judge.measurements import measure
-from validation.judge.resemblance import _fine, _observables
+from validation.judge.answers import Criterion, judge_all
+from validation.judge.criteria import measure_criteria
+from validation.judge.similarity import _fine, _observables
 from validation.measure.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of
 from validation.measure.fine import fine_columns
 from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
 from validation.statistics.binning import Binning
 from validation.statistics.classifier import auc
-from validation.statistics.physics_distances import features
+from validation.statistics.fpd import features
 
 GEOMETRY = Geometry(shape=(9, 8, 6), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 
@@ -126,7 +126,7 @@ def geant4(amplitude: float = 0.0) -> Observables:
 
 def criteria(reference: Observables, candidate: Observables, *, per_event: int = 0) -> dict[str, Criterion]:
     events = min(len(reference), len(candidate))
-    found = measure(
+    found = measure_criteria(
         reference, candidate, per_event=per_event, binning=Binning.of(reference, events),
         grade=load_grade("precision"), rng=np.random.default_rng(0),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import Observables, observe
-from validation.measure.table import PIECE_SHOWERS, Selection, Table, samples, selected
+from validation.measure.table import PIECE_SHOWERS, Subset, Table, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:
@@ -46,9 +46,9 @@ def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
     assert_same(Observables.joined(list(table.pieces())), rows)
     chosen = np.array([1, 2, 9_000, 11_999])
     assert_same(table[chosen], rows[chosen])
-    selection = Selection(table, np.arange(0, 12_000, 3))
+    selection = Subset(table, np.arange(0, 12_000, 3))
     assert_same(Observables.joined(list(selection.pieces())), rows[::3])
-    assert_same(Selection(selection, np.array([5, 7]))[:], rows[[15, 21]])
+    assert_same(Subset(selection, np.array([5, 7]))[:], rows[[15, 21]])
     np.testing.assert_array_equal(selection.energy_gev, rows.energy_gev[::3])
     np.testing.assert_array_equal(selection.empty, rows.empty[::3])
 

@@ -20,18 +20,16 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
-from validation.judge.contest import contest
-from validation.judge.judging import Judgement
-from validation.judge.resemblance import SAMPLE_SHOWERS, memorised, resemblance
-from validation.measure import faults
-from validation.measure.measuring import measuring
+from validation.judge import faults
+from validation.judge.challenger import against_incumbent
+from validation.judge.judgement import Judgement
+from validation.judge.similarity import SAMPLE_SHOWERS, memorised, similarity
+from validation.measure.reader import open_reader
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
 from validation.measure.table import samples
 from validation.report import page as report
 from validation.report import plots
-from validation.report.curves import Compared, summarise
-from validation.report.displays import draw_pairs
-from validation.report.edges import edges
+from validation.report.curves import Compared, edge_intervals, summarise
 from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
@@ -115,7 +113,7 @@ def validate(
         return standing
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    with measuring(workers) as reader:
+    with open_reader(workers) as reader:
         mine = reader.measure(sets.reference, fine=fine_classifier)
         rivals = [each for each in (sets.candidate, sets.incumbent) if each is not None]
         pairs = [pairing(mine.table, each) for each in rivals]  # before the minutes that measuring them may take
@@ -130,7 +128,7 @@ def validate(
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
-    alike = resemblance(*some, rng=rng)
+    alike = similarity(*some, rng=rng)
     repeating = None
     if learned is not None:
         repeating, cautions = memorised(learned, mine.digests, found[0].digests, some, rng=rng)
@@ -151,7 +149,7 @@ def validate(
         **alike,
         "memorisation": repeating,
         "edges": None,
-        "incumbent": _contest(judged, *previous) if previous else None,
+        "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
         "inputs": inputs | {"versions": _versions()},
         "request": request,
@@ -161,8 +159,8 @@ def validate(
         summary = summarise(
             Compared(judged.reference, judged.candidate, some.reference, some.candidate, sets.reference.geometry)
         )
-        document["edges"] = edges(summary)
-        images = [*plots.draw_all(summary), *draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
+        document["edges"] = edge_intervals(summary)
+        images = [*plots.draw_all(summary), *plots.draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:
@@ -201,10 +199,10 @@ def _standing(output: Path, request: str) -> dict[str, Any] | None:
     return document if whole and document["request"] == request else None
 
 
-def _contest(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
+def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
     """The candidate as a challenger of the incumbent, and the incumbent's own verdict."""
     failures = len(challenger.hard_failures), len(incumbent.hard_failures)
-    outcome = contest(challenger.measurements, incumbent.measurements, hard_failures=failures)
+    outcome = against_incumbent(challenger.measurements, incumbent.measurements, hard_failures=failures)
     return outcome | {"verdict": incumbent.verdict, "cautions": incumbent.cautions}
 
 

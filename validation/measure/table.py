@@ -105,7 +105,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Subset:
     """Some rows of a table, `index` (n,) in rising order."""
 
     rows: Rows
@@ -138,7 +138,7 @@ def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
     if mask.all():
         return rows
     index = np.flatnonzero(mask)
-    return Selection(rows.rows, rows.index[index]) if isinstance(rows, Selection) else Selection(rows, index)
+    return Subset(rows.rows, rows.index[index]) if isinstance(rows, Subset) else Subset(rows, index)
 
 
 class Samples(NamedTuple):

@@ -1,20 +1,24 @@
-"""What the plots show, added up shower by shower in one pass over each set: nothing here grows with the showers."""
+"""What the plots show, added up in one pass over each set: nothing here grows with the number of showers."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 from calopipe.showers.cells import Geometry
-from validation.judge.measurements import CORRELATED
+from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Observables, radial_edges_mm
 from validation.measure.table import Rows
+from validation.statistics.binning import degrees, energies
 from validation.statistics.tallies import (
     LEAST_IN_BIN,
+    Answer,
     InBins,
     Means,
     Points,
@@ -26,6 +30,8 @@ from validation.statistics.tallies import (
     relative_width,
 )
 
+REACH = float(stats.norm.ppf(0.975))  # standard errors of a 95 % interval
+
 _FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers
 _LABEL_BINS = 6  # of energy, or angle, for a mean or width against it
 _EDGE_BINS, _EDGE_SHARE = 8, 0.02  # between the narrow bins at the ends of a label, each of so much of its range
@@ -33,7 +39,7 @@ _EDGE_BINS, _EDGE_SHARE = 8, 0.02  # between the narrow bins at the ends of a la
 
 @dataclass(frozen=True)
 class Compared:
-    """The two sets, some showers of each held in memory, from which bins are chosen, and the geometry of both."""
+    """The two sets, a sample of each in memory, from which bins are chosen, and the geometry of both."""
 
     reference: Rows
     candidate: Rows
@@ -48,7 +54,7 @@ Below = Literal["ratio", "difference"]
 
 @dataclass(frozen=True)
 class Frame:
-    """What a curve is called, its bins, the scales it is seen on, and how the two sets are set against each other."""
+    """A curve's heading, title, axes and bins, its scales, and how the two sets are compared below it."""
 
     group: str
     title: str
@@ -57,6 +63,10 @@ class Frame:
     edges: Array
     scales: tuple[Scale, ...] = ("linear",)
     below: Below = "ratio"
+
+    @property
+    def centres(self) -> Array:
+        return (self.edges[1:] + self.edges[:-1]) / 2
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,26 @@ class Curve:
     reference: Points
     candidate: Points
 
+    def relative(self) -> Points:
+        """Candidate over reference, or minus it, and its standard error, each (bins,).
+
+        A ratio is infinite where only the candidate has any, NaN where neither has. The error takes the two sets as
+        independent, so that of paired sets is too wide.
+        """
+        (ours, our_error), (theirs, their_error) = self.reference, self.candidate
+        if self.frame.below == "difference":
+            return theirs - ours, np.hypot(our_error, their_error)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = theirs / ours
+            return ratio, np.abs(ratio) * np.hypot(our_error / ours, their_error / theirs)
+
 
 @dataclass(frozen=True)
 class Summary:
     """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
 
     `edges`: the mean response, the resolution and the measured angle less the true one (`response`, `resolution`,
-    `angle_deg`), each by fine bins of a label (`energy_gev`, `theta_deg`), with a narrow one at either end.
+    `angle_deg`) in fine bins of each label (`energy_gev`, `theta_deg`), with a narrow bin at either end.
     """
 
     curves: dict[str, Curve]
@@ -85,61 +108,93 @@ class Summary:
 
 def summarise(compared: Compared) -> Summary:
     """Read each set once, and add up all that the report draws."""
-    plans = _plans(compared) | _edge_plans(compared)
-    chosen = [scalar for scalar in SCALARS if scalar.name in CORRELATED]
-    found = []
+    curve_plans, edge_plans = _plans(compared), _edge_plans(compared)
+    plans = curve_plans | {f"{label} {name}": plan for label, of in edge_plans.items() for name, plan in of.items()}
+    points, matrices = [], []
     for rows in (compared.reference, compared.candidate):
         tallies = {name: tally() for name, (_, tally) in plans.items()}
-        products = Products([scalar.name for scalar in chosen], compared.sample_reference)
+        products = Products(CORRELATED, compared.sample_reference)
         for piece in rows.pieces():
             products.add(piece)
             for tally in tallies.values():
                 tally.add(piece)
-        found.append(({name: tally.points() for name, tally in tallies.items()}, products.matrix()))
-    (ours, our_matrix), (theirs, their_matrix) = found
-    curves = {name: Curve(frame, ours[name], theirs[name]) for name, (frame, _) in plans.items()}
-    edges: dict[str, dict[str, Curve]] = {}
-    for name in _edge_plans(compared):
-        label, _, quantity = name.partition(" ")
-        edges.setdefault(label, {})[quantity] = curves.pop(name)
-    return Summary(curves, edges, tuple(scalar.label for scalar in chosen), our_matrix, their_matrix)
+        points.append({name: tally.points() for name, tally in tallies.items()})
+        matrices.append(products.matrix())
+    curves = {name: Curve(frame, *(found[name] for found in points)) for name, (frame, _) in plans.items()}
+    return Summary(
+        {name: curves[name] for name in curve_plans},
+        {label: {name: curves[f"{label} {name}"] for name in of} for label, of in edge_plans.items()},
+        tuple(scalar.label for scalar in SCALARS if scalar.name in CORRELATED),
+        *matrices,
+    )
 
 
-_Plans = dict[str, tuple[Frame, Callable[[], Tally]]]
+def edge_intervals(summary: Summary) -> dict[str, list[dict[str, Any]]]:
+    """For the verdict's document: the bins of each label, each with value and 95 % interval of every quantity.
+
+    Both are None where a bin has too few showers.
+    """
+    document = {}
+    for label, curves in summary.edges.items():
+        edges = next(iter(curves.values())).frame.edges
+        bins: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in itertools.pairwise(edges.tolist())]
+        for name, curve in curves.items():
+            for each, value, error in zip(bins, *curve.relative(), strict=True):
+                known = bool(np.isfinite(value) and np.isfinite(error))
+                ends = [float(value - REACH * error), float(value + REACH * error)]
+                each[name] = {"value": float(value) if known else None, "interval": ends if known else None}
+        document[label] = bins
+    return document
 
 
-def _plans(compared: Compared) -> _Plans:
+_Plan = tuple[Frame, Callable[[], Tally]]
+_LABELS = {"energy_gev": ("E [GeV]", energies), "theta_deg": ("True angle [degrees]", degrees)}
+
+
+def _response(piece: Observables) -> Array:
+    return piece.column("response")
+
+
+def _angle_error(piece: Observables) -> Array:
+    """Freed of the spread of the true angles within a bin."""
+    return piece.column("angle_deg") - degrees(piece)
+
+
+def _plans(compared: Compared) -> dict[str, _Plan]:
     geometry, samples = compared.geometry, (compared.sample_reference, compared.sample_candidate)
     events = min(len(compared.reference), len(compared.candidate))
-    energies = _label_edges(compared.reference.energy_gev.astype(np.float64), events)
-    angles = _label_edges(np.degrees(compared.reference.theta_rad.astype(np.float64)), events)
 
-    def profile(name: str, title: str, x: str, y: str, edges: Array) -> tuple[Frame, Callable[[], Tally]]:
-        return Frame("Profiles", title, x, y, edges, ("linear", "log")), lambda: Means(name)
+    def profile(name: str, title: str, x: str, edges: Array, y: str = "Mean energy [GeV]") -> _Plan:
+        return Frame("Profiles", title, x, y, edges, ("linear", "log")), partial(Means, name)
 
-    def distribution(group: str, name: str, title: str, x: str) -> tuple[Frame, Callable[[], Tally]]:
+    def distribution(group: str, name: str, title: str, x: str) -> _Plan:
         edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)
-        return Frame(group, title, x, "Share of the showers", edges), lambda: Shares(name, edges)
+        return Frame(group, title, x, "Share of the showers", edges), partial(Shares, name, edges)
+
+    def against(label: str, title: str, y: str, value: Callable[[Observables], Array], answer: Answer) -> _Plan:
+        x, values = _LABELS[label]
+        edges = _label_edges(values(compared.reference), events)
+        below: Below = "ratio" if label == "energy_gev" else "difference"
+        group = "Energy" if label == "energy_gev" else "Angle"
+        return Frame(group, title, x, y, edges, below=below), partial(InBins, edges, values, value, answer)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
-    along_x, along_y = (_centred_edges_mm(bins, geometry.cell_mm) for bins in geometry.shape[:2])
-    energy, radial = "Mean energy [GeV]", radial_edges_mm(geometry)
+    along_x, along_y = (
+        (np.arange(cells + 1, dtype=np.float64) - cells / 2) * geometry.cell_mm for cells in geometry.shape[:2]
+    )
+    radial, hit_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{hit}$ / GeV)"
     return {
-        "layers": profile("layers", "Longitudinal profile", "Layer", energy, layers),
-        "along_x": profile("along_x", "Profile along x", "x [mm]", energy, along_x),
-        "along_y": profile("along_y", "Profile along y", "y [mm]", energy, along_y),
-        "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", energy, radial),
-        "spectrum": profile(
-            "spectrum", "Hit energies", r"$\log_{10}(E_\mathrm{hit}$ / GeV)", "Hits a shower", SPECTRUM_EDGES
-        ),
+        "layers": profile("layers", "Longitudinal profile", "Layer", layers),
+        "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
+        "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
+        "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
+        "spectrum": profile("spectrum", "Hit energies", hit_energy, SPECTRUM_EDGES, "Hits a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
-        "response_against_energy": (
-            Frame("Energy", "Response against energy", "E [GeV]", r"Mean $E_\mathrm{vis}/E$", energies),
-            lambda: InBins(energies, _energy, _response, mean_in_bin),
+        "response_against_energy": against(
+            "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
         ),
-        "resolution_against_energy": (
-            Frame("Energy", "Resolution against energy", "E [GeV]", r"$\sigma$/mean of $E_\mathrm{vis}/E$", energies),
-            lambda: InBins(energies, _energy, _response, relative_width),
+        "resolution_against_energy": against(
+            "energy_gev", "Resolution against energy", r"$\sigma$/mean of $E_\mathrm{vis}/E$", _response, relative_width
         ),
         "hits": distribution("Shape", "hits", "Number of hits", "Hits above 0.3 MeV"),
         "depth_x0": distribution("Shape", "depth_x0", "Mean shower depth", "Depth [$X_0$]"),
@@ -148,51 +203,26 @@ def _plans(compared: Compared) -> _Plans:
         "second_x_mm2": distribution("Shape", "second_x_mm2", "Second moment along x", "Second moment [mm²]"),
         "second_y_mm2": distribution("Shape", "second_y_mm2", "Second moment along y", "Second moment [mm²]"),
         "angle_deg": distribution("Angle", "angle_deg", "Measured angle", "Measured angle [degrees]"),
-        "angle_against_angle": (
-            Frame(
-                "Angle", "Measured angle against true angle", "True angle [degrees]", "Mean angle [degrees]",
-                angles, below="difference",
-            ),
-            # What is averaged is the distance from the true angle, so that angles within a bin do not add their spread.
-            lambda: InBins(angles, _angle, _angle_error, mean_at_centre),
+        "angle_against_angle": against(
+            "theta_deg", "Measured angle against true angle", "Mean angle [degrees]", _angle_error, mean_at_centre
         ),
-    }  # fmt: skip
+    }
 
 
-def _edge_plans(compared: Compared) -> _Plans:
+def _edge_plans(compared: Compared) -> dict[str, dict[str, _Plan]]:
     """How well a set is calibrated up to the ends of its labels, where a generator has the least to learn from."""
     events = min(len(compared.reference), len(compared.candidate))
-    plans: _Plans = {}
-    for label, x, values, of in (
-        ("energy_gev", "E [GeV]", compared.reference.energy_gev.astype(np.float64), _energy),
-        ("theta_deg", "True angle [degrees]", np.degrees(compared.reference.theta_rad.astype(np.float64)), _angle),
-    ):
-        edges = _narrow_at_the_ends(values, events)
-        response = Frame("", "", x, "Mean response", edges), partial(InBins, edges, of, _response, mean_in_bin)
-        resolution = Frame("", "", x, "Resolution", edges), partial(InBins, edges, of, _response, relative_width)
-        angle = (
-            Frame("", "", x, "Angle", edges, below="difference"),
-            partial(InBins, edges, of, _angle_error, mean_in_bin),
-        )
-        parts = {"response": response, "resolution": resolution, "angle_deg": angle}
-        plans |= {f"{label} {name}": plan for name, plan in parts.items()}
+    plans: dict[str, dict[str, _Plan]] = {}
+    for label, (x, values) in _LABELS.items():
+        edges = _label_edges(values(compared.reference), events, narrow_ends=True)
+        response, resolution = Frame("", "", x, "Mean response", edges), Frame("", "", x, "Resolution", edges)
+        angle = Frame("", "", x, "Angle", edges, below="difference")
+        plans[label] = {
+            "response": (response, partial(InBins, edges, values, _response, mean_in_bin)),
+            "resolution": (resolution, partial(InBins, edges, values, _response, relative_width)),
+            "angle_deg": (angle, partial(InBins, edges, values, _angle_error, mean_in_bin)),
+        }
     return plans
-
-
-def _energy(piece: Observables) -> Array:
-    return piece.energy_gev
-
-
-def _angle(piece: Observables) -> Array:
-    return np.degrees(piece.theta_rad)
-
-
-def _angle_error(piece: Observables) -> Array:
-    return piece.column("angle_deg") - _angle(piece)
-
-
-def _response(piece: Observables) -> Array:
-    return piece.column("response")
 
 
 def _edges(values: Array, events: int) -> Array:
@@ -210,24 +240,16 @@ def _edges(values: Array, events: int) -> Array:
     return np.linspace(low, high, count + 1)
 
 
-def _label_edges(values: Array, events: int) -> Array:
-    """Even bins over the whole range of a label, twice as many showers in each as a point needs."""
-    low, high = float(values.min()), float(values.max())
-    if not high - low > 1e-9 * high:
-        low, high = 0.99 * low, 1.01 * high
-    count = int(np.clip(events // (2 * LEAST_IN_BIN), 1, _LABEL_BINS))
-    return np.linspace(low, high, count + 1)
+def _label_edges(values: Array, events: int, narrow_ends: bool = False) -> Array:
+    """Bins over the whole range of a label, each with at least twice the showers that a point needs.
 
-
-def _narrow_at_the_ends(values: Array, events: int) -> Array:
-    """Bins over the whole range of a label, narrow at either end, wider where there are few showers."""
+    Even, or with a narrow one at either end. A label that is the same for all has one bin of 2 % about it.
+    """
     low, high = float(values.min()), float(values.max())
     if not high - low > 1e-9 * high:
         return np.array([0.99 * low, 1.01 * high])
+    if not narrow_ends:
+        return np.linspace(low, high, int(np.clip(events // (2 * LEAST_IN_BIN), 1, _LABEL_BINS)) + 1)
     narrow = float(np.clip(2 * LEAST_IN_BIN / events, _EDGE_SHARE, 1 / 4)) * (high - low)
     between = int(np.clip(events // (4 * LEAST_IN_BIN), 1, _EDGE_BINS))
     return np.array([low, *np.linspace(low + narrow, high - narrow, between + 1), high])
-
-
-def _centred_edges_mm(bins: int, width_mm: float) -> Array:
-    return (np.arange(bins + 1, dtype=np.float64) - bins / 2) * width_mm

@@ -1,12 +1,42 @@
-"""Pieces of HTML that the sections of the report have in common."""
+"""Pieces of HTML that the sections of the report have in common. What is filled in is escaped, unless it is Markup."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from calopipe.verdict import ALIKE, number
+
+
+def fill(template: str, *values: object, **named: object) -> Markup:
+    """`template`, which is HTML, with values in the places of `str.format`."""
+    return Markup(template).format(*values, **named)  # noqa: S704  templates are constants of this package
+
+
+def joined(parts: Iterable[str]) -> Markup:
+    return Markup("\n").join(part for part in parts if part)
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> Markup:
+    """A row of headings, those of the first row, and the rows. On a narrow screen each becomes a small card."""
+    head = joined(fill("<th>{}</th>", name) for name in rows[0])
+    body = joined(
+        fill("<tr>{}</tr>", joined(fill('<td data-label="{}"><div>{}</div></td>', *cell) for cell in row.items()))
+        for row in rows
+    )
+    return fill("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>", head, body)
+
+
+def folded(summary: str, content: str, opened: bool = False) -> Markup:
+    """`content` behind a line that unfolds it."""
+    return fill("<details{}><summary>{}</summary>{}</details>", " open" if opened else "", summary, content)
+
+
+def coloured(answer: str) -> Markup:
+    """An answer, or a verdict, in its colour."""
+    return fill('<span class="{}">{}</span>', "" if answer == ALIKE else answer, answer)
 
 
 def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
@@ -14,21 +44,3 @@ def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
     if found is None or found["value"] is None:
         return "none"
     return number(found["value"], scale) + (" (scaled)" if found["scaled"] else "")
-
-
-def coloured(answer: str) -> str:
-    """An answer, or a verdict, in its colour."""
-    kind = "" if answer == ALIKE else f' class="{escape(answer)}"'
-    return f"<span{kind}>{escape(answer)}</span>"
-
-
-def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """A table of cells that are HTML already. On a narrow screen each row becomes a small card."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in row.items())
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

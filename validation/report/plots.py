@@ -14,12 +14,14 @@ import mplhep
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
+from calopipe.showers.cells import Geometry
 from validation.measure.observables import Array
-from validation.report.curves import Curve, Scale, Summary
-from validation.report.edges import compared
+from validation.measure.reader import Picture
+from validation.report.curves import REACH, Curve, Scale, Summary
 from validation.statistics.tallies import Points
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
@@ -31,11 +33,12 @@ _STYLE: dict[Any, Any] = {
 _DPI = 110
 _WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
 _OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
-_TWO_SIDED = 1.96  # standard errors of a 95 % interval
 _WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
 _MARGIN = 1.2  # about what the lower panel has to show
 _SMALLEST_REACH = 0.02  # of a ratio from one
 _SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
+_PAIRS = 3  # of single showers
+_FAINTEST = 1e-4  # of the brightest cell: what is fainter is left white
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,40 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
         yield Plot("Correlations", title, png(paint, 4.8))
 
 
+def draw_pairs(reference: Sequence[Picture], candidate: Sequence[Picture], geometry: Geometry) -> Iterator[Plot]:
+    """Pictures of the pairs that `chosen_pairs` picks."""
+    for pair in chosen_pairs(reference, candidate):
+        title = f"{pair[0].energy_gev:.0f} GeV, {np.degrees(pair[0].theta_rad):.0f} degrees"
+        yield Plot("Single showers", title, png(partial(_display, pair=pair, geometry=geometry), 6.0))
+
+
+def chosen_pairs(reference: Sequence[Picture], candidate: Sequence[Picture]) -> list[tuple[Picture, Picture]]:
+    """At most three pairs, one shower of each set, by rising energy; no shower is shown twice.
+
+    Of the pairs that agree best in energy and angle, those that differ most from one another.
+    """
+    if not reference or not candidate:
+        return []
+    labels = np.array([_place(picture) for picture in reference])
+    scale = np.maximum(np.ptp(labels, axis=0), 1e-9)
+
+    def apart(first: Picture, second: Picture) -> float:
+        return float(np.abs((_place(first) - _place(second)) / scale).sum())
+
+    pairs = sorted(((a, b) for a in reference for b in candidate), key=lambda pair: apart(*pair))
+    left = pairs[: max(len(reference), _PAIRS)]
+    found: list[tuple[Picture, Picture]] = []
+    while left and len(found) < _PAIRS:
+        best = max(left, key=lambda pair: min((apart(pair[0], shown[0]) for shown in found), default=0.0))
+        found.append(best)
+        left = [pair for pair in left if pair[0] is not best[0] and pair[1] is not best[1]]
+    return sorted(found, key=lambda pair: pair[0].energy_gev)
+
+
+def _place(picture: Picture) -> Array:
+    return np.array([np.log(picture.energy_gev), picture.theta_rad])
+
+
 def overview(summary: Summary) -> bytes:
     """One PNG, two rows of three: what tells most of a shower, for a page that has room for one picture only."""
 
@@ -96,7 +133,7 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     figure.subplots_adjust(left=0.18, right=0.945, bottom=0.13 if len(scales) == 1 else 0.09, top=0.93)
     for axis, scale in zip(axes, scales, strict=False):
         _absolute(axis, curve, scale)
-    axes[0].set_title(curve.frame.title, loc="left", fontsize=12, y=1.0)
+    _title(axes[0], curve.frame.title)
     axes[0].legend(fontsize=10)
     draw_relative(axes[-1], curve)
     axes[-1].set_xlabel(curve.frame.x)
@@ -113,19 +150,19 @@ def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
     for axis, curve in zip(axes, curves, strict=True):
         ratio = curve.frame.below == "ratio"
         edges = curve.frame.edges
-        value, error = compared(curve)
+        value, error = curve.relative()
         axis.axhline(1.0 if ratio else 0.0, color=_MC, linewidth=1)
         axis.errorbar(
-            (edges[1:] + edges[:-1]) / 2, value, xerr=np.diff(edges) / 2, yerr=_TWO_SIDED * error, fmt="o",
+            curve.frame.centres, value, xerr=np.diff(edges) / 2, yerr=REACH * error, fmt="o",
             color=_CANDIDATE, markersize=4, linewidth=1.2,
         )  # fmt: skip
-        reach = np.nanmax(np.abs(value - ratio) + _TWO_SIDED * error, initial=_SMALLEST_REACH)
+        reach = np.nanmax(np.abs(value - ratio) + REACH * error, initial=_SMALLEST_REACH)
         axis.set_ylim(float(ratio) - 1.1 * reach, float(ratio) + 1.1 * reach)
         axis.set_ylabel(f"{curve.frame.y}, {'ratio' if ratio else 'difference [°]'}", fontsize=10)
         axis.yaxis.set_label_coords(-0.145, 0.5)
         for edge in (edges[1], edges[-2]):
             axis.axvline(edge, color=_MC, linewidth=0.5, linestyle=":")
-    axes[0].set_title(title, loc="left", fontsize=12, y=1.0)
+    _title(axes[0], title)
     axes[-1].set_xlabel(curves[0].frame.x)
 
 
@@ -162,20 +199,10 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
             theirs, ours, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=_CANDIDATE,
             markersize=4, comparison_ylabel="Ratio" if ratio else "Difference", comparison_ylim=(low, high),
         )  # fmt: skip
-    centres = (curve.frame.edges[1:] + curve.frame.edges[:-1]) / 2
-    compared = compare(curve)
+    compared, _ = curve.relative()
     for beyond, edge, marker in ((compared > high, high, "^"), (compared < low, low, "v")):
         edges = np.full(int(beyond.sum()), edge)
-        axis.plot(centres[beyond], edges, marker, color=_CANDIDATE, markersize=6, clip_on=False, zorder=5)
-
-
-def compare(curve: Curve) -> Array:
-    """Candidate over reference, or minus it. Infinite where only the candidate has any, NaN where neither has."""
-    (ours, _), (theirs, _) = curve.reference, curve.candidate
-    if curve.frame.below == "difference":
-        return theirs - ours
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return theirs / ours
+        axis.plot(curve.frame.centres[beyond], edges, marker, color=_CANDIDATE, markersize=6, clip_on=False, zorder=5)
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:
@@ -184,7 +211,7 @@ def lower_range(curve: Curve) -> tuple[float, float]:
     A ratio beyond two is shown where half the bins are out there, and one below zero never.
     """
     (ours, our_error), (_, their_error) = curve.reference, curve.candidate
-    compared = compare(curve)
+    compared, _ = curve.relative()
     known = np.isfinite(compared) & (ours > _WELL_KNOWN * np.nanmax(ours, initial=0.0))
     if not known.any():
         return (-1.0, 1.0) if curve.frame.below == "difference" else (0.0, 2.0)
@@ -215,7 +242,11 @@ def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[st
     axis.minorticks_off()
     axis.tick_params(length=0)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_title(title, loc="left", fontsize=12, y=1.0)
+    _title(axis, title)
+
+
+def _title(axis: Axes, text: str, size: float = 12) -> None:
+    axis.set_title(text, loc="left", fontsize=size, y=1.0)
 
 
 def _histogram(curve: Curve, points: Points) -> hist.Hist:
@@ -223,3 +254,34 @@ def _histogram(curve: Curve, points: Points) -> hist.Hist:
     view = filled.view()
     view.value, view.variance = points[0], points[1] ** 2
     return filled
+
+
+def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) -> None:
+    """Side view above, front view below, the two sets side by side on one scale of colours a row."""
+    width_x, width_y = (n * geometry.cell_mm / 2 for n in geometry.shape[:2])
+    depth = geometry.shape[2] * geometry.layer_pitch_mm
+    axes = figure.subplots(2, 2, sharex="row", sharey="row")
+    figure.subplots_adjust(left=0.16, right=0.86, bottom=0.09, top=0.91, hspace=0.32, wspace=0.08)
+    rows = (
+        ("side", "z [mm]", (0, depth, -width_y, width_y)),
+        ("front", "x [mm]", (-width_x, width_x, -width_y, width_y)),
+    )
+    for row, (view, x, extent) in zip(axes, rows, strict=True):
+        images = [picture.side if view == "side" else picture.front.T for picture in pair]
+        highest = max(float(image.max()) for image in images)
+        norm = LogNorm(highest * _FAINTEST, highest)
+        for axis, image in zip(row, images, strict=True):
+            shown = np.ma.masked_less_equal(image, highest * _FAINTEST)
+            mesh = axis.imshow(shown, origin="lower", extent=extent, aspect="auto", cmap="viridis", norm=norm)
+            axis.set_xlabel(x)
+            axis.minorticks_off()
+            axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
+        row[0].set_ylabel("y [mm]")
+        place = row[1].get_position()
+        scale = figure.colorbar(mesh, cax=figure.add_axes((0.88, place.y0, 0.025, place.height)))
+        scale.ax.minorticks_off()
+        scale.ax.set_title("GeV", fontsize=9, y=1.0)
+        scale.ax.tick_params(labelsize=9)
+    for axis, picture, name in zip(axes[0], pair, ("Monte Carlo", "Candidate"), strict=True):
+        label = f"{picture.energy_gev:.0f} GeV, {np.degrees(picture.theta_rad):.0f}°"
+        _title(axis, f"{name}\n{label}", size=10)

@@ -1,15 +1,17 @@
-"""Bins of energy and of angle, as fine as the events at hand allow."""
+"""Bins of energy, of angle and of histograms, as fine as the number of events allows."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from validation.measure.table import Rows
+from validation.measure.observables import SCALARS, Observables
+from validation.measure.table import Rows, Samples
 from validation.statistics.estimates import Array
 
 # Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
@@ -17,6 +19,7 @@ _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
 # The measured angle scatters by 1.3 degrees about its mean at a true angle: 1,000 showers a side know that mean to
 # 0.06 degrees, a fraction of the tolerance.
 _EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
+_FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,14 @@ class Binning:
         energy = int(np.clip(events // _EVENTS_PER_ENERGY_BIN, 1, _MOST_ENERGY_BINS))
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         return cls(
-            tuple(bins(reference.energy_gev.astype(np.float64), energy, "GeV")),
+            tuple(bins(energies(reference), energy, "GeV")),
             tuple(bins(degrees(reference), angle, "degrees")),
         )
+
+
+def energies(rows: Rows) -> Array:
+    """The true energy of each shower in GeV, (N,)."""
+    return rows.energy_gev.astype(np.float64)
 
 
 def degrees(rows: Rows) -> Array:
@@ -71,3 +79,28 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
     names = [f"{a:.4g} to {b:.4g} {unit}" if b > a else f"{a:.4g} {unit}" for a, b in zip(firsts, lasts, strict=True)]
     return [Bin(name, low, high) for name, (low, high) in zip(names, itertools.pairwise(edges), strict=True)]
+
+
+def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
+    """Bins of a histogram with one entry an event, so that the null of its S spreads by a fifth of the tolerance.
+
+    With B bins and n events a side the null of S has the standard deviation sqrt(2 (B - 1)) / (2 n).
+    """
+    a_side = 2 / (1 / events[0] + 1 / events[1])
+    return int(np.clip(1 + 2 * (a_side * tolerance / 5) ** 2, _FEWEST_BINS, _MOST_BINS))
+
+
+def histograms(some: Samples, count: int) -> dict[str, Callable[[Observables], Array]]:
+    """For each scalar a function that puts showers in bins, (n, bins) of 0 and 1.
+
+    The bins hold equally many of both sets together, which treats the two alike and leaves none empty.
+    """
+    both = np.concatenate([some.reference.scalars, some.candidate.scalars])
+    inner = [np.unique(edges) for edges in np.quantile(both, np.linspace(0, 1, count + 1)[1:-1], axis=0).T]
+
+    def one_hot(index: int) -> Callable[[Observables], Array]:
+        edges = inner[index]
+        rows = np.eye(len(edges) + 1)
+        return lambda table: rows[np.searchsorted(edges, table.scalars[:, index], side="right")]
+
+    return {scalar.name: one_hot(index) for index, scalar in enumerate(SCALARS)}

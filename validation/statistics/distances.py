@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from validation.measure.observables import SCALARS, Observables
-from validation.statistics.permutations import Array, Deals, deal, p_value
-from validation.statistics.physics_distances import (
+from validation.statistics.fpd import (
     dealt_frechet_distances,
     dealt_squared_mmds,
     features,
@@ -21,6 +20,7 @@ from validation.statistics.physics_distances import (
     kpd,
     standardised,
 )
+from validation.statistics.permutations import Array, Deals, deal, p_value
 
 _LEAST_SHOWERS = 10  # a side, below which nothing is said
 _LEAST_SHOWERS_ALL_FEATURES = 100  # so that a quarter has a covariance of fifteen features, and a tenth a mean

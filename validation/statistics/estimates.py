@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from validation.statistics.permutations import deal
+
 Array = npt.NDArray[np.float64]
 Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
 Means = dict[str, Array]  # name -> (k,), or (resamples, k)
@@ -77,6 +79,9 @@ class Pair:
     candidate: Means
 
 
+Statistic = Callable[[Pair], Array]  # of means of shape (..., k)
+
+
 @dataclass(frozen=True)
 class Resampled:
     """`point`: the two sets as they are. `bootstrap`: each resampled with replacement. `null`: events dealt anew
@@ -90,7 +95,7 @@ class Resampled:
     events: tuple[int, int]  # in the reference and in the candidate
     independent: int  # events that bootstrap resamples independently, in the smaller set
 
-    def estimate(self, statistic: Callable[[Pair], Array]) -> list[Estimate]:
+    def estimate(self, statistic: Statistic) -> list[Estimate]:
         """`statistic` (a function of means, shape (..., k)) with its bootstrap standard error, k estimates."""
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.atleast_1d(statistic(self.point))
@@ -117,7 +122,7 @@ class Resampled:
         replicates = bootstrap - null.mean()
         return Estimate(value, error, self.independent, expected, replicates=replicates, growth=growth)
 
-    def floors(self, statistic: Callable[[Pair], Array], target: float) -> Array:
+    def floors(self, statistic: Statistic, target: float) -> Array:
         """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             away = statistic(self.halves) - target
@@ -159,9 +164,9 @@ def resample(
         theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
         point.candidate.add(np.ones((1, n * per_event)), theirs)
         bootstrap.candidate.add(np.repeat(drawn, per_event, axis=1), theirs)
-        dealt, dealt_theirs = _exchanged(streams[2], n, per_event)
-        null.reference.add(dealt, mine)
-        null.candidate.add(dealt_theirs, theirs)
+        dealt = deal(n, n * per_event, per_event=per_event, rng=streams[2], permutations=NULL_RESAMPLES)[1:]
+        null.reference.add(dealt[:, :n].astype(np.float64), mine)
+        null.candidate.add(dealt[:, n:].astype(np.float64), theirs)
     for rows in _slices(0 if per_event else events[1]):
         theirs, m = candidate(rows), rows.stop - rows.start
         point.candidate.add(np.ones((1, m)), theirs)
@@ -179,17 +184,17 @@ def resample(
     )
 
 
-def ratio_of_means(name: str) -> Callable[[Pair], Array]:
+def ratio_of_means(name: str) -> Statistic:
     """Candidate over reference, a ratio for each column of the feature `name`. NaN or infinite over zero."""
     return lambda pair: pair.candidate[name] / pair.reference[name]
 
 
-def difference_of_means(name: str) -> Callable[[Pair], Array]:
+def difference_of_means(name: str) -> Statistic:
     """Candidate minus reference."""
     return lambda pair: pair.candidate[name] - pair.reference[name]
 
 
-def ratio_of_widths(name: str) -> Callable[[Pair], Array]:
+def ratio_of_widths(name: str) -> Statistic:
     """Ratio of sigma/mean. The feature `name` has two columns, (value, its square); the answer has one.
 
     Given the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself has dropped out.
@@ -236,7 +241,7 @@ def correlations(means: Array, columns: int) -> Array:
     return covariance[..., off] / np.where(divisor > 1e-12, divisor, np.nan)
 
 
-def correlation_differences(name: str, columns: int) -> Callable[[Pair], Array]:
+def correlation_differences(name: str, columns: int) -> Statistic:
     """Candidate's coefficients minus the reference's, one a pair of columns."""
     return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
 
@@ -296,15 +301,6 @@ def _slices(events: int) -> Iterator[slice]:
 def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Array:
     """Which of the showers play the reference, (resamples, showers) of 0 and 1, in the ratio of the two sets."""
     return (rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)).astype(np.float64)
-
-
-def _exchanged(rng: np.random.Generator, events: int, per_event: int) -> tuple[Array, Array]:
-    """Which of the events' own showers, and which of their partners, play the reference: exchanged within their event
-    only, so that each side keeps every label once. (resamples, events) and (resamples, events x per_event).
-    """
-    player = rng.integers(0, per_event + 1, (NULL_RESAMPLES, events))
-    partners = (player[:, :, None] == np.arange(1, per_event + 1)).reshape(NULL_RESAMPLES, events * per_event)
-    return (player == 0).astype(np.float64), partners.astype(np.float64)
 
 
 def _spread(values: Array, centred: bool = True) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import hist
@@ -81,25 +81,29 @@ class InBins:
 
 
 class Products:
-    """Pearson's coefficients of the scalars `names`, standardised by `sample` to keep the sums of products exact."""
+    """Pearson's coefficients of the scalars `names`; see `standard_products`."""
 
-    def __init__(self, names: Sequence[str], sample: Observables) -> None:
-        self._columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in names]
-        self._centre = sample.scalars.mean(axis=0)
-        self._spread = np.maximum(sample.scalars.std(axis=0), 1e-30)  # an observable that does not vary
+    def __init__(self, names: Collection[str], sample: Observables) -> None:
+        self._size, self._products = len(names), standard_products(names, sample)
         self._sum, self._events = np.zeros(1), 0
 
     def add(self, piece: Observables) -> None:
-        standard = ((piece.scalars - self._centre) / self._spread)[:, self._columns]
-        self._sum = self._sum + with_products(standard).sum(axis=0)
+        self._sum = self._sum + self._products(piece).sum(axis=0)
         self._events += len(piece)
 
     def matrix(self) -> Array:
-        size = len(self._columns)
-        matrix = np.eye(size)
-        rows, columns = np.triu_indices(size, 1)
-        matrix[rows, columns] = matrix[columns, rows] = correlations(self._sum / self._events, size)
+        matrix = np.eye(self._size)
+        rows, columns = np.triu_indices(self._size, 1)
+        matrix[rows, columns] = matrix[columns, rows] = correlations(self._sum / self._events, self._size)
         return matrix
+
+
+def standard_products(names: Collection[str], sample: Observables) -> Callable[[Observables], Array]:
+    """What makes `with_products` of the scalars `names`, standardised by `sample` to keep sums of products exact."""
+    columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in names]
+    centre = sample.scalars.mean(axis=0)
+    spread = np.maximum(sample.scalars.std(axis=0), 1e-30)  # an observable that does not vary
+    return lambda table: with_products(((table.scalars - centre) / spread)[:, columns])
 
 
 def mean_in_bin(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:

@@ -11,10 +11,10 @@ import numpy as np
 from calopipe.grade import Grade
 from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
 from calopipe.verdict import overall
-from validation.judge.criteria import Criterion, Measurement, judge_all
-from validation.judge.measurements import measure
-from validation.measure import faults
-from validation.measure.measuring import Measured
+from validation.judge import faults
+from validation.judge.answers import Criterion, Measurement, judge_all
+from validation.judge.criteria import measure_criteria
+from validation.measure.reader import Measured
 from validation.measure.table import Rows, selected
 from validation.statistics.binning import Binning
 
@@ -45,7 +45,9 @@ class Judgement:
         per_event, rows = paired
         reference, candidate = _without_empty(rows, found.table, per_event)
         rng = np.random.default_rng(seed)
-        measurements = measure(reference, candidate, per_event=per_event, binning=binning, grade=grade, rng=rng)
+        measurements = measure_criteria(
+            reference, candidate, per_event=per_event, binning=binning, grade=grade, rng=rng
+        )
         failures = (
             faults.bad_cells(found.bad, found.first_bad, len(found.table)),
             faults.too_many_empty(mine.table, found.table),

@@ -11,23 +11,23 @@ import numpy.typing as npt
 
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests
-from validation.judge.criteria import LEVEL
-from validation.measure import faults
+from validation.judge import faults
+from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares
 from validation.measure.coarse import root_shares
-from validation.measure.measuring import Measured
 from validation.measure.observables import Observables
+from validation.measure.reader import Measured
 from validation.measure.table import Samples, selected, thinned
 from validation.statistics.classifier import auc
 from validation.statistics.distances import compare_distances
 from validation.statistics.estimates import Estimate
+from validation.statistics.fpd import features
 from validation.statistics.neighbours import Relative, coverage, memorisation
-from validation.statistics.physics_distances import features
 
 SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
 
 
-def resemblance(
+def similarity(
     reference: Observables, candidate: Observables, per_event: int, *, rng: np.random.Generator
 ) -> dict[str, Any]:
     """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document.

@@ -14,11 +14,11 @@ from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from validation.compare import validate
-from validation.judge.contest import contest
-from validation.judge.judging import Judgement
-from validation.measure.faults import another_unit
-from validation.measure.measuring import Measured
+from validation.judge.challenger import against_incumbent
+from validation.judge.faults import another_unit
+from validation.judge.judgement import Judgement
 from validation.measure.observables import observe
+from validation.measure.reader import Measured
 from validation.measure.sets import COUNT, ShowerSet, pairing
 from validation.measure.table import Table
 from validation.statistics import binning as bins_of_labels
@@ -119,7 +119,7 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
     binning = Binning.of(reference.table, 400)
     assert (len(binning.energy), len(binning.angle)) == (2, 4)
     ours, theirs = (judged(reference, each, binning) for each in (challenger, incumbent))
-    found = contest(ours.measurements, theirs.measurements)
+    found = against_incumbent(ours.measurements, theirs.measurements)
     assert len(ours.criteria) == len(theirs.criteria) > 50
     assert len(found["criteria"]) == len(ours.criteria) - 2  # coverage, which so few showers cannot tell
     assert found["outcome"] == "worse"

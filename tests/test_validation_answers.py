@@ -13,12 +13,12 @@ from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.errors import InputError
-from calopipe.grade import TOLERANCES, built_in_grades, load_grade
+from calopipe.grade import built_in_grades, load_grade, tolerances
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits
 from calopipe.verdict import overall, read_verdict
-from validation.judge.criteria import Measurement, judge, judge_all
-from validation.measure import faults
+from validation.judge import faults
+from validation.judge.answers import Measurement, judge, judge_all
 from validation.measure.observables import Observables, observe
 from validation.report.summary import summary
 from validation.statistics.estimates import Estimate
@@ -90,11 +90,11 @@ def test_built_in_grades() -> None:
     assert built_in_grades() == ["gan", "precision"]
     strict, loose = load_grade("precision"), load_grade("gan")
     assert strict.tolerance["response"] == 0.01
-    assert all(strict.tolerance[key] < loose.tolerance[key] for key in TOLERANCES)
+    assert all(strict.tolerance[key] < loose.tolerance[key] for key in tolerances())
 
 
 def grade_text(**changed: object) -> str:
-    values = dict.fromkeys(TOLERANCES, 0.1) | changed
+    values = dict.fromkeys(tolerances(), 0.1) | changed
     return "[tolerance]\n" + "\n".join(f"{key} = {json.dumps(v)}" for key, v in values.items() if v is not None)
 
 

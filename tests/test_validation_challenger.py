@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from validation.judge.contest import contest
-from validation.judge.criteria import Measurement
+from validation.judge.answers import Measurement
+from validation.judge.challenger import against_incumbent
 from validation.statistics.estimates import Estimate, difference_of_means, resample
 
 TOLERANCE = 0.1
@@ -33,21 +33,21 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
     rng = np.random.default_rng(1)
     reference, near, far = rng.normal(0, 1, (2_000, 3)), rng.normal(0, 1, (2_000, 3)), rng.normal(0.3, 1, (2_000, 3))
     far[:, 2] -= 0.3
-    found = contest(measurements(reference, near), measurements(reference, far))
+    found = against_incumbent(measurements(reference, near), measurements(reference, far))
     assert found["outcome"] == "better"
     assert found["interval"][1] < 0
     assert [row["name"] for row in found["criteria"]][2] == "c"
     assert [row["outcome"] for row in found["criteria"]][:2] == ["better", "better"]
     assert found["criteria"][0]["incumbent"] == pytest.approx(9, rel=0.3)  # three tolerances away, squared
-    assert contest(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
+    assert against_incumbent(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
 
 
 def test_hard_failures_come_first() -> None:
     rng = np.random.default_rng(2)
     reference, near, far = (rng.normal(shift, 1, (500, 3)) for shift in (0, 0, 1))
     sides = measurements(reference, near), measurements(reference, far)
-    assert contest(*sides, hard_failures=(1, 0))["outcome"] == "worse"
-    assert contest(*sides, hard_failures=(1, 1))["outcome"] == "better"
+    assert against_incumbent(*sides, hard_failures=(1, 0))["outcome"] == "worse"
+    assert against_incumbent(*sides, hard_failures=(1, 1))["outcome"] == "better"
 
 
 @pytest.mark.parametrize("incumbent_events", [300, 1_200])
@@ -59,14 +59,14 @@ def test_equally_good_candidates_are_told_apart_as_seldom_as_the_level_says(incu
         reference = rng.normal(0, 1, (300, 3))
         challenger, incumbent = rng.normal(0.05, 1, (300, 3)), rng.normal(0.05, 1, (incumbent_events, 3))
         sides = (measurements(reference, each, trial) for each in (challenger, incumbent))
-        told += contest(*sides)["outcome"] != "no significant difference"
+        told += against_incumbent(*sides)["outcome"] != "no significant difference"
     assert told <= 9  # 3 expected; more by chance once in 1,200 such tests
 
 
 def test_a_candidate_is_never_different_from_itself() -> None:
     rng = np.random.default_rng(4)
     sides = measurements(rng.normal(size=(200, 3)), rng.normal(size=(200, 3)))
-    found = contest(sides, sides)
+    found = against_incumbent(sides, sides)
     assert (found["difference"], found["outcome"]) == (0, "no significant difference")
 
 
@@ -76,5 +76,5 @@ def test_what_cannot_be_known_is_left_out() -> None:
         Estimate(0.1, math.nan, 50, replicates=np.zeros(400)),  # a correlation of few showers
     ):
         unknown = [Measurement("a", "response", "all", "", 0.0, 0.1, (estimate,), {})]
-        found = contest(unknown, unknown)
+        found = against_incumbent(unknown, unknown)
         assert (found["outcome"], found["difference"], found["criteria"]) == ("no significant difference", None, [])

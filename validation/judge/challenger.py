@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from calopipe.verdict import ALIKE, BETTER, WORSE
-from validation.judge.criteria import LEVEL, Measurement
+from validation.judge.answers import LEVEL, Measurement
 from validation.statistics.estimates import Array, Estimate
 
 
@@ -66,7 +66,7 @@ def _of_separation(excess: float, error: float, scatter: Array) -> tuple[float, 
     return excess, scatter * (error / max(float(scatter.std(ddof=1)), 1e-300))
 
 
-def contest(
+def against_incumbent(
     challenger: Sequence[Measurement],
     incumbent: Sequence[Measurement],
     *,

@@ -86,7 +86,7 @@ class _Piece:
     pictures: list[Picture]
 
 
-class Measuring:
+class Reader:
     """Measures sets, in this process or in those of a pool."""
 
     def __init__(self, pool: ProcessPoolExecutor | None, workers: int) -> None:
@@ -139,17 +139,17 @@ class Measuring:
 
 
 @contextmanager
-def measuring(workers: int) -> Iterator[Measuring]:
+def open_reader(workers: int) -> Iterator[Reader]:
     """What measures sets with so many processes, or within this one where it is one. InputError: less than one."""
     if workers < 1:
         raise InputError(f"--workers is {workers}, expected 1 or more")
     if workers == 1:
-        yield Measuring(None, workers)
+        yield Reader(None, workers)
         return
     # fresh processes: HDF5 and threads do not survive a fork
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
-        yield Measuring(pool, workers)
+        yield Reader(pool, workers)
     finally:
         pool.shutdown(cancel_futures=True)
 

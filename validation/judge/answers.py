@@ -1,0 +1,157 @@
+"""When a generator is good enough: criteria with three answers, pass, fail and inconclusive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from validation.statistics.estimates import Estimate
+
+Answer = Literal["pass", "fail", "inconclusive"]
+
+LEVEL = 0.95  # of the interval that must lie inside the tolerance to pass
+ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria together: a share of it falls to each
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a criterion judges: `estimates` that must all lie within `tolerance` of `target`.
+
+    One number as a rule; the correlations are many, of which the worst is shown. `side`: 0, what is above the target
+    counts as what is below it; 1, only an excess counts; -1, only what is missing. `floor` is what Monte Carlo shows
+    against Monte Carlo: its typical distance from the target, between halves of the reference. Showers beyond
+    `most_events` would not make it better known.
+    """
+
+    name: str
+    key: str  # of its tolerance
+    bin: str
+    unit: str
+    target: float
+    tolerance: float
+    estimates: tuple[Estimate, ...]
+    floor: dict[str, Any]
+    side: int = 0
+    most_events: int | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        low = -math.inf if self.side > 0 else self.target - self.tolerance
+        return low, math.inf if self.side < 0 else self.target + self.tolerance
+
+    def excess(self, value: Any) -> Any:
+        """How far `value`, a number or an array, is from the target, in units of the tolerance: above 1 is outside."""
+        away = (value - self.target) / self.tolerance
+        return away * self.side if self.side else abs(away)
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A measurement and its answer.
+
+    `value`, `interval` at the 95 % level, which must lie inside to pass, and `strict_interval`, at the level that
+    failing asks for, which must lie outside to fail, are those of the estimate that decides: of many the one whose
+    interval reaches farthest, or that has failed.
+    """
+
+    measurement: Measurement
+    verdict: Answer
+    value: float
+    interval: tuple[float, float] | None
+    strict_interval: tuple[float, float] | None
+    events_needed: int | None
+    worst: str
+
+    @property
+    def excess(self) -> float:
+        """How far out the worst estimate is, in units of the tolerance."""
+        finite = [each.value for each in self.measurement.estimates if math.isfinite(each.value)]
+        return max(map(self.measurement.excess, finite), default=0.0)
+
+    @property
+    def severity(self) -> tuple[int, float]:
+        """Sorts the worst first when reversed: failures, then the undecided, each by how far out they are."""
+        return ("pass", "inconclusive", "fail").index(self.verdict), self.excess
+
+    def to_json(self) -> dict[str, Any]:
+        bounds = [_finite(bound) for bound in self.measurement.bounds]
+        return {
+            "name": self.measurement.name,
+            "key": self.measurement.key,
+            "bin": self.measurement.bin,
+            "unit": self.measurement.unit,
+            "verdict": self.verdict,
+            "value": _finite(self.value),
+            "interval": None if self.interval is None else [_finite(end) for end in self.interval],
+            "strict_interval": None if self.strict_interval is None else [_finite(end) for end in self.strict_interval],
+            "tolerance": bounds,
+            "floor": self.measurement.floor,
+            "events": min((e.events for e in self.measurement.estimates), default=0),
+            "events_needed": self.events_needed,
+            "worst": self.worst,
+        }
+
+
+def judge(measurement: Measurement, criteria: int) -> Criterion:
+    """Pass: the whole 95 % interval is inside the tolerance. Fail: the whole interval at level 1 - 0.05/`criteria`
+    is outside. Otherwise inconclusive, with the number of events that would decide, were the value to stay.
+
+    Many estimates pass when all pass, and fail when one fails at a level that allows for their number.
+    """
+    low, high = measurement.bounds
+    strict = 1 - ERROR_RATE / (criteria * max(len(measurement.estimates), 1))
+    inside, outside = [], []
+    for estimate in measurement.estimates:
+        narrow, wide = estimate.interval(LEVEL), estimate.interval(strict)
+        inside.append(narrow is not None and low <= narrow[0] and narrow[1] <= high)
+        outside.append(wide is not None and (wide[1] < low or wide[0] > high))
+    answer: Answer = "fail" if any(outside) else "pass" if inside and all(inside) else "inconclusive"
+
+    order = [(out, _reach(measurement, e)) for out, e in zip(outside, measurement.estimates, strict=True)]
+    place = order.index(max(order)) if order else None
+    return Criterion(
+        measurement=measurement,
+        verdict=answer,
+        value=math.nan if place is None else measurement.estimates[place].value,
+        interval=None if place is None else measurement.estimates[place].interval(LEVEL),
+        strict_interval=None if place is None else measurement.estimates[place].interval(strict),
+        events_needed=_events_needed(measurement, strict) if answer == "inconclusive" else None,
+        worst=measurement.labels[place] if measurement.labels and place is not None else "",
+    )
+
+
+def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
+    """Every criterion, the worst first."""
+    criteria = [judge(measurement, len(measurements)) for measurement in measurements]
+    return sorted(criteria, key=lambda criterion: criterion.severity, reverse=True)
+
+
+def _events_needed(measurement: Measurement, strict: float) -> int | None:
+    """Events, in each set and in this bin, that would decide if every value stayed where it is.
+
+    None where that cannot be told, as where the number is not above that of the events at hand.
+    """
+    outside = [e for e in measurement.estimates if measurement.excess(e.value) > 1]
+    level = strict if outside else LEVEL
+    needed = [
+        estimate.events_to_resolve(abs(1 - measurement.excess(estimate.value)) * measurement.tolerance, level)
+        for estimate in outside or measurement.estimates
+    ]
+    numbers = [number for number in needed if number is not None]
+    if not numbers or len(numbers) < len(needed) or any(e.interval(LEVEL) is None for e in measurement.estimates):
+        return None
+    number = min(numbers) if outside else max(numbers)
+    return number if measurement.estimates[0].events < number <= (measurement.most_events or math.inf) else None
+
+
+def _reach(measurement: Measurement, estimate: Estimate) -> float:
+    """How far the 95 % interval, or the value where there is none, reaches from the target, in tolerances."""
+    ends = estimate.interval(LEVEL) or (estimate.value,)
+    return max((float(measurement.excess(end)) for end in ends if math.isfinite(end)), default=-math.inf)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
