@@ -2,11 +2,14 @@
 
     discover -> preprocess -> train -> generate -> validate -> promote
 
-There are no conditionals: `promote` reads the verdict and refuses, and a step whose output stands does nothing. The
-fingerprints that the steps hand on name what each must find in the run's folder.
+There are no conditionals: `promote` reads the verdict and refuses, and a step whose output is there does nothing. Each
+step passes on fingerprints of what the next one must find in the run's folder.
 
-Kubeflow's cache is off for all of them: it goes by parameters and cannot see whether a folder still holds what a step
-once put there. Each step looks for itself, which costs seconds.
+Kubeflow's cache is off for every step: it compares parameters and cannot see whether a folder still holds what a step
+once wrote there. Each step looks for itself, which costs seconds.
+
+The signature and the docstring below are the one place that states the pipeline's parameters: kfp compiles them, and
+`pipelines.parameters` makes the options of the command line from them.
 """
 
 from kfp import dsl
@@ -17,7 +20,8 @@ from components.preprocess import preprocess
 from components.promote import promote
 from components.train import train
 from components.validate import validate
-from pipelines.cluster.platform import Platform, equip
+from pipelines.cluster.platform import Platform
+from pipelines.cluster.pods import equip
 
 NAME = "calorimeter"
 
@@ -63,22 +67,22 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             registry: Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry.
             config: Training config: fast, standard, full, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
-            steps: End the training after so many steps; 0 for the config's, or as epochs say if those are given.
+            steps: End the training after so many steps; 0 for the config's, or for as many as the epochs take.
             settings: Training settings in place of the config's own, for example {"average": 0.999}.
             warm_start: What training begins with: incumbent, the weights of the registry's current model, or none.
             strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.
             per_event: Generated showers for each event of the test split.
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
-            split_files: Whole files given to a split, SPLIT=PATTERN each.
+            split_files: Whole files assigned to a split, SPLIT=PATTERN each.
             geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
             threshold_gev: Cells below it are set to zero.
             cut_gev: Showers that deposit no more are dropped.
             beam_options: Options of Apache Beam, --NAME=VALUE each.
-            on_bad_event: What to do about an event with NaN, negative or impossible values, stop or skip.
-            on_bad_file: What to do about a file that cannot be read as showers, stop or skip.
-            max_bad_events: Share of the events past which a run that skips corrupt ones stops all the same.
-            max_bad_files: Share of the files past which a run that skips corrupt ones stops all the same.
-            seed: Of weights, order, noise and resampling.
+            on_bad_event: What to do about an event with NaN, negative or impossible values: stop, or skip it.
+            on_bad_file: What to do about a file that cannot be read as showers: stop, or skip it.
+            max_bad_events: Stop, although corrupt events are skipped, past this share of the events.
+            max_bad_files: Stop, although corrupt files are skipped, past this share of the files.
+            seed: Seed of weights, order, noise and resampling.
         """
         found = discover(
             patterns=input,

@@ -35,8 +35,8 @@ LAYERS = {
         ("training.run",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (
-        ("pipelines.names", "pipelines.cluster"), ("pipelines",), ("pipelines.here", "pipelines.remote"),
-        ("pipelines.submit",),
+        ("pipelines.cluster", "pipelines.parameters", "pipelines.paths"), ("pipelines",),
+        ("pipelines.here", "pipelines.remote"), ("pipelines.submit",),
     ),
 }  # fmt: skip
 
@@ -107,8 +107,12 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
 @pytest.mark.parametrize(
     ("imported", "absent"),
     [
-        ("pipelines.submit", ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib")),
+        (
+            "pipelines.submit",
+            ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib", "kfp", "kubernetes"),
+        ),
         ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
+        ("calopipe.kubernetes", ("kubernetes", "kfp", "numpy")),
         ("calopipe.showers.layouts, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
     ],
 )

@@ -20,8 +20,10 @@ from played_trainer import wait_until
 import preprocessing.__main__
 import training.__main__
 from components.image import IMAGE
-from pipelines import package, submit
-from pipelines.cluster.needs import LAUNCHER, STEPS, Needs
+from pipelines import parameters, submit
+from pipelines.checks import check
+from pipelines.cluster.platform import platform_of
+from pipelines.cluster.resources import LAUNCHER, STEPS, Resources
 from training.nodes.trainjob import PORT, manifest
 
 _ROOT = Path(__file__).parent.parent
@@ -60,9 +62,9 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
             continue
         assert program == "pipelines/submit.py"
         options = submit.parser().parse_args(arguments)
-        platform = package.platform_of(options) if "gpus" in options else None
+        platform = platform_of(options) if "gpus" in options else None
         if platform and "input" in options:
-            submit.check(submit._parameters(options), platform)
+            check(parameters.given(options), platform)
 
 
 def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:
@@ -81,14 +83,14 @@ def test_every_file_that_a_guide_names_exists(document: str) -> None:
 
 
 def test_the_guide_states_what_each_step_needs() -> None:
-    def row(needs: Needs) -> tuple[str, ...]:
-        return (needs.title, needs.cpu, needs.memory, f"{needs.hours:g}", str(needs.retries + 1))
+    def row(step: Resources) -> tuple[str, ...]:
+        return (step.title, step.cpu, step.memory, f"{step.hours:g}", str(step.retries + 1))
 
     lines = (_ROOT / "docs/kubeflow.md").read_text().splitlines()
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("|")]
     stated = {cells[0].strip("`"): cells[1:6] for cells in rows if len(cells) == 7}
     launcher = stated.pop("train, several nodes")
-    assert {step: row(needs) for step, needs in STEPS.items()}.items() <= stated.items()
+    assert {name: row(step) for name, step in STEPS.items()}.items() <= stated.items()
     # its time is that of the training and its own
     assert launcher == (*row(LAUNCHER)[:3], f"{STEPS['train'].hours + LAUNCHER.hours:g}", row(LAUNCHER)[4])
 

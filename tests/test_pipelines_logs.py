@@ -23,7 +23,7 @@ from played_trainer import wait_until
 
 from calopipe.errors import InputError
 from pipelines import submit
-from pipelines.remote import pods, runs
+from pipelines.remote import logs, runs
 
 
 @dataclass
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
         place = address.path.removeprefix("/api/v1/namespaces/kubeflow/pods")
         if cluster.refuse:
-            self._send(cluster.refuse, kube.V1Status(code=cluster.refuse, message="no"))
+            self._send(cluster.refuse, kube.V1Status(code=cluster.refuse, message="User cannot list resource pods"))
         elif place == "":
             key, _, value = query["labelSelector"].partition("=")
             found = [pod for pod in cluster.pods.values() if pod.metadata.labels[key] == value]
@@ -129,7 +129,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
         monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
-        monkeypatch.setattr(pods, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -243,7 +243,7 @@ def test_reasons_that_the_step_could_not_give(
     pod = cluster.add("r", "root.train.executor", phase="Failed", **state)
     for name, value in status.items():
         setattr(pod.status, name, value)
-    assert pods.reason("r", "train", "kubeflow") == why
+    assert logs.reason("r", "train", "kubeflow") == why
 
 
 def test_a_driver_that_failed_says_why_and_has_a_log(
@@ -319,9 +319,9 @@ def test_kubernetes_that_refuses_or_is_not_there(
 ) -> None:
     run = kubeflow.begun(STEPS)
     cluster.refuse = 403
-    with pytest.raises(InputError, match=r"refused the logs \(403\); the right to list pods"):
+    with pytest.raises(InputError, match=r"cannot read the logs .* \(403\); the right to list pods"):
         submit.main(["logs", run])
-    assert pods.reason(run, "train", "kubeflow") == ""
+    assert logs.reason(run, "train", "kubeflow") == ""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])
@@ -381,13 +381,13 @@ def test_a_real_api_server_tells_it_to_whoever_may_list_pods_and_read_logs_and_t
             monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
 
         use("default")
-        with pytest.raises(InputError, match=r"refused the logs \(403\)"):
-            pods.print_logs("r1", None, "team")
+        with pytest.raises(InputError, match=r"cannot read the logs .* \(403\)"):
+            logs.print_logs("r1", None, "team")
         use("reader")
-        wait_until(lambda: pods.reason("r1", "train", "team") != "", "the right to list pods")
-        assert pods.reason("r1", "train", "team") == "no such dataset"
-        assert pods.reason("r2", "train", "team") == ""
-        pods.print_logs("r1", "train", "team")
+        wait_until(lambda: logs.reason("r1", "train", "team") != "", "the right to list pods")
+        assert logs.reason("r1", "train", "team") == "no such dataset"
+        assert logs.reason("r2", "train", "team") == ""
+        logs.print_logs("r1", "train", "team")
         assert capsys.readouterr().out == "--- train (calorimeter-x-1)\nepoch 1 of 60\n"
 
 

@@ -17,7 +17,7 @@ from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConf
 
 from calopipe.errors import InputError
 from components.image import IMAGE
-from pipelines import package, submit
+from pipelines import package, parameters, submit
 from pipelines.calorimeter import define
 from pipelines.cluster.platform import Platform
 
@@ -95,6 +95,15 @@ def test_parameters_are_described_and_have_defaults(plain: _Package) -> None:
     assert all(parameter["description"] for parameter in plain.parameters.values())
     without = {name for name, parameter in plain.parameters.items() if "defaultValue" not in parameter}
     assert without == {"input", "output"}
+
+
+def test_the_options_of_the_command_line_are_the_compiled_parameters(plain: _Package) -> None:
+    stated = {each.name: each for each in parameters.stated()}
+    assert stated.keys() == plain.parameters.keys()
+    for name, compiled in plain.parameters.items():
+        assert stated[name].help == compiled["description"]
+        if name != "strategy":  # whose default the cluster decides
+            assert stated[name].default == compiled.get("defaultValue")
 
 
 def test_steps_have_readable_names(plain: _Package) -> None:

@@ -1,4 +1,4 @@
-"""kfp's own client against a server that speaks the v2beta1 API: runs, uploads and schedules, from the command line."""
+"""Runs, uploads and schedules from the command line, against a server that speaks the v2beta1 API."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_options_need_no_kfp_and_the_pipeline_no_tensorflow() -> None:
         from pipelines import submit
         submit.parser()
         assert not {"kfp", "kubernetes"} & set(sys.modules)
-        import components.train, pipelines.calorimeter, pipelines.remote.client, pipelines.remote.pods
+        import components.train, pipelines.calorimeter, pipelines.remote.commands
         assert not {"tensorflow", "keras", "apache_beam"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)

@@ -20,8 +20,9 @@ from kubernetes.client import (
 )
 
 from calopipe.errors import InputError
+from training.nodes.trainapi import pod_state, workers
 from training.nodes.trainjob import addresses, job_name, launch, manifest
-from training.nodes.trainpods import most_telling, pod_state, workers
+from training.nodes.workers import most_telling
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {

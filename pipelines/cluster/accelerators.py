@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from calopipe.errors import InputError
 
-# Topologies whose chips all belong to one machine, by GKE's name of the accelerator. Larger slices are made of several
-# machines, each of which would run a pod. Some of GKE's machines hold a part of 2x4 each; the pod asks for all eight
-# chips, which only those with eight can give.
+# Topologies whose chips all belong to one machine, by GKE's name of the accelerator. Larger slices consist of several
+# machines, each of which would run a pod. Some of GKE's machines hold only a part of 2x4; the pod asks for all eight
+# chips, so it runs on one that has them.
 SINGLE_HOST = {
     "tpu-v4-podslice": ("2x2x1",),
     "tpu-v5-lite-podslice": ("1x1", "2x2", "2x4"),
@@ -19,14 +19,14 @@ SINGLE_HOST = {
     "tpu-v6e-slice": ("1x1", "2x2", "2x4"),
 }
 # What Kubernetes takes as the value of a label.
-_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """`count` of `resource`, on nodes with the labels of `selectors`.
+    """`count` of `resource`, on nodes with the labels `selectors`.
 
-    The resource's name is also the key of the taint by which GKE and NVIDIA's operator keep other pods off such nodes.
+    The resource's name is also the key of the taint with which GKE and NVIDIA's operator keep other pods off the nodes.
     """
 
     resource: str
@@ -36,8 +36,6 @@ class Accelerator:
 
 def nvidia(count: int, kind: str) -> Accelerator:
     """GPUs of one machine, of GKE's `kind` unless that is empty."""
-    if kind and not _LABEL.fullmatch(kind):
-        raise InputError(f"--gpu-type {kind!r}: expected the name of a GPU on GKE, for example nvidia-l4")
     return Accelerator("nvidia.com/gpu", count, {"cloud.google.com/gke-accelerator": kind} if kind else {})
 
 

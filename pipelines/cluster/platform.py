@@ -1,109 +1,113 @@
-"""What only a cluster needs, a laptop having it anyway: image, accelerators, storage, and each step's share of it."""
+"""What a cluster has for the steps, as the user states it: image, volume, resources, accelerators, nodes."""
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from calopipe.errors import InputError
 from components.image import IMAGE
-from pipelines.cluster.accelerators import Accelerator, nvidia, tpu
-from pipelines.cluster.needs import LAUNCHER, MEMORY, STEPS, Needs, parse_hours, parse_resources
+from pipelines.cluster.accelerators import LABEL, SINGLE_HOST, Accelerator, nvidia, tpu
+from pipelines.cluster.resources import LAUNCHER, MEMORY, STEPS, Resources, resources_by_step
 
-if TYPE_CHECKING:
-    from kfp import dsl
-    from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
-
-USER = 1000  # the image's
-
+_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
+_SHM = "1Gi"
+_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 # Registry and path, then a tag, a digest or both, as the distribution specification has them.
 _IMAGE = re.compile(
     r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(?P<tag>:\w[\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
-# kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SHM = "1Gi"
-_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
-_ROOT = re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII)
-_PATH = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
+# The form of each option, and what an error says of it.
+_FORMS = {
+    "image": (_IMAGE, "not the name of an image; expected NAME:TAG or NAME@sha256:DIGEST"),
+    # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
+    "claim": (
+        re.compile(rf"{_NAME}:(/\w[\w.-]*)+", re.ASCII),
+        "expected NAME:PATH, for example calopipe-data:/data, a name of a-z, 0-9 and '-' and an absolute path",
+    ),
+    "pipeline_root": (
+        re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII),
+        "expected an address such as gs://BUCKET/runs",
+    ),
+    "gpu_type": (LABEL, "expected the name of a GPU on GKE, for example nvidia-l4"),
+    "shm": (MEMORY, "expected an amount of memory, for example 1Gi"),
+    "runtime": (re.compile(_NAME), "expected the name of a TrainingRuntime, such as calopipe"),
+}
+
+
+def _option(default: Any, metavar: str, text: str) -> Any:
+    """A field of Platform that is also an option of the command line."""
+    return field(default=default, metadata={"metavar": metavar, "help": text})
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A cluster as the steps see it.
+    """A cluster as the steps see it; each field is an option of the command line.
 
-    `image` is the container image of every step, empty for `components.image.IMAGE`; `claim` = "NAME:PATH" a volume
-    claim that every step mounts at PATH, empty for none. `resources` = "STEP=CPU,MEMORY" and `hours` = "STEP=HOURS"
-    take the place of what `needs.STEPS` says. Training gets `gpus` GPUs, on GKE of `gpu_type` unless it is empty, or
-    the TPU slice `tpu` = "TYPE:TOPOLOGY", and `shm` of shared memory.
-
-    With several `nodes` the step starts a Kubeflow TrainJob of the TrainingRuntime `runtime`. Resources and GPUs are
-    then for each node; what the nodes mount and where they run is the runtime's to say.
-
-    `pipeline_root` is where Kubeflow keeps what steps show in the UI, empty for where it is set up to.
+    With several nodes, train starts a Kubeflow TrainJob. Resources and GPUs are then for each node, and the
+    TrainingRuntime decides what the nodes mount and where they run.
     """
 
-    image: str = ""
-    claim: str = ""
-    resources: tuple[str, ...] = ()
-    hours: tuple[str, ...] = ()
-    gpus: int = 0
-    gpu_type: str = ""
-    tpu: str = ""
-    shm: str = _SHM
-    nodes: int = 1
-    runtime: str = "calopipe"
-    pipeline_root: str = ""
+    image: str = _option("", "NAME", "container image of the steps, NAME:TAG or, better, NAME@sha256:DIGEST (default: "
+                         "components/image.py)")  # fmt: skip
+    claim: str = _option("", "NAME:PATH", "volume claim that every step mounts at PATH")
+    pipeline_root: str = _option("", "ADDRESS", "where reports and metrics are kept, for example gs://BUCKET/runs "
+                                 "(default: as the cluster is set up)")  # fmt: skip
+    resources: tuple[str, ...] = _option((), "STEP=CPU,MEMORY",
+                                         "what a step asks for and may use, for example train=8,32Gi")  # fmt: skip
+    hours: tuple[str, ...] = _option((), "STEP=HOURS", "end an attempt at a step after so long (default for train: 72)")
+    gpus: int = _option(0, "N", "train on N NVIDIA GPUs, generate on one")
+    gpu_type: str = _option("", "TYPE", "of GKE's GPUs, for example nvidia-l4")
+    tpu: str = _option("", "TYPE:TOPOLOGY", "train on a TPU slice of one machine of GKE, for example "
+                       f"tpu-v5-lite-podslice:2x4; types: {', '.join(SINGLE_HOST)}")  # fmt: skip
+    shm: str = _option(_SHM, "MEMORY", "shared memory of train (default %(default)s)")
+    nodes: int = _option(1, "N", "train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow "
+                         "Trainer")  # fmt: skip
+    runtime: str = _option("calopipe", "NAME", "TrainingRuntime of that job (default %(default)s)")
 
     def __post_init__(self) -> None:
-        _check_image(self.image)
-        name, _, path = self.claim.partition(":")
-        if self.claim and not (_NAME.fullmatch(name) and _PATH.fullmatch(path)):
-            raise InputError(
-                f"--claim {self.claim!r}: expected NAME:PATH, for example calopipe-data:/data, the name of lower-case "
-                "letters, digits and '-', the path absolute"
-            )
-        if not MEMORY.fullmatch(self.shm):
-            raise InputError(f"--shm {self.shm!r}: expected an amount of memory, for example 1Gi")
-        if not _NAME.fullmatch(self.runtime):
-            raise InputError(f"--runtime {self.runtime!r}: expected the name of a TrainingRuntime, such as calopipe")
-        if self.pipeline_root and not _ROOT.fullmatch(self.pipeline_root):
-            raise InputError(f"--pipeline-root {self.pipeline_root!r}: expected an address such as gs://BUCKET/runs")
-        for step in STEPS:
-            self.needs(step)
-        self._check_accelerators()
-
-    def _check_accelerators(self) -> None:
-        for option, value, least in (("--gpus", self.gpus, 0), ("--nodes", self.nodes, 1)):
-            if value < least:
-                raise InputError(f"{option} is {value}, expected at least {least}")
-        if self.gpu_type and not self.gpus:
-            raise InputError(f"--gpu-type {self.gpu_type!r} without GPUs; give --gpus too")
-        if self.gpus and self.tpu:
-            raise InputError(f"--gpus {self.gpus} and --tpu {self.tpu!r}: training uses one kind; give one of them")
-        if self.nodes > 1 and self.tpu:
-            raise InputError(
-                f"--tpu {self.tpu!r} with --nodes {self.nodes}: only TPUs of one machine; give one of them"
-            )
-        if self.nodes > 1 and self.runtime == "calopipe" and self.claim not in {"", _CLAIM_OF_NODES}:
-            raise InputError(
-                f"--claim {self.claim!r} with --nodes {self.nodes}: the nodes of the TrainingRuntime calopipe mount "
-                f"{_CLAIM_OF_NODES}; give that, or another --runtime"
-            )
-        if self.nodes > 1 and self.shm != _SHM:
-            raise InputError(
-                f"--shm {self.shm!r} with --nodes {self.nodes}: for the runtime {self.runtime} to say; leave it out"
-            )
-        if self.nodes > 1 and self.gpu_type:
-            raise InputError(
-                f"--gpu-type {self.gpu_type!r} with --nodes {self.nodes}: where nodes run is for the TrainingRuntime "
-                f"{self.runtime} to say; put a node selector there, and leave --gpu-type out"
-            )
+        for each in fields(self):
+            value = getattr(self, each.name)
+            form, expected = _FORMS.get(each.name, (None, ""))
+            if form and value != each.default and not form.fullmatch(value):
+                raise InputError(f"--{each.name.replace('_', '-')} {value!r}: {expected}")
+        self._check_image()
+        self._check_combination()
+        resources_by_step(self.resources, self.hours)
         self._device()
+
+    def _check_image(self) -> None:
+        found = _IMAGE.fullmatch(self.image)
+        if found and not found["digest"] and found["tag"] in {None, ":latest"}:
+            raise InputError(
+                f"--image {self.image!r}: what this names changes; give a tag other than latest or, better, a digest, "
+                "NAME@sha256:DIGEST"
+            )
+
+    def _check_combination(self) -> None:
+        several, nodes = self.nodes > 1, f"with --nodes {self.nodes}"
+        refusals = {
+            f"--gpus is {self.gpus}, expected at least 0": self.gpus < 0,
+            f"--nodes is {self.nodes}, expected at least 1": self.nodes < 1,
+            f"--gpu-type {self.gpu_type!r} without GPUs; give --gpus too": self.gpu_type and not self.gpus,
+            f"--gpus {self.gpus} and --tpu {self.tpu!r}: training uses one kind; give one of them":
+                self.gpus and self.tpu,
+            f"--tpu {self.tpu!r} {nodes}: only TPUs of one machine; give one of them": several and self.tpu,
+            f"--claim {self.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount {_CLAIM_OF_NODES}; give "
+            "that, or another --runtime":
+                several and self.runtime == "calopipe" and self.claim not in {"", _CLAIM_OF_NODES},
+            f"--shm {self.shm!r} {nodes}: for the runtime {self.runtime} to say; leave it out":
+                several and self.shm != _SHM,
+            f"--gpu-type {self.gpu_type!r} {nodes}: where nodes run is for the TrainingRuntime {self.runtime} to say; "
+            "put a node selector there, and leave --gpu-type out": several and self.gpu_type,
+        }  # fmt: skip
+        for refusal, applies in refusals.items():
+            if applies:
+                raise InputError(refusal)
 
     @property
     def strategy(self) -> str:
@@ -128,8 +132,8 @@ class Platform:
 
     @property
     def deadline_seconds(self) -> int:
-        """How long one attempt of the step follows a training of several nodes, restarts of its workers included."""
-        return self.needs("train").seconds
+        """How long one attempt of the step follows a training on several nodes, restarts of its workers included."""
+        return self.work("train").seconds
 
     def job(self) -> dict[str, Any]:
         """How training is started on several nodes, for the train step; empty where that trains by itself."""
@@ -144,27 +148,20 @@ class Platform:
         }
 
     def node_resources(self) -> dict[str, str]:
-        """What each node of a training of several nodes asks for, by Kubernetes's names."""
-        needs, device = self.needs("train"), self._device()
-        return {"cpu": needs.cpu, "memory": needs.memory} | ({device.resource: str(device.count)} if device else {})
+        """What each node of a training on several nodes asks for, by Kubernetes's names."""
+        work, device = self.work("train"), self._device()
+        return {"cpu": work.cpu, "memory": work.memory} | ({device.resource: str(device.count)} if device else {})
 
-    def needs(self, step: str) -> Needs:
+    def work(self, step: str) -> Resources:
         """What the work of `step` needs, wherever it is done."""
-        needs = STEPS[step]
-        for name, cpu, memory in map(parse_resources, self.resources):
-            if name == step:
-                needs = replace(needs, cpu=cpu, memory=memory)
-        for name, hours in map(parse_hours, self.hours):
-            if name == step:
-                needs = replace(needs, hours=hours)
-        return needs
+        return resources_by_step(self.resources, self.hours)[step]
 
-    def pod(self, step: str) -> Needs:
+    def pod(self, step: str) -> Resources:
         """What the pod of `step` asks for."""
-        needs = self.needs(step)
+        work = self.work(step)
         if step == "train" and self.nodes > 1:
-            return replace(LAUNCHER, hours=needs.hours + LAUNCHER.hours)
-        return needs
+            return replace(LAUNCHER, hours=work.hours + LAUNCHER.hours)
+        return work
 
     def accelerator(self, step: str) -> Accelerator | None:
         """What the pod of `step` computes on."""
@@ -182,65 +179,17 @@ class Platform:
         return nvidia(self.gpus, self.gpu_type) if self.gpus else None
 
 
-def _check_image(image: str) -> None:
-    """Raise InputError unless `image`, if there is one, is a name that says which image."""
-    if not image:
-        return
-    found = _IMAGE.fullmatch(image)
-    if not found:
-        raise InputError(f"--image {image!r}: not the name of an image; expected NAME:TAG or NAME@sha256:DIGEST")
-    if not found["digest"] and found["tag"] in {None, ":latest"}:
-        raise InputError(
-            f"--image {image!r}: what this names changes; give a tag other than latest or, better, a digest, "
-            "NAME@sha256:DIGEST"
-        )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that state a cluster; `platform_of` reads them."""
+    group = parser.add_argument_group("the cluster", f"The steps are {', '.join(STEPS)}.")
+    for each in fields(Platform):
+        kind: dict[str, Any] = {"type": type(each.default), "default": each.default}
+        if each.default == ():
+            kind = {"action": "append", "default": []}
+        group.add_argument(f"--{each.name.replace('_', '-')}", **kind, **each.metadata)
 
 
-def equip(tasks: Mapping[str, dsl.PipelineTask], platform: Platform) -> None:
-    """Give each step, by its name, what it needs on `platform`."""
-    from kfp import kubernetes  # noqa: PLC0415  a second that a bad option need not wait
-
-    for step, task in tasks.items():
-        _share(task, platform.pod(step))
-        kubernetes.set_security_context(task, run_as_user=USER, run_as_non_root=True)
-        if platform.image:
-            task.set_container_image(platform.image)
-        if platform.claim:
-            name, _, path = platform.claim.partition(":")
-            kubernetes.mount_pvc(task, pvc_name=name, mount_path=path)
-        if accelerator := platform.accelerator(step):
-            task.set_accelerator_type(accelerator.resource).set_accelerator_limit(accelerator.count)
-            kubernetes.add_toleration(task, key=accelerator.resource, operator="Exists", effect="NoSchedule")
-            for label, value in accelerator.selectors.items():
-                kubernetes.add_node_selector(task, label, value)
-    if platform.nodes == 1:
-        # NCCL exchanges data of GPUs in shared memory, of which a container has 64 MiB unless told otherwise.
-        kubernetes.empty_dir_mount(tasks["train"], "shared-memory", "/dev/shm", "Memory", platform.shm)  # noqa: S108
-
-
-def _share(task: dsl.PipelineTask, needs: Needs) -> None:
-    """Give `task` its name in the UI, processors, memory, time and attempts."""
-    from kfp import kubernetes  # noqa: PLC0415
-
-    task.set_display_name(needs.title)
-    task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
-    task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
-    # Left alone, TensorFlow and BLAS start a thread for each processor of the node, which the limit then makes wait for
-    # each other. The number of threads also decides the order of sums, and so the last bits of the weights.
-    for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-        task.set_env_variable(variable, str(needs.threads))
-    task.set_retry(needs.retries, backoff_duration="60s", backoff_factor=2)
-    kubernetes.set_timeout(task, needs.seconds)
-
-
-def allow_retries(spec: PipelineSpec, platform: Platform) -> None:
-    """Give each step of the compiled `spec` time for all its attempts.
-
-    Unless told otherwise kfp allows an hour from the start of the first attempt to the end of the last, and 2.16 does
-    not let itself be told: a training that fails in its second hour would not be repeated, and one that is repeated in
-    its first be ended with it.
-    """
-    for step, task in spec.root.dag.tasks.items():
-        needs = platform.pod(step)
-        # Twice, for the time in which pods wait for a node.
-        task.retry_policy.backoff_max_duration.seconds = 2 * (needs.retries + 1) * needs.seconds
+def platform_of(options: argparse.Namespace) -> Platform:
+    """The cluster that `options` state; InputError if there can be no such cluster."""
+    values: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(Platform)}
+    return Platform(**values | {"resources": tuple(options.resources), "hours": tuple(options.hours)})

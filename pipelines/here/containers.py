@@ -10,30 +10,27 @@ from typing import TYPE_CHECKING, Any
 from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from calopipe.storage import expand, location
+from pipelines.paths import FOLDERS, paths
 
 if TYPE_CHECKING:
     from kfp import local
 
-_FOLDERS = ("output", "dataset", "registry")
-
 
 def absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The pipeline's `parameters` as they mean the same in a container, whose current folder and home are others.
+    """The pipeline's `parameters` with absolute paths, since containers have another current folder and home.
 
     Raises InputError for gs:// addresses, which containers without a network cannot reach.
     """
-    paths = {name: _absolute(name, parameters[name]) for name in _FOLDERS if parameters.get(name)}
-    if _grade_file(parameters):
-        paths["grade"] = _absolute("grade", parameters["grade"])
-    return {**parameters, **paths, "input": [_absolute("input", pattern) for pattern in parameters["input"]]}
+    found = {name: _absolute(name, path) for name, path in paths(parameters)}
+    return {**parameters, **found, "input": [_absolute("input", pattern) for pattern in parameters["input"]]}
 
 
 def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.DockerRunner:
-    """kfp's runner of containers that see the folders that `parameters`, absolute ones, name, and no others.
+    """kfp's runner of containers that see the folders in the absolute `parameters`, and no others.
 
-    They run as `user` (UID:GID) without capabilities or network, on a read-only root file system; what they only read
-    is read-only. A step that fails leaves the line that says why in the file `reason`. Makes the folders to write to,
-    since Docker would make them root's.
+    They run as `user` (UID:GID) without capabilities or network, on a read-only root file system; folders that they
+    only read are mounted read-only. A step that fails writes the line that says why to the file `reason`. Makes the
+    folders to write to, since Docker would make them for root.
     """
     try:
         import docker  # noqa: PLC0415
@@ -53,7 +50,7 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
         mounts=[
             *_mounts(read, read_only=True),
             *_mounts(written, read_only=False),
-            # where Kubernetes lets a container say why it failed
+            # Kubernetes's place for the reason of a failure
             docker.types.Mount("/dev/termination-log", str(reason), type="bind"),
         ],
         read_only=True,
@@ -65,14 +62,15 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
 
 
 def folders(parameters: Mapping[str, Any]) -> tuple[set[Path], set[Path]]:
-    """The folders that `parameters`, absolute ones, name to read alone, and to write to.
+    """The folders in the absolute `parameters` that are only read, and those that are written to.
 
-    A folder that lies in one to write to is seen with it, and Docker refuses to mount two things at one place.
+    A folder inside one that is written to is mounted with it, since Docker refuses two mounts at one place.
     """
+    named = {name: Path(path) for name, path in paths(parameters) if name != "input"}
+    written = {path for name, path in named.items() if name in FOLDERS}
     read = {Path(str(file)).parent for file in expand(parameters["input"])}
-    if _grade_file(parameters):
-        read.add(Path(parameters["grade"]).parent)
-    written = {Path(parameters[name]) for name in _FOLDERS if parameters.get(name)}
+    if "grade" in named:
+        read.add(named["grade"].parent)
     return {folder for folder in read if not any(map(folder.is_relative_to, written))}, written
 
 
@@ -81,10 +79,6 @@ def _absolute(name: str, path: str) -> str:
     if not isinstance(place, Path):
         raise InputError(f"--{name} {path}: containers here have no network; give a path, or leave --container out")
     return str(place.absolute())
-
-
-def _grade_file(parameters: Mapping[str, Any]) -> bool:
-    return Path(parameters.get("grade", "")).suffix == ".toml"
 
 
 def _mounts(folders: Iterable[Path], *, read_only: bool) -> list[Any]:

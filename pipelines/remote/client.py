@@ -1,4 +1,9 @@
-"""kfp's client with every request bounded, and what goes wrong told in one line."""
+"""A server of Kubeflow Pipelines: every request has a time-out, and every refusal becomes one line.
+
+This uses the client that is generated from the API's contract (kfp-server-api) and not `kfp.Client`, which wraps it:
+that one sets no time-outs, asks for the server's health five times, five seconds apart, and takes a credential from the
+environment for whatever address it is given.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,12 @@ import json
 import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import kfp
-import kfp_server_api
+import kfp_server_api as api
 import urllib3
 from kfp_server_api import ApiException
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError, SSLError
@@ -29,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class RefusalError(InputError):
-    """The server, or the way to it, did not do what was asked."""
+    """The server, or something on the way to it, did not do what was asked."""
 
 
 class UnreachableError(RefusalError):
@@ -41,7 +44,7 @@ class FailureError(UnreachableError):
 
 
 class Retry(urllib3.Retry):
-    """Reads, and deletions, which may be repeated, are; of all else only what the server put off unseen (429)."""
+    """Repeats reads and deletions; anything else only if the server turned it away unseen (429)."""
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         return status_code == 429 or super().is_retry(method, status_code, has_retry_after)
@@ -67,56 +70,73 @@ RETRY = Retry(
 )
 
 
-class Client(kfp.Client):
-    """kfp's own sets no time-out on any request, and asks for the server's health five times, five seconds apart."""
-
-    one_user = False
-    """Whether the server has one user: it ignores namespaces, and runs are in its own."""
-
-    def get_user_namespace(self) -> str:
-        return "" if self.one_user else str(super().get_user_namespace())
-
-    @property
-    def run_namespace(self) -> str:
-        """Where the pods of runs are."""
-        return self.get_user_namespace() or NAMESPACE
-
-    def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:  # noqa: ARG002  kfp's signature
-        logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; kfp's constructor lets it
-        rest = self._healthz_api.api_client.rest_client
-        if "retries" not in rest.pool_manager.connection_pool_kw:
-            rest.pool_manager.connection_pool_kw["retries"] = RETRY
-            rest.request = _bounded(rest.request)
-        return self._healthz_api.healthz_service_get_healthz()
+class _NotTheApiError(Exception):
+    """A page came where the API answers in JSON."""
 
 
-def _bounded(send: Callable[..., Any]) -> Callable[..., Any]:
-    def request(method: str, url: str, **more: Any) -> Any:
-        response = send(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
+class _UnansweredError(Exception):
+    """Something was to be created, the answer was lost, and it is not there; the message says how."""
+
+
+class _Client(api.ApiClient):
+    def request(self, method: str, url: str, **more: Any) -> Any:
+        response = super().request(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
         try:
             json.loads(response.data)
         except ValueError:
             raise _NotTheApiError from None
         return response
 
-    return request
+
+@dataclass(frozen=True)
+class Server:
+    """The services of a server, and whose runs it holds: `namespace` is None if the server has one user."""
+
+    connection: Connection
+    namespace: str | None
+    experiments: api.ExperimentServiceApi
+    runs: api.RunServiceApi
+    schedules: api.RecurringRunServiceApi
+    pipelines: api.PipelineServiceApi
+    uploads: api.PipelineUploadServiceApi
+
+    @property
+    def scope(self) -> dict[str, str]:
+        """The argument by which a request says whose things it is about."""
+        return {"namespace": self.namespace} if self.namespace else {}
+
+    @property
+    def run_namespace(self) -> str:
+        """Where the pods of runs are."""
+        return self.namespace or NAMESPACE
 
 
-class _NotTheApiError(Exception):
-    """A page came where the API answers in JSON."""
+def all_pages(fetch: Callable[..., Any], field: str, **which: Any) -> list[Any]:
+    """What is in `field` of each page that `fetch` gives."""
+    found: list[Any] = []
+    token = ""
+    while True:
+        page = fetch(page_token=token, page_size=100, sort_by="created_at desc", **which)
+        found += getattr(page, field) or []
+        token = page.next_page_token or ""
+        if not token:
+            return found
 
 
-class _UnansweredError(Exception):
-    """Something was to be made, the answer was lost, and it is not there; the message says how."""
+def named(name: str) -> str:
+    """The filter of a request for what has this name."""
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
 
 
 @contextmanager
-def connected(connection: Connection) -> Iterator[Client]:
-    """A client of a server that answers and speaks its language; what is refused becomes an InputError."""
-    with told(connection):
+def connected(connection: Connection) -> Iterator[Server]:
+    """A server that answers and has our version of the API; its refusals become InputErrors."""
+    with refusals(connection):
+        client = _Client(
+            _configuration(connection), cookie=connection.credential.read() if connection.credential.is_cookie else None
+        )
         try:
-            client = _client(connection)
-            _require_compatible(client, connection)
+            multi_user = _has_several_users(client, connection)
         except ApiException as error:
             if error.status != 404:
                 raise
@@ -124,55 +144,57 @@ def connected(connection: Connection) -> Iterator[Client]:
                 f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in "
                 "a full Kubeflow ends in /pipeline, and that the server is version 2"
             ) from None
-        yield client
-
-
-def _client(connection: Connection) -> Client:
-    credential = connection.credential
-    secret = credential.read()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that the client is for version 2, which is what we speak
-        client = Client(
-            host=connection.endpoint,
-            namespace=connection.namespace or NAMESPACE,  # which kfp takes for none
-            existing_token=None if credential.is_cookie else secret,
-            cookies=secret if credential.is_cookie else "",  # not those of kfp's own context file
-            ssl_ca_cert=connection.ca_file,
+        yield Server(
+            connection,
+            connection.namespace if multi_user else None,
+            api.ExperimentServiceApi(client),
+            api.RunServiceApi(client),
+            api.RecurringRunServiceApi(client),
+            api.PipelineServiceApi(client),
+            api.PipelineUploadServiceApi(client),
         )
-    if secret and not credential.is_cookie:
-
-        def refresh(configuration: Any) -> None:
-            configuration.api_key["authorization"] = credential.read()
-
-        client._existing_config.refresh_api_key_hook = refresh  # kfp has no other way for a token
-    return client
 
 
-def _require_compatible(client: Client, connection: Connection) -> None:
-    health = client.get_kfp_healthz()
-    # the server says more than the model of the published contract keeps
-    said = json.loads(client._healthz_api.api_client.last_response.data)
-    ours = kfp_server_api.__version__
-    version = str(said.get("tag_name", "unknown")).removeprefix("v")
+def _configuration(connection: Connection) -> api.Configuration:
+    configuration = api.Configuration(host=connection.endpoint)
+    configuration.ssl_ca_cert = connection.ca_file
+    configuration.retries = RETRY
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; the configuration lets it
+    if not connection.credential.is_cookie and (token := connection.credential.read()):
+        configuration.api_key = {"authorization": token}
+        configuration.api_key_prefix = {"authorization": "Bearer"}
+
+        def refresh(configuration: api.Configuration) -> None:
+            configuration.api_key["authorization"] = connection.credential.read()
+
+        configuration.refresh_api_key_hook = refresh
+    return configuration
+
+
+def _has_several_users(client: _Client, connection: Connection) -> bool:
+    """Whether the server tells users apart. InputError where it is of another version, or needs a namespace."""
+    health = api.HealthzServiceApi(client).healthz_service_get_healthz()
+    version = str(json.loads(client.last_response.data).get("tag_name", "unknown")).removeprefix("v")
+    ours = api.__version__
     if health.multi_user is None or (version[:1].isdigit() and version.split(".")[0] != ours.split(".")[0]):
         raise InputError(
             f"{connection.endpoint}: the server's version is {version}, and this client speaks {ours}; "
             "install the kfp that goes with the server"
         )
-    client.one_user = not health.multi_user
-    if client.one_user and connection.namespace not in {None, NAMESPACE}:
+    if health.multi_user and not connection.namespace:
+        raise InputError(f"{connection.endpoint}: the server has several users; give --namespace, that of your profile")
+    if not health.multi_user and connection.namespace not in {None, NAMESPACE}:
         print(
             f"{connection.endpoint}: the server has one user and ignores --namespace {connection.namespace}; its runs "
-            f"are in {client.run_namespace}",
+            f"are in {NAMESPACE}",
             file=sys.stderr,
         )
-    if health.multi_user and not client.get_user_namespace():
-        raise InputError(f"{connection.endpoint}: the server has several users; give --namespace, that of your profile")
+    return bool(health.multi_user)
 
 
 @contextmanager
-def told(connection: Connection) -> Iterator[None]:
-    """Whatever the server, or the way to it, refuses inside becomes an InputError of one line without secrets."""
+def refusals(connection: Connection) -> Iterator[None]:
+    """Turn what the server, or something on the way to it, refuses into an InputError of one line without secrets."""
     where = connection.endpoint
     try:
         yield
@@ -191,7 +213,7 @@ def told(connection: Connection) -> Iterator[None]:
 
 
 def _refusal(error: ApiException, connection: Connection) -> str:
-    status, said, credential = error.status, said_by(error), connection.credential
+    status, said, credential = error.status, _message(error), connection.credential
     namespace = f" to namespace {connection.namespace}, which may not exist," if connection.namespace else ""
     wait = (error.headers or {}).get("Retry-After")
     if 300 <= status < 400:
@@ -220,19 +242,18 @@ def _failure(error: HTTPError) -> str:
     reason = error.reason if isinstance(error, MaxRetryError) and error.reason else error
     if isinstance(reason, SSLError):
         return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
-    if isinstance(reason, NewConnectionError):  # which is a time-out too, by its class
+    if isinstance(reason, NewConnectionError):  # a subclass of the time-outs
         said = str(reason).rpartition(": ")[2]
         return f"cannot be reached ({said}); check the address, and that a port-forward still runs"
     if isinstance(reason, urllib3.exceptions.TimeoutError):
-        return (
-            f"no answer within {READ_SECONDS if isinstance(reason, ReadTimeoutError) else CONNECT_SECONDS} s; try again"
-        )
+        seconds = READ_SECONDS if isinstance(reason, ReadTimeoutError) else CONNECT_SECONDS
+        return f"no answer within {seconds} s; try again"
     if isinstance(reason, ProtocolError):
         return "the connection was cut; try again"
     return f"the request failed ({reason}); check the address"
 
 
-def said_by(error: ApiException) -> str:
+def _message(error: ApiException) -> str:
     """The server's own message, ready to follow a status."""
     try:
         document = json.loads(error.body)
@@ -244,9 +265,9 @@ def said_by(error: ApiException) -> str:
 
 
 def once(create: Callable[[], _T], find: Callable[[], _T | None]) -> _T:
-    """What `create` makes, made once: after a request whose answer was lost, `find` looks for it, and again later.
+    """What `create` creates, created once: if the answer is lost, `find` looks for it, at once and again later.
 
-    The request is not repeated: it may have arrived all the same, and be on its way still.
+    The request is not repeated: it may have arrived, and its effect may still come.
     """
     try:
         return create()
@@ -269,9 +290,3 @@ def _loss(error: Exception) -> str:
     if isinstance(error, ApiException):
         return f"something on the way to the server failed ({error.status} {error.reason})"
     return "the connection was cut" if isinstance(error, ProtocolError) else f"no answer within {READ_SECONDS} s"
-
-
-def quietly(call: Callable[..., _T], /, *arguments: Any, **more: Any) -> _T:
-    """The result of one of kfp's calls that print links of their own."""
-    with redirect_stdout(StringIO()):
-        return call(*arguments, **more)

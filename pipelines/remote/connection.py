@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from calopipe.errors import InputError
-from pipelines.names import EXPERIMENT, require_name
+from pipelines.remote.names import EXPERIMENT, require_name
 
 # The names are kfp's, but for the token's, for which it has none.
 _ENVIRONMENT = {

@@ -1,8 +1,7 @@
-"""Runs on a cluster: start one, follow it, show how it stands."""
+"""Runs on a cluster: start one, follow it, show its state."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import time
@@ -13,17 +12,17 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from kfp_server_api import ApiException
+import yaml
+from kfp_server_api import ApiException, V2beta1Experiment, V2beta1Run, V2beta1RuntimeConfig
 
 from calopipe.errors import InputError
-from pipelines.remote import pods
-from pipelines.remote.client import Client, RefusalError, UnreachableError, once, quietly, told
-from pipelines.remote.connection import Connection
+from pipelines.remote import logs
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named, once, refusals
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
-ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}  # kfp's own wait leaves out the last, and waits on for ever
-_UNBEGUN = {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}  # none at all is of a step that was left out
+ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
+_NOT_STARTED = {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}  # a step that was left out has no state
 _TIMED_OUT = 124  # as of timeout(1)
 
 
@@ -34,10 +33,20 @@ class Job:
     package: Path
     parameters: Mapping[str, Any]
 
+    def fields(self, server: Server) -> dict[str, Any]:
+        """What a run and a schedule are both created with."""
+        pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
+        return {
+            "experiment_id": experiment_id(server),
+            "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform[0]} if platform else pipeline,
+            "runtime_config": V2beta1RuntimeConfig(parameters=dict(self.parameters)),
+            "service_account": server.connection.service_account,
+        }
+
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a run as it stands."""
+    """A step of a run and its state."""
 
     name: str
     state: str = "PENDING"
@@ -50,58 +59,55 @@ class Step:
         return f"{self.name:<12}{self.state.lower()}{took}{'  ' + self.error if self.error else ''}"
 
 
-def submit(client: Client, connection: Connection, job: Job, name: str) -> str:
+def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`; its id. `name` gets a time and a few digits, by which the run is found again."""
     unique = f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S} {secrets.token_hex(2)}"
-    experiment = experiment_named(client, connection.experiment)
-    run = once(
-        lambda: quietly(
-            client.run_pipeline,
-            experiment_id=experiment,
-            job_name=unique,
-            pipeline_package_path=str(job.package),
-            params=dict(job.parameters),
-            service_account=connection.service_account,
-        ),
-        lambda: _named(client, experiment, unique),
-    )
-    return str(run.run_id)
+    run = V2beta1Run(display_name=unique, **job.fields(server))
+
+    def find() -> Any:
+        found = server.runs.run_service_list_runs(experiment_id=run.experiment_id, filter=named(unique)).runs
+        return found[0] if found else None
+
+    return str(once(lambda: server.runs.run_service_create_run(run), find).run_id)
 
 
-def experiment_named(client: Client, name: str) -> str:
-    """The id of the experiment, which is made where there is none."""
-
-    namespace = client.get_user_namespace() or None
+def experiment_id(server: Server) -> str:
+    """The id of the connection's experiment, which is created if there is none."""
+    name = server.connection.experiment
 
     def create() -> Any:
-        return quietly(client.create_experiment, name, namespace=namespace)
+        wanted = V2beta1Experiment(display_name=name, **server.scope)
+        return server.experiments.experiment_service_create_experiment(wanted)
 
-    def made() -> Any:
+    def find() -> Any:
+        return _experiment(server, name)
+
+    if (found := find()) is None:
         try:
-            return client.get_experiment(experiment_name=name, namespace=namespace)
-        except ValueError:  # kfp's for none
-            return None
-
-    try:
-        experiment = once(create, made)
-    except ApiException as error:
-        if error.status != 409:
-            raise
-        experiment = create()  # another made it meanwhile; kfp looks before it makes one
-    except ValueError:  # kfp's for several
-        raise InputError(f"--experiment {name}: several have this name; give another") from None
-    return str(experiment.experiment_id)
+            found = once(create, find)
+        except ApiException as error:
+            if error.status != 409:
+                raise
+            found = find()  # another command created it meanwhile
+    return str(found.experiment_id)
 
 
-def address(connection: Connection, run: str) -> str:
-    return f"{connection.ui}/#/runs/details/{run}"
+def _experiment(server: Server, name: str) -> Any:
+    found = server.experiments.experiment_service_list_experiments(filter=named(name), **server.scope).experiments or []
+    if len(found) > 1:
+        raise InputError(f"--experiment {name}: several have this name; give another")
+    return found[0] if found else None
 
 
-def follow(client: Client, connection: Connection, run: str, timeout: float | None) -> None:
-    """A line for each step as its state changes, until the run ends: SystemExit 1 unless it succeeded."""
+def address(server: Server, run: str) -> str:
+    return f"{server.connection.ui}/#/runs/details/{run}"
+
+
+def follow(server: Server, run: str, timeout: float | None) -> None:
+    """Print a line for each step as its state changes, until the run ends: SystemExit 1 unless it succeeded."""
     again = f"submit.py status {run} --wait"
     try:
-        last = _watch(client, connection, run, timeout)
+        last = _watch(server, run, timeout)
     except KeyboardInterrupt:
         print(f"\nstopped following; the run goes on: {again}", file=sys.stderr)
         raise SystemExit(130) from None
@@ -112,18 +118,18 @@ def follow(client: Client, connection: Connection, run: str, timeout: float | No
         raise SystemExit(_TIMED_OUT)
     print(f"run {run}: {state_of(last).lower()}")
     if last.state not in {"SUCCEEDED", "SKIPPED"}:
-        raise SystemExit(f"error: {_outcome(client, last)}")
+        raise SystemExit(f"error: {_outcome(server, last)}")
 
 
-def _watch(client: Client, connection: Connection, run: str, timeout: float | None) -> Any:
+def _watch(server: Server, run: str, timeout: float | None) -> Any:
     """The run once it has ended, its steps printed meanwhile; None after `timeout` seconds."""
     start = answered = time.monotonic()
     shown: dict[str, str] = {}
     while True:
         try:
-            with told(connection):
-                now = get(client, run)
-                current = steps(client, now)
+            with refusals(server.connection):
+                now = get(server, run)
+                current = steps(server, now)
             answered = time.monotonic()
         except UnreachableError as error:
             if time.monotonic() - answered > PATIENCE_SECONDS:
@@ -141,93 +147,86 @@ def _watch(client: Client, connection: Connection, run: str, timeout: float | No
         time.sleep(POLL_SECONDS)
 
 
-def _outcome(client: Client, run: Any) -> str:
-    """Why a run did not succeed: the step, and what it said."""
+def _outcome(server: Server, run: Any) -> str:
+    """Why a run did not succeed: the step, and its error."""
     if state_of(run) == "CANCELED":
         return f"run {run.run_id} was cancelled"
-    namespace = client.run_namespace
-    broken = next((step for step in steps(client, run) if step.state == "FAILED"), None)
+    namespace = server.run_namespace
+    broken = next((step for step in steps(server, run) if step.state == "FAILED"), None)
     if broken is None:
-        why = (run.error and run.error.message) or pods.reason(run.run_id, None, namespace)
-        asking = f"{pods.workflow_command(run.run_id, namespace)} shows why"
+        why = (run.error and run.error.message) or logs.reason(run.run_id, None, namespace)
+        asking = f"{logs.workflow_command(run.run_id, namespace)} shows why"
         return f"run {run.run_id} failed outside its steps: {' '.join(why.split()) or asking}"
-    why = broken.error or pods.reason(run.run_id, broken.name, namespace)
+    why = broken.error or logs.reason(run.run_id, broken.name, namespace)
     return f"step {broken.name} failed: {why or f'see submit.py logs {run.run_id} --step {broken.name}'}"
 
 
 def state_of(run: Any) -> str:
-    """The state of a run: CANCELED where it was terminated, which the server calls FAILED but for its history."""
+    """The state of a run. The server calls a terminated run FAILED; only its history shows that it was CANCELED."""
     terminated = any(status.state == "CANCELING" for status in run.state_history or [])
     return "CANCELED" if terminated and run.state == "FAILED" else run.state or "PENDING"
 
 
-def get(client: Client, run: str) -> Any:
+def get(server: Server, run: str) -> Any:
     """The run with this id."""
     try:
-        return client.get_run(run)
+        return server.runs.run_service_get_run(run)
     except ApiException as error:
         if error.status != 404:
             raise
         raise InputError(f"run {run}: there is none with this id; submit.py status lists the newest") from None
 
 
-def show(client: Client, connection: Connection, run: str) -> Iterator[str]:
-    """A run line by line: what it is, its steps, and why it failed if it did."""
-    found = get(client, run)
-    yield f"{found.display_name}: {state_of(found).lower()}  {address(connection, run)}"
-    yield from map(str, steps(client, found))
+def show(server: Server, run: str) -> Iterator[str]:
+    """A run line by line: its name and state, its steps, and why it failed if it did."""
+    found = get(server, run)
+    yield f"{found.display_name}: {state_of(found).lower()}  {address(server, run)}"
+    yield from map(str, steps(server, found))
     if found.state == "FAILED":
-        yield _outcome(client, found)
+        yield _outcome(server, found)
 
 
-def newest(client: Client, experiment: str | None, count: int = 10) -> Iterator[str]:
+def newest(server: Server, experiment: str | None) -> Iterator[str]:
     """The newest runs, a line each."""
-    which = {"experiment_id": _existing(client, experiment)} if experiment else {}
-    runs = client.list_runs(page_size=count, sort_by="created_at desc", **which).runs
+    which = {"experiment_id": _existing(server, experiment)} if experiment else server.scope
+    runs = server.runs.run_service_list_runs(page_size=10, sort_by="created_at desc", **which).runs
     for run in runs or []:
         yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state_of(run).lower():<10}  {run.display_name}"
     if not runs:
         yield "no runs"
 
 
-def _existing(client: Client, experiment: str) -> str:
-    try:
-        found = client.get_experiment(experiment_name=experiment, namespace=client.get_user_namespace() or None)
-    except ValueError:  # kfp's for none, and for several
-        there = client.list_experiments(page_size=100).experiments or []
-        names = ", ".join(sorted(one.display_name for one in there)) or "none"
-        raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}") from None
-    return str(found.experiment_id)
+def _existing(server: Server, experiment: str) -> str:
+    if found := _experiment(server, experiment):
+        return str(found.experiment_id)
+    there = server.experiments.experiment_service_list_experiments(page_size=100, **server.scope).experiments or []
+    names = ", ".join(sorted(one.display_name for one in there)) or "none"
+    raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}")
 
 
-def _named(client: Client, experiment: str, name: str) -> Any:
-    wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
-    found = client.list_runs(experiment_id=experiment, filter=json.dumps(wanted)).runs
-    return found[0] if found else None
-
-
-def steps(client: Client, run: Any) -> list[Step]:
+def steps(server: Server, run: Any) -> list[Step]:
     """The steps of a run in their order.
 
-    The server lists the nodes of the workflow: beside a step `train` its driver `train-driver`, which comes first, and
-    in it an `executor`. Where the workflow has it so, a node goes by the step's title.
+    The server lists the nodes of the workflow: a step `train`, its driver `train-driver`, which comes first, and an
+    `executor` inside. In some workflows a node has the step's title in place of its name.
     """
     nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
-    tasks = _tasks(client, run)
+    tasks = _tasks(server, run)
     order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
     titles = {name: task.get("taskInfo", {}).get("name", name) for name, task in tasks.items()}
-    unbegun = "SKIPPED" if run.state in ENDS else "PENDING"
+    not_started = "SKIPPED" if run.state in ENDS else "PENDING"
     return [
-        _step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver"), unbegun) for name in order
+        _step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver"), not_started)
+        for name in order
     ]
 
 
-def _step(name: str, node: Any, driver: Any, unbegun: str) -> Step:
-    """The step of a node, or of its driver until that has done its work; a step that has not begun is `unbegun`."""
-    if driver is not None and driver.state not in _UNBEGUN | {"SUCCEEDED"}:
+def _step(name: str, node: Any, driver: Any, not_started: str) -> Step:
+    """The step of a node, or of its driver until that has succeeded; `not_started` is the state of one without."""
+    if driver is not None and driver.state not in _NOT_STARTED | {"SUCCEEDED"}:
         node = driver
-    if node is None or node.state in _UNBEGUN:
-        return Step(name, unbegun)
+    if node is None or node.state in _NOT_STARTED:
+        return Step(name, not_started)
     error = " ".join(node.error.message.split()) if node.error and node.error.message else ""
     return Step(name, node.state, _time(node.start_time), _time(node.end_time), error)
 
@@ -237,13 +236,15 @@ def _time(given: datetime | None) -> datetime | None:
     return given if given and given.year > 1 else None
 
 
-def _tasks(client: Client, run: Any) -> dict[str, Any]:
-    """The steps as the pipeline that was compiled has them."""
+def _tasks(server: Server, run: Any) -> dict[str, Any]:
+    """The steps in the compiled pipeline."""
     specification = run.pipeline_spec
     if specification is None:  # of a version that was uploaded
         version = run.pipeline_version_reference
-        specification = client.get_pipeline_version(version.pipeline_id, version.pipeline_version_id).pipeline_spec
-    specification = specification.get("pipeline_spec", specification)  # beside it that of the platform, if there is one
+        specification = server.pipelines.pipeline_service_get_pipeline_version(
+            version.pipeline_id, version.pipeline_version_id
+        ).pipeline_spec
+    specification = specification.get("pipeline_spec", specification)  # the platform's part is beside it, if any
     return dict(specification["root"]["dag"]["tasks"])
 
 

@@ -6,83 +6,82 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kfp_server_api import ApiException
+from kfp_server_api import (
+    ApiException,
+    RecurringRunMode,
+    V2beta1CronSchedule,
+    V2beta1PeriodicSchedule,
+    V2beta1RecurringRun,
+    V2beta1Trigger,
+)
 
 from calopipe.errors import InputError
-from pipelines.remote.client import Client, FailureError, RefusalError, once, told
-from pipelines.remote.connection import Connection
+from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, once, refusals
 from pipelines.remote.cron import Trigger
-from pipelines.remote.runs import Job, experiment_named
+from pipelines.remote.runs import Job
 
 
-def create(client: Client, connection: Connection, job: Job, name: str, trigger: Trigger) -> str:
+def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
     """Start runs regularly, one at a time, without catching up on missed ones; the schedule's id.
 
-    The name must be free, so that it stands for one schedule, and a creation whose answer was lost is found again.
+    The name must be free, so that it names one schedule, and a creation whose answer was lost is found again.
     """
-    if _named(client, name):
+    if any(one.display_name == name for one in _all(server)):
         raise InputError(f"--name {name}: there is such a schedule; schedule replace {name}, or give another --name")
-    return _create(client, connection, job, name, trigger, known=set(), enabled=True)
+    return _create(server, job, name, trigger, enabled=True)
 
 
-def replace(client: Client, connection: Connection, job: Job, which: str, trigger: Trigger) -> str:
+def replace(server: Server, job: Job, which: str, trigger: Trigger) -> str:
     """Put a new schedule of the same name in the place of `which`, paused if that is; the new one's id.
 
-    A recurring run cannot be edited. The new one is created first, so whatever fails between leaves at least one.
+    A recurring run cannot be edited. The new one is created first, so a failure between leaves at least one.
     """
-    before = find(client, which)
-    known = {each.recurring_run_id for each in _all(client)}
-    enabled = before.status != "DISABLED"
-    name = before.display_name
-    new = _create(client, connection, job, name, trigger, known=known, enabled=enabled)
+    before = find(server, which)
+    new = _create(server, job, before.display_name, trigger, enabled=before.status != "DISABLED")
     try:
-        _delete(client, before.recurring_run_id)
+        _delete(server, before.recurring_run_id)
     except Exception:
         print(f"both stand: the new {new}, and the old; delete that: schedule delete {before.recurring_run_id}")
         raise
     return new
 
 
-def _create(
-    client: Client, connection: Connection, job: Job, name: str, trigger: Trigger, *, known: set[str], enabled: bool
-) -> str:
-    experiment = experiment_named(client, connection.experiment)
+def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: bool) -> str:
+    known = {one.recurring_run_id for one in _all(server)}
+    when = (
+        V2beta1Trigger(cron_schedule=V2beta1CronSchedule(cron=trigger.cron))
+        if trigger.cron
+        else V2beta1Trigger(periodic_schedule=V2beta1PeriodicSchedule(interval_second=trigger.interval))
+    )
+    wanted = V2beta1RecurringRun(
+        display_name=name, trigger=when, mode=RecurringRunMode.ENABLE if enabled else RecurringRunMode.DISABLE,
+        max_concurrency=1, no_catchup=True, **job.fields(server),
+    )  # fmt: skip
 
-    def make() -> Any:
-        return client.create_recurring_run(
-            experiment_id=experiment,
-            job_name=name,
-            pipeline_package_path=str(job.package),
-            params=dict(job.parameters),
-            cron_expression=trigger.cron,
-            interval_second=trigger.interval,
-            max_concurrency=1,
-            no_catchup=True,
-            enabled=enabled,
-            service_account=connection.service_account,
-        )
+    def new() -> Any:
+        found = (one for one in _all(server) if one.display_name == name and one.recurring_run_id not in known)
+        return next(found, None)
 
     try:
-        with told(connection):
-            made = once(
-                make, lambda: next((one for one in _named(client, name) if one.recurring_run_id not in known), None)
-            )
+        with refusals(server.connection):
+            made = once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
     except FailureError as error:
-        look = f"kubectl get scheduledworkflows --namespace {client.run_namespace}"
+        look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
             f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
             f"not show it; look, and delete it there: {look}"
         ) from None
-    _require_account(client, made, connection.service_account)
+    _require_account(server, made)
     return str(made.recurring_run_id)
 
 
-def _require_account(client: Client, made: Any, account: str | None) -> None:
-    """Raise InputError unless a new schedule runs as `account`, if there is one; the schedule is deleted then."""
+def _require_account(server: Server, made: Any) -> None:
+    """Raise InputError, and delete the new schedule, unless it runs as the connection's account, if there is one."""
+    account = server.connection.service_account
     if account in {None, made.service_account}:
         return
     try:
-        _delete(client, made.recurring_run_id)
+        _delete(server, made.recurring_run_id)
     except Exception:
         print(
             f"a schedule that runs as {made.service_account} stands; delete it: schedule delete {made.recurring_run_id}"
@@ -95,45 +94,45 @@ def _require_account(client: Client, made: Any, account: str | None) -> None:
     )
 
 
-def pause(client: Client, which: str) -> str:
+def pause(server: Server, which: str) -> str:
     """No more runs until `resume`; one that runs goes on."""
-    return _switch(client, which, client.disable_recurring_run, "DISABLED")
+    return _switch(server, which, server.schedules.recurring_run_service_disable_recurring_run, "DISABLED")
 
 
-def resume(client: Client, which: str) -> str:
-    """Runs again, from the next time on: those missed are not caught up."""
-    return _switch(client, which, client.enable_recurring_run, "ENABLED")
+def resume(server: Server, which: str) -> str:
+    """Runs again, from the next time on; those missed are not caught up."""
+    return _switch(server, which, server.schedules.recurring_run_service_enable_recurring_run, "ENABLED")
 
 
-def _switch(client: Client, which: str, switch: Any, wanted: str) -> str:
-    identity = str(find(client, which).recurring_run_id)
+def _switch(server: Server, which: str, switch: Any, wanted: str) -> str:
+    identity = str(find(server, which).recurring_run_id)
 
     def already() -> Any:
-        now = client.get_recurring_run(identity)
+        now = server.schedules.recurring_run_service_get_recurring_run(identity)
         return now if now.status == wanted else None
 
     once(lambda: switch(identity), already)
     return identity
 
 
-def delete(client: Client, which: str) -> str:
+def delete(server: Server, which: str) -> str:
     """End a schedule; the runs that it started stay."""
-    identity = str(find(client, which).recurring_run_id)
-    _delete(client, identity)
+    identity = str(find(server, which).recurring_run_id)
+    _delete(server, identity)
     return identity
 
 
-def _delete(client: Client, identity: str) -> None:
+def _delete(server: Server, identity: str) -> None:
     try:
-        client.delete_recurring_run(identity)
+        server.schedules.recurring_run_service_delete_recurring_run(identity)
     except ApiException as error:
         if error.status != 404:  # gone: by another, or by a request whose answer was lost
             raise
 
 
-def rows(client: Client) -> Iterator[str]:
+def rows(server: Server) -> Iterator[str]:
     """Every schedule of the namespace, a line each."""
-    found = _all(client)
+    found = _all(server)
     for one in found:
         state = {"ENABLED": "on", "DISABLED": "paused"}.get(one.status, str(one.status).lower())
         yield f"{one.recurring_run_id}  {state:<6}  {_when(one):<24}  {one.display_name}"
@@ -141,9 +140,9 @@ def rows(client: Client) -> Iterator[str]:
         yield "no schedules"
 
 
-def find(client: Client, which: str) -> Any:
+def find(server: Server, which: str) -> Any:
     """The schedule of this name or id."""
-    found = [one for one in _all(client) if which in {one.recurring_run_id, one.display_name}]
+    found = [one for one in _all(server) if which in {one.recurring_run_id, one.display_name}]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -152,21 +151,8 @@ def find(client: Client, which: str) -> Any:
     raise InputError(f"schedule {which}: {len(found)} have this name; give the id, one of {identities}")
 
 
-def _named(client: Client, name: str) -> list[Any]:
-    return [one for one in _all(client) if one.display_name == name]
-
-
-def _all(client: Client) -> list[Any]:
-    found: list[Any] = []
-    token = ""
-    while True:
-        page = client.list_recurring_runs(
-            page_token=token, page_size=100, sort_by="created_at desc", namespace=client.get_user_namespace() or None
-        )
-        found += page.recurring_runs or []
-        token = page.next_page_token or ""
-        if not token:
-            return found
+def _all(server: Server) -> list[Any]:
+    return all_pages(server.schedules.recurring_run_service_list_recurring_runs, "recurring_runs", **server.scope)
 
 
 def _when(one: Any) -> str:

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.remote.client import Client, once, quietly
+from pipelines.remote.client import Server, all_pages, named, once
 
 
-def upload(client: Client, package: Path, name: str, version: str | None) -> tuple[str, str]:
+def upload(server: Server, package: Path, name: str, version: str | None) -> tuple[str, str]:
     """Upload `package` as the pipeline `name`, or as a new version of it; the pipeline's id and the version's.
 
-    The server makes the first version with the pipeline, and calls it as that. Where there is none such all the same,
-    since another upload came between or the server has yet to write it, a version is uploaded as to any pipeline.
+    The server creates the first version together with the pipeline, and gives it the pipeline's name. If that version
+    is not found, because the server has yet to write it or another upload came between, one more is uploaded.
     """
-    namespace = client.get_user_namespace() or None
 
     def pipeline() -> Any:
-        wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
-        found = client.list_pipelines(filter=json.dumps(wanted), namespace=namespace).pipelines
+        found = server.pipelines.pipeline_service_list_pipelines(filter=named(name), **server.scope).pipelines
         return found[0] if found else None
 
     there = pipeline()
     if there is None:
-        there = once(lambda: quietly(client.upload_pipeline, str(package), name, namespace=namespace), pipeline)
-        if first := _version(client, there.pipeline_id, name):
+        there = once(lambda: server.uploads.upload_pipeline(str(package), name=name, **server.scope), pipeline)
+        if first := _version(server, there.pipeline_id, name):
             if version:
                 print(
                     f"the first version of a pipeline is called as the pipeline: {name}, not {version}", file=sys.stderr
                 )
             return str(there.pipeline_id), str(first.pipeline_version_id)
-    called = version or f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"
+    new = version or f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"
     made = once(
-        lambda: quietly(client.upload_pipeline_version, str(package), called, pipeline_id=there.pipeline_id),
-        lambda: _version(client, there.pipeline_id, called),
+        lambda: server.uploads.upload_pipeline_version(str(package), name=new, pipelineid=there.pipeline_id),
+        lambda: _version(server, there.pipeline_id, new),
     )
     return str(there.pipeline_id), str(made.pipeline_version_id)
 
 
-def _version(client: Client, pipeline: str, name: str) -> Any:
-    found = client.list_pipeline_versions(pipeline, page_size=100, sort_by="created_at desc").pipeline_versions or []
+def _version(server: Server, pipeline: str, name: str) -> Any:
+    list_versions = server.pipelines.pipeline_service_list_pipeline_versions
+    found = all_pages(list_versions, "pipeline_versions", pipeline_id=pipeline)
     return next((one for one in found if name in {one.display_name, one.name}), None)

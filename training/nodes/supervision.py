@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import IO
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
-from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster
+from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster, most_telling
 
 _POLL_S = 0.1
 _LINES_SHOWN = 40
@@ -84,8 +84,9 @@ def _verdict(own: list[int | None], codes: list[int | None], told: Sequence[int]
         return codes.index(BAD_INPUT_EXIT_CODE), BAD_INPUT_EXIT_CODE
     if told:
         return 0, 130 if told[0] == signal.SIGINT else PREEMPTED
-    failed = [(index, code) for index, code in enumerate(own) if code]
-    return min(failed, key=lambda each: (_restarts_help(each[1]), each[1] == LOST_WORKER, each[0]))
+    failed = {index: code for index, code in enumerate(own) if code}
+    index = most_telling(failed)
+    return index, failed[index]
 
 
 def _restarts_help(code: int) -> bool:

@@ -1,9 +1,9 @@
 """Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
 
-Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod a worker; restarts after the loss of one are the
-JobSet's, by the runtime (`deploy/base/training-runtime.yaml`). The launcher deletes the job when it is over. A launcher
-that is killed cannot: Kubernetes does then, when the pods of all launchers that followed the job are deleted, which own
-it. A pod that has only failed is still there, so that the step's next attempt finds the job. No TensorFlow in here.
+Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod for each worker. When a worker is lost, the JobSet
+restarts all of them, as the runtime says (`deploy/base/training-runtime.yaml`). The launcher deletes the job when it is
+over. If the launcher is killed, Kubernetes deletes the job together with the pods of all its launchers, which own it. A
+pod that has only failed is still there, so the step's next attempt finds the job. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kubernetes.client import V1Pod
+
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
+from calopipe.kubernetes import Json
 from training.nodes.supervision import stop_signals
-from training.nodes.trainapi import GROUP, VERSION, Json, TrainJobs, this_pod
-from training.nodes.trainpods import CONTAINER, FirstWorkersLog, most_telling, pod_state, worker_end, workers
-from training.nodes.workers import PREEMPTED
+from training.nodes.trainapi import GROUP, VERSION, TrainJobs, pod_state, this_pod, worker_end, workers
+from training.nodes.workers import PREEMPTED, most_telling
 
 PORT = 2222  # of each worker's TensorFlow server
 _JOB = "node"  # of the runtime's job of workers
-_REQUEST = "calopipe/request"
+_SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of one name apart
 
 _LINES_SHOWN = 40
+_LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps
 _CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
 
 
@@ -58,11 +61,11 @@ def manifest(
         "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
     }
     spec = {"runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": runtime}, "trainer": trainer}
-    request = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    spec_hash = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainJob",
-        "metadata": {"name": name, "annotations": {_REQUEST: request}},
+        "metadata": {"name": name, "annotations": {_SPEC_HASH: spec_hash}},
         "spec": spec,
     }
 
@@ -82,16 +85,16 @@ def launch(
     """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
 
     `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
-    started again goes on with the job it finds. `resources` are requested and limited for each worker; `runtime` is
-    the TrainingRuntime in the namespace. The first worker's log is repeated here; the cluster is looked at each
-    `every_s` seconds, and may be away for `patience_s`.
+    started again continues with the job it finds. `resources` are requested and limited for each worker; `runtime` is
+    the TrainingRuntime in the namespace. The first worker's log is repeated here. The cluster is asked every `every_s`
+    seconds, and may not answer for `patience_s`.
 
-    When this ends, the job is deleted: when it has completed or failed, after `deadline_s` seconds of this launcher, on
-    SIGTERM and SIGINT, which end this process. Where this process is killed, or the API does not answer, the job goes
-    on: until another launcher takes it up, the pods of its launchers are deleted, or it ends by itself.
+    The job is deleted when this ends: when the job has completed or failed, after `deadline_s` seconds of this
+    launcher, on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer, the
+    job goes on until another launcher follows it, the pods of its launchers are deleted, or it ends by itself.
 
-    InputError tells of what a user can mend, such as a worker's bad input; RuntimeError of any other failure of a
-    worker. To be called from the main thread, which signals need.
+    Raises InputError for what a user can correct, such as a worker's bad input, and RuntimeError for any other failure
+    of a worker. Must be called from the main thread, since it handles signals.
     """
     if nodes < 1 or deadline_s <= 0:
         raise InputError(f"{nodes} nodes and a time-out of {deadline_s:g} s: expected at least 1 node and some time")
@@ -99,18 +102,18 @@ def launch(
         job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
     )
     owner = this_pod()
-    with stop_signals() as told:
-        clock = _Clock(told, time.monotonic() + deadline_s, every_s)
+    with stop_signals() as signals:
+        clock = _Clock(signals, time.monotonic() + deadline_s, every_s)
         jobs = TrainJobs(clock.pause, patience_s)
         try:
             job = _attach(jobs, wanted, owner, clock)
             try:
-                ended = _follow(jobs, job, clock)
+                ended = _watch(jobs, job, clock)
                 failure = _failure(jobs, ended) if _is(ended, "Failed") else None
             finally:
-                _clear_away(jobs, job)
-        except _ToldError:
-            raise SystemExit(130 if told[0] == signal.SIGINT else PREEMPTED) from None
+                _delete(jobs, job)
+        except _StoppedError:
+            raise SystemExit(130 if signals[0] == signal.SIGINT else PREEMPTED) from None
         except _LateError:
             raise InputError(
                 f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
@@ -120,8 +123,8 @@ def launch(
         raise failure
 
 
-class _ToldError(Exception):
-    """This process was told to stop."""
+class _StoppedError(Exception):
+    """This process got a signal to stop."""
 
 
 class _LateError(Exception):
@@ -130,17 +133,17 @@ class _LateError(Exception):
 
 @dataclass(frozen=True)
 class _Clock:
-    told: Sequence[int]
+    signals: Sequence[int]
     deadline: float
     every_s: float
 
     def pause(self) -> None:
         """Wait for the next look; the only place where a signal or the deadline ends the waiting."""
         until = time.monotonic() + self.every_s
-        while not self.told and time.monotonic() < min(until, self.deadline):
+        while not self.signals and time.monotonic() < min(until, self.deadline):
             time.sleep(min(0.2, self.every_s))
-        if self.told:
-            raise _ToldError
+        if self.signals:
+            raise _StoppedError
         if time.monotonic() >= self.deadline:
             raise _LateError
 
@@ -148,7 +151,7 @@ class _Clock:
 def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
     """The job that is wanted, owned by `owner`: a new one, or the one that an earlier launcher has left.
 
-    One that failed, or ended another request, is cleared away first.
+    One that failed, or that ended and had another spec, is deleted first.
     """
     name = wanted["metadata"]["name"]
     if owner is not None:
@@ -156,7 +159,7 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
     while (job := jobs.create(wanted)) is None:
         found = jobs.get(name)
         if found is not None and not _is_going(found):
-            same = found["metadata"].get("annotations", {}).get(_REQUEST) == wanted["metadata"]["annotations"][_REQUEST]
+            same = _spec_hash(found) == _spec_hash(wanted)
             if _is(found, "Failed") or (_is(found, "Complete") and not same):
                 jobs.delete(found)
             elif same:
@@ -173,10 +176,10 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
     return job
 
 
-def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
-    """Repeat the first worker's log, and say how the pods fare, until the job has ended; the job as it is then."""
+def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
+    """Print the first worker's log and the states of the pods until the job has ended; the job as it is then."""
     name = job["metadata"]["name"]
-    log, said = FirstWorkersLog(jobs), ""
+    log, said = _Log(jobs), ""
     while True:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
@@ -187,14 +190,14 @@ def _follow(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
             _say(state)
             said = state
         if 0 in team:
-            log.show_new(team[0])
+            log.print_new(team[0])
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
         clock.pause()
 
 
-def _clear_away(jobs: TrainJobs, job: Json) -> None:
-    """Delete `job`; if that cannot be done, say so, and leave the last word to what has ended the launch."""
+def _delete(jobs: TrainJobs, job: Json) -> None:
+    """Delete `job`. A failure to delete it is printed and not raised, so that it hides no earlier error."""
     name = job["metadata"]["name"]
     try:
         jobs.delete(job, pause=partial(time.sleep, 1.0), patience_s=_CLEARING_S)
@@ -205,7 +208,7 @@ def _clear_away(jobs: TrainJobs, job: Json) -> None:
 
 
 def _failure(jobs: TrainJobs, job: Json) -> Exception:
-    """Why `job` has failed, as the worker whose end tells most has it; the end of that worker's log is shown."""
+    """Why `job` has failed, by the worker that caused it; the end of that worker's log is printed."""
     name = job["metadata"]["name"]
     ends = {
         index: (pod, end)
@@ -218,7 +221,7 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
     index = most_telling({index: end.exit_code for index, (_, end) in ends.items()})
     pod, end = ends[index]
     if index != 0:  # the first one's has been shown
-        for line in jobs.log(pod.metadata.name, CONTAINER, tail_lines=_LINES_SHOWN) or ():
+        for line in jobs.log(pod.metadata.name, tail_lines=_LINES_SHOWN) or ():
             _say(f"worker {index}: {line}")
     last_word = next((line for line in reversed((end.message or "").splitlines()) if line.strip()), "")
     if end.exit_code == BAD_INPUT_EXIT_CODE:
@@ -227,9 +230,37 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
     return RuntimeError(f"worker {index} of TrainJob {name} has failed ({why}): {last_word or 'see the log above'}")
 
 
+class _Log:
+    """The log of one pod after another; each line is printed once."""
+
+    def __init__(self, jobs: TrainJobs) -> None:
+        self._jobs = jobs
+        self._pod, self._last, self._read_at = "", "", 0.0
+
+    def print_new(self, pod: V1Pod) -> None:
+        """Print the lines that `pod` has written since the last call."""
+        if pod.metadata.uid != self._pod:
+            self._pod, self._last = pod.metadata.uid, ""
+        asked_at = time.monotonic()
+        since = {"since_seconds": int(asked_at - self._read_at) + _LOG_OVERLAP_S} if self._last else {}
+        lines = self._jobs.log(pod.metadata.name, timestamps=True, **since)
+        if lines is None:
+            return
+        self._read_at = asked_at
+        for line in lines:
+            stamp, _, text = line.partition(" ")
+            if stamp > self._last:
+                self._last = stamp
+                print(text, flush=True)
+
+
 def _is(job: Json, condition: str) -> bool:
     conditions = job.get("status", {}).get("conditions", [])
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _spec_hash(job: Json) -> str | None:
+    return job["metadata"].get("annotations", {}).get(_SPEC_HASH)
 
 
 def _is_going(job: Json) -> bool:

@@ -17,13 +17,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from calopipe.errors import InputError, describe
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, describe
 
 # Both mean "run again, and training goes on from its last checkpoint"; a supervisor or a cluster's failure policy can
 # tell them from a defect (1) and from bad input (2). 75 is EX_TEMPFAIL of sysexits.h: a temporary failure, the caller
 # is invited to try again. 76 is the next to it: EX_PROTOCOL there, a remote system that misbehaves, and free here.
 PREEMPTED = 75  # was told to stop (SIGTERM), and saved
 LOST_WORKER = 76  # another worker is gone
+
+
+def most_telling(codes: Mapping[int, int]) -> int:
+    """The worker whose exit code says most about why all ended.
+
+    Bad input says most, then any other error, then a death by a signal, whose code is negative here and above 128 in a
+    cluster, then the report of another worker's loss.
+    """
+
+    def precedence(index: int) -> tuple[bool, bool, bool, int]:
+        code = codes[index]
+        restart_helps = code in {PREEMPTED, LOST_WORKER} or code < 0 or code > 128
+        return code != BAD_INPUT_EXIT_CODE, restart_helps, code == LOST_WORKER, index
+
+    return min(codes, key=precedence)
+
 
 _VARIABLE = "TF_CONFIG"
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in each pod of an Indexed Job

@@ -18,7 +18,7 @@ from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from components.step import keep_from_others
 from pipelines.calorimeter import define
-from pipelines.cluster.needs import STEPS
+from pipelines.cluster.resources import STEPS
 from pipelines.here import containers
 from pipelines.here.view import shown
 
@@ -26,9 +26,9 @@ _OUTPUT = "executor_output.json"  # in the folder of each step
 
 
 def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool) -> None:
-    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print what came of it.
+    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print the outcome.
 
-    All that the steps and kfp print goes to a file in OUTPUT/logs; a `verbose` run prints it here too.
+    A file in OUTPUT/logs gets all that the steps and kfp print; a `verbose` run prints it here too.
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
@@ -36,7 +36,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
     with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
-        os.environ["TERMINATION_LOG"] = reason.name  # where a step leaves the line that says why it failed
+        os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
         if in_containers:
             parameters = containers.absolute(parameters)
@@ -50,7 +50,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
                     define()(**parameters)
             except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
                 failure = error
-        if line := reason.read():  # also where kfp takes a container for a success that is gone when it asks
+        if line := reason.read():  # also of a container that kfp took for a success
             raise InputError(line)
     if isinstance(failure, RuntimeError):
         raise SystemExit(f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {log}")
@@ -62,9 +62,9 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
 
 
 def _unfinished(runs: set[Path]) -> str | None:
-    """The first step that has left no output in the newest of kfp's folders `runs`, None where all have.
+    """The first step without an output in the newest of kfp's folders `runs`; None if all have one.
 
-    A step writes it at its end. kfp itself takes a container that is gone when it asks for a success.
+    A step writes its output at its end. kfp itself takes a container for a success if it is gone before kfp looks.
     """
     newest = max(runs, default=Path())
     return next((step for step in STEPS if not (newest / step / _OUTPUT).is_file()), None)
@@ -82,9 +82,11 @@ def _show(parameters: Mapping[str, Any], output: Path) -> None:
 
 @contextmanager
 def _python3_in_names() -> Iterator[None]:
-    """While kfp runs steps here: "python3" runs this interpreter, and is what kfp takes this interpreter's path for.
+    """Let "python3" run this interpreter, and keep the text "python3" in the names of files as it is.
 
-    It puts that path in place of each "python3" in the arguments of a step, in the names of files too.
+    kfp 2.16 puts `sys.executable` in place of "python3" in every argument of a local step, in parameters too
+    (`replace_python_executable` in kfp/local/subprocess_task_handler.py, which has no option against it). Here it puts
+    "python3" in place of itself.
     """
     executable, path = sys.executable, os.environ.get("PATH", os.defpath)
     sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"

@@ -1,0 +1,127 @@
+"""The Kubernetes API: how it is reached, what it refuses, what a pod says of itself.
+
+The package `kubernetes` takes a second to load, so only `connect` loads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+
+from calopipe.errors import InputError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiException, CoreV1Api, CustomObjectsApi, V1ContainerState, V1Pod
+
+Json = Mapping[str, Any]
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """An API server; `namespace` is the one to work in unless another is named."""
+
+    server: str
+    namespace: str
+    core: CoreV1Api
+    objects: CustomObjectsApi
+
+    def log(self, pod: str, container: str, namespace: str, **options: Any) -> urllib3.HTTPResponse | None:
+        """The log of a container as a stream of lines; None if the container has not started or is gone."""
+        from kubernetes.client import ApiException  # noqa: PLC0415
+
+        try:
+            return self.core.read_namespaced_pod_log(
+                pod, namespace, container=container, _preload_content=False, **options
+            )
+        except ApiException as error:
+            if error.status in {400, 404}:
+                return None
+            raise
+
+
+def connect(retries: urllib3.Retry | bool) -> Kubernetes:
+    """The API server of kubectl's current context or, in a pod without such a configuration, of the pod's cluster."""
+    from kubernetes import client, config  # noqa: PLC0415
+
+    settings = client.Configuration()
+    try:
+        config.load_kube_config(client_configuration=settings)
+        namespace = config.list_kube_config_contexts()[1]["context"].get("namespace", "default")
+    except config.ConfigException as error:
+        try:
+            config.load_incluster_config(settings)
+        except config.ConfigException:
+            raise InputError(
+                "no Kubernetes cluster: kubectl is not set up here, and this is no pod: " + " ".join(str(error).split())
+            ) from None
+        namespace = _NAMESPACE_FILE.read_text().strip()
+    settings.retries = retries
+    api = client.ApiClient(settings)
+    return Kubernetes(settings.host, namespace, client.CoreV1Api(api), client.CustomObjectsApi(api))
+
+
+@contextmanager
+def refusals(doing: str, namespace: str, grant: str) -> Iterator[None]:
+    """Turn what the API refuses inside into an InputError; `grant` says how to get a right that is missing."""
+    from kubernetes.client import ApiException  # noqa: PLC0415
+
+    try:
+        yield
+    except ApiException as error:
+        raise refusal(error, doing, namespace, grant) from None
+    except urllib3.exceptions.HTTPError as error:
+        reason = str(error).rpartition(": ")[2]
+        raise InputError(f"Kubernetes cannot be reached ({reason}); try kubectl get pods") from None
+
+
+def refusal(error: ApiException, doing: str, namespace: str, grant: str) -> InputError:
+    """The reason of an answer that asking again would not change, and what to do about it."""
+    here, said = f"cannot {doing} in namespace {namespace}", status(error).get("message", error.reason)
+    if error.status == 401:
+        return InputError(f"{here}: Kubernetes does not accept these credentials (401); log in again")
+    if error.status == 403 and "cannot" in said:  # by RBAC; an admission webhook gives reasons of another form
+        return InputError(f"{here}: {said} (403); {grant}")
+    return InputError(f"{here}: {said} ({error.status})")
+
+
+def status(error: ApiException) -> Json:
+    """The Kubernetes Status that came with an error; empty where there is none."""
+    try:
+        found = json.loads(error.body)
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def container_state(pod: V1Pod, container: str) -> V1ContainerState | None:
+    """The state of one container of `pod`; None before the node has reported it."""
+    return next((each.state for each in pod.status.container_statuses or () if each.name == container), None)
+
+
+def unscheduled(pod: V1Pod) -> str:
+    """Why no node takes `pod`; empty if one did."""
+    conditions = pod.status.conditions or ()
+    return next((each.message for each in conditions if each.type == "PodScheduled" and each.status == "False"), "")
+
+
+def reason(pod: V1Pod, container: str) -> str:
+    """Why `pod` ended or waits, in one line: the container's own message first, which is where a step writes its error.
+
+    A container that was killed, or never started, knows less than the pod, whose message names the node's reason.
+    """
+    state = container_state(pod, container)
+    ended, waits = (state.terminated, state.waiting) if state else (None, None)
+    said = (ended and ended.message) or pod.status.message or unscheduled(pod) or pod.status.reason
+    if not said and ended and ended.exit_code:
+        said = f"{ended.reason} (exit code {ended.exit_code})"
+    if not said and waits and pod.status.phase != "Failed":
+        said = waits.message or waits.reason
+    return " ".join((said or "").split())

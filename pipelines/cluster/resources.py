@@ -1,0 +1,85 @@
+"""What each step asks of a cluster: processors, memory, time, attempts; and how a user changes that."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from calopipe.errors import InputError
+
+MEMORY = re.compile(r"[1-9][0-9]*(Mi|Gi|Ti|M|G|T)")
+_CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9]")
+_HOURS_OF_A_YEAR = 8760
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a step asks for: `title` is its name in the UI, `hours` the limit of one attempt.
+
+    Processors and memory are both request and limit: a pod can use what it was promised, and one that needs more fails
+    itself and not its neighbours.
+    """
+
+    title: str
+    cpu: str
+    memory: str
+    hours: float
+    retries: int = 2
+
+    @property
+    def seconds(self) -> int:
+        return math.ceil(self.hours * 3600)
+
+    @property
+    def threads(self) -> int:
+        """As many as there are processors."""
+        return math.ceil(int(self.cpu[:-1]) / 1000 if self.cpu.endswith("m") else float(self.cpu))
+
+
+# Retries: every step can be repeated, since it writes its output whole or not at all and continues from what is there.
+# Promotion too: it names the model by its content, and at a second attempt finds what the first one did. Training gets
+# one retry more, since it runs long on machines that may be taken away; not more than one, because kfp cannot recognise
+# bad input, which would fail every time, and the waits double from a minute.
+STEPS = {
+    # Hashes the files, about 1 GB a second from a disk and less from a store.
+    "discover": Resources("Discover files", cpu="1", memory="1Gi", hours=2),
+    # 0.25 GiB a process were measured with 100,000 showers.
+    "preprocess": Resources("Preprocess", cpu="2", memory="2Gi", hours=12),
+    # Measured on two processors: 2 GiB for the config fast, 5.6 GiB for 3dgan, whose batch is 64.
+    "train": Resources("Train", cpu="4", memory="8Gi", hours=72, retries=3),
+    # 0.9 GiB were measured with the model of 3dgan on a processor.
+    "generate": Resources("Generate showers", cpu="4", memory="4Gi", hours=12),
+    # 0.8 GiB were the most that was measured.
+    "validate": Resources("Validate", cpu="2", memory="2Gi", hours=12),
+    # Copies some megabytes.
+    "promote": Resources("Promote", cpu="500m", memory="1Gi", hours=1),
+}
+# The pod that starts a training on several nodes and follows it; `hours` is what cleaning up takes after that.
+LAUNCHER = Resources("Train on several nodes", cpu="500m", memory="1Gi", hours=0.5, retries=STEPS["train"].retries)
+
+
+def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[str, Resources]:
+    """STEPS with the changes of options "STEP=CPU,MEMORY" and "STEP=HOURS"; InputError for any other form."""
+    found = dict(STEPS)
+    for option in resources:
+        step, _, amounts = option.partition("=")
+        cpu, _, memory = amounts.partition(",")
+        if step not in STEPS or not _CPU.fullmatch(cpu) or not MEMORY.fullmatch(memory):
+            raise _unreadable("--resources", option, "STEP=CPU,MEMORY, for example train=8,32Gi")
+        found[step] = replace(found[step], cpu=cpu, memory=memory)
+    for option in hours:
+        step, _, text = option.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if step not in STEPS or not 0 < value <= _HOURS_OF_A_YEAR:
+            raise _unreadable("--hours", option, "STEP=HOURS, for example train=100, up to a year")
+        found[step] = replace(found[step], hours=value)
+    return found
+
+
+def _unreadable(name: str, option: str, expected: str) -> InputError:
+    return InputError(f"{name} {option!r}: expected {expected}, with a step of {', '.join(STEPS)}")

@@ -1,0 +1,103 @@
+"""The pipeline's parameters as options of the command line.
+
+`calorimeter.py` states each parameter once: name, type and default in the signature, help in the docstring. This module
+reads its source and does not import it, which would load kfp for a second before an error in an option could be shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from calopipe.errors import InputError
+
+# Options that are given once for each element of their parameter.
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "settings": {"flag": "--set", "metavar": "NAME=VALUE"},
+    "split_files": {"flag": "--split-file", "metavar": "SPLIT=PATTERN"},
+    "beam_options": {"flag": "--beam-option", "metavar": "NAME=VALUE", "type": "--{}".format},
+}
+_NUMBERS: Mapping[str, Mapping[str, Any]] = {
+    "int": {"type": int, "metavar": "N"},
+    "float": {"type": float, "metavar": "X"},
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the pipeline; `default` is None where it has none, or where the cluster decides it."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+@cache
+def stated() -> tuple[Parameter, ...]:
+    """The parameters, in the order of the signature."""
+    tree = ast.parse(Path(__file__).with_name("calorimeter.py").read_text(encoding="utf-8"))
+    function = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "calorimeter")
+    helps = dict(re.findall(r"^ +(\w+): (.+)$", ast.get_docstring(function) or "", re.MULTILINE))
+    arguments = function.args.args
+    defaults = [None] * (len(arguments) - len(function.args.defaults)) + [*map(_literal, function.args.defaults)]
+    return tuple(
+        Parameter(each.arg, ast.unparse(each.annotation or ast.Constant("str")), default, helps[each.arg])
+        for each, default in zip(arguments, defaults, strict=True)
+    )
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:  # computed from what the cluster has
+        return None
+
+
+def defaults() -> dict[str, Any]:
+    """The default of each parameter; None for one without."""
+    return {each.name: each.default for each in stated()}
+
+
+def add_options(task: argparse.ArgumentParser) -> None:
+    """An option for each parameter but input and output, which mean something else to each command."""
+    for each in stated():
+        if each.name in {"input", "output"}:
+            continue
+        option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
+        flag = option.pop("flag", f"--{each.name.replace('_', '-')}")
+        action = "append" if each.name in _OPTIONS else "store"
+        task.add_argument(flag, dest=each.name, action=action, help=_help(each), **option)
+
+
+def _help(parameter: Parameter) -> str:
+    text = parameter.help[0].lower() + parameter.help[1:].rstrip(".").replace("%", "%%")
+    text = re.sub(r", \S+ each$", "", text)  # which the option's metavar says
+    return f"{text} (default {parameter.default})" if parameter.default else text
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """The values of the parameters that `options` name; those left out keep the pipeline's defaults."""
+    values = {each.name: getattr(options, each.name, None) for each in stated()}
+    if values["settings"] is not None:
+        values["settings"] = dict(_settings(values["settings"]))
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _settings(options: list[str]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each NAME=VALUE; a value that is not JSON, such as a number, is text."""
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InputError(f"--set {text}: expected NAME=VALUE, for example average=0.999")
+        try:
+            yield name, json.loads(value)
+        except ValueError:
+            yield name, value

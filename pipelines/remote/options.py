@@ -1,0 +1,80 @@
+"""The options of the commands that a server of Kubeflow Pipelines answers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pipelines import parameters
+from pipelines.cluster import platform
+from pipelines.remote import connection, cron
+
+
+def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
+    """Add the commands to `tasks`."""
+    submit = tasks.add_parser("submit", help="start one run on a cluster")
+    submit.add_argument("--name", default="calorimeter", metavar="NAME",
+                        help="of the run, to which a time and four digits are added (default %(default)s)")  # fmt: skip
+    _add_run(submit)
+    _add_waiting(submit)
+
+    _add_schedule(tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, replace them"))
+
+    status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
+    status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
+    status.add_argument("--experiment", metavar="NAME", help="the newest of this one alone")
+    _add_waiting(status)
+    connection.add_options(status)
+
+    logs = tasks.add_parser("logs", help="what the steps of a run have printed; asks Kubernetes, as kubectl does")
+    logs.add_argument("run", metavar="RUN", help="id of a run")
+    logs.add_argument("--step", metavar="STEP", help="of this step alone")
+    logs.add_argument("--follow", action="store_true", help="go on until the run ends")
+    connection.add_options(logs)
+
+    upload = tasks.add_parser("upload", help="put the pipeline, or a new version of it, into the UI's list")
+    upload.add_argument("--name", default="calorimeter", metavar="NAME", help="of the pipeline (default %(default)s)")
+    upload.add_argument("--version", metavar="NAME", help="of a version after the first (default: the time)")
+    platform.add_options(upload)
+    connection.add_options(upload)
+
+
+def _add_schedule(schedule: argparse.ArgumentParser) -> None:
+    actions = schedule.add_subparsers(dest="action", required=True)
+    create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
+    create.add_argument("--name", default="calorimeter", metavar="NAME", help="of the schedule (default %(default)s)")
+    replace = actions.add_parser(
+        "replace",
+        help="put a new schedule in the place of one",
+        description="A recurring run cannot be edited. State the new one whole, as for create: it is created under the "
+        "same name, then the old one is deleted, so that a failure between leaves both and never none.",
+    )
+    replace.add_argument("schedule", metavar="NAME|ID")
+    for task in (create, replace):
+        _add_run(task)
+        cron.add_options(task)
+    connection.add_options(actions.add_parser("list", help="every schedule of the namespace"))
+    for name, text in (
+        ("pause", "start no more runs until resume; one that runs goes on"),
+        ("resume", "start runs again, from the next time on"),
+        ("delete", "end it; the runs that it started stay"),
+    ):
+        task = actions.add_parser(name, help=text)
+        task.add_argument("schedule", metavar="NAME|ID")
+        connection.add_options(task)
+
+
+def _add_run(task: argparse.ArgumentParser) -> None:
+    """What a run on a cluster takes, whether it starts now or regularly."""
+    task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
+    task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
+    task.add_argument("--experiment", metavar="NAME", help="made if it is not there (default calopipe)")
+    task.add_argument("--service-account", metavar="NAME", help="of the pods of the run (default: the cluster's)")
+    platform.add_options(task)
+    connection.add_options(task)
+    parameters.add_options(task)
+
+
+def _add_waiting(task: argparse.ArgumentParser) -> None:
+    task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")
+    task.add_argument("--timeout", type=float, metavar="SECONDS", help="follow no longer; exits 124, the run goes on")
