@@ -41,7 +41,7 @@ from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoc
 from training.configs import CONFIGS, DEFAULT
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.models.physics import CELL_POWER
+from training.models.gan.physics import CELL_POWER
 
 _BATCH = 64
 _THRESHOLD, _CUT = 1e-4, 10.0  # the reference's, in units of 0.02 GeV

@@ -12,14 +12,11 @@ import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.showers.cells import FloatArray, Geometry
-from training import models
-from training.configs import FitConfig
+from training.models.autoregressive import AutoregressiveConfig
 from training.models.autoregressive.model import Autoregressive
-from training.models.base import Batch
+from training.models.base import Batch, build
 
-CONFIG = FitConfig(
-    model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, momentum=0.0, average=0.9, width=8, seed=1
-)
+CONFIG = AutoregressiveConfig(model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, average=0.9, width=8)
 LAYERS = SMALL_GEOMETRY.shape[2]
 # Numbers as `constants` finds them, for what needs few of them.
 CONSTANTS: dict[str, Any] = {
@@ -54,7 +51,7 @@ def as_batch(
 
 def new_model(geometry: Geometry = SMALL_GEOMETRY) -> Autoregressive:
     """A model with its initial weights and the constants of 300 test showers."""
-    model = models.build(CONFIG, geometry)
+    model = build(CONFIG, geometry)
     assert isinstance(model, Autoregressive)
     model.networks["constants"].set_weights(_constants())
     return model
@@ -71,7 +68,7 @@ def of_every_cell(model: Autoregressive) -> Autoregressive:
 
 @functools.cache
 def _constants() -> list[npt.NDArray[Any]]:
-    model = models.build(CONFIG, SMALL_GEOMETRY)
+    model = build(CONFIG, SMALL_GEOMETRY)
     cells, energy, theta = uneven_showers(events=300)
     ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
     parts = (slice(0, 150), slice(150, 300))

@@ -32,8 +32,6 @@ class Tiny(Model):
     """A dense network that regresses the energy, in two phases."""
 
     averaged = ("generator",)
-    chosen_by = "metric"
-    generation_batch = 1
     precision = "float32"
 
     def __init__(self, config: FitConfig, geometry: Geometry) -> None:
@@ -57,14 +55,8 @@ class Tiny(Model):
     def decode(self, records: Any, manifest: Manifest) -> Batch:
         return decode(records, manifest)
 
-    def view(self, batch: Batch, draws: Draws) -> Batch:
-        return batch
-
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         return self._losses(batch, draws), batch["cells"]
-
-    def generate(self, *arguments: Any) -> Any:
-        raise NotImplementedError
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:
         found = self.networks["generator"](view["cells"], training=True)[:, 0]

@@ -31,7 +31,7 @@ LAYERS = {
         ("validation",),
     ),
     "training": (
-        ("training.configs", "training.folder"), ("training.models", "training.nodes"), ("training.engine",),
+        ("training.configs", "training.folder", "training.models", "training.nodes"), ("training.engine",),
         ("training.run",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (

@@ -1,8 +1,11 @@
-"""A model of another kind goes through training, judging and generation by what `Model` asks alone."""
+"""Models of other kinds, each in a file of its own, go through training, judging and export."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +13,46 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from classifier import Classifier, make_particles
 from keras import ops
 from showers import SMALL_GEOMETRY, make_file
-from trainings import fit_small
+from trainings import fit_small, same_training
 
+from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
+from calopipe.showers.layouts import open_showers
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode
-from training import models
+from training import __main__ as command
+from training import folder
 from training.folder import read_card
 from training.generation import Generator
-from training.models.base import Batch, Losses, Model, Phase
+from training.models.base import Batch, Losses, Phase, load
+from training.models.config import CONFIGS, FitConfig, register, setting
 from training.models.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
+from training.models.showers import ShowerModel
 
 _NOISE = 4
 
 
-class Layers(Model):
+@register("layers")
+@dataclass(frozen=True, kw_only=True)
+class LayersConfig(FitConfig):
+    hidden: int = setting(16, help="width of the hidden layer")
+
+    def build(self, geometry: Geometry) -> Layers:
+        return Layers(geometry, width=self.hidden)
+
+
+CONFIGS["layers"] = LayersConfig(model="layers", batch=32, epochs=20, learning_rate=0.03)
+
+
+class Layers(ShowerModel):
     """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
 
     averaged = ("layers",)
-    chosen_by = "losses"
     generation_batch = 16
     noise_numbers = uniform_for_normal(_NOISE)
 
@@ -52,9 +72,6 @@ class Layers(Model):
     def decode(self, records: Any, manifest: Manifest) -> Batch:
         return decode(records, manifest)
 
-    def view(self, batch: Batch, draws: Draws) -> Batch:
-        return batch
-
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         return self._losses(batch, draws), self.generate(batch["energy_gev"], batch["theta_rad"], draws)
 
@@ -72,15 +89,17 @@ class Layers(Model):
         return {"square": ops.mean(ops.square(found - ops.sum(view["cells"], [1, 2])), 1)}
 
 
-def test_another_model_is_trained_judged_and_generates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(models, "Autoregressive", Layers)
+def _history(model: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
+
+
+def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "mc.h5", events=200)
     preprocess(discover([str(path)]), tmp_path / "ds", Settings())
-    arguments = (tmp_path / "ds", tmp_path / "m", "--config", "fast", "--steps", "60", "--learning-rate", "0.03")
+    arguments = (tmp_path / "ds", tmp_path / "m", "--config", "layers", "--hidden", "24", "--steps", "60",
+                 "--evaluation-steps", "60")  # fmt: skip
     fit_small(*arguments)
-    history = [json.loads(line) for line in (tmp_path / "m/history.jsonl").read_text().splitlines()]
+    history = _history(tmp_path / "m")
     assert history[-1]["step"] == 60
     assert history[-1]["train"]["fit"]["square"] < 0.5 * history[1]["train"]["fit"]["square"]
     card = read_card(tmp_path / "m")
@@ -93,9 +112,70 @@ def test_another_model_is_trained_judged_and_generates(
     generator = Generator(tmp_path / "m")
     energy, theta = np.float32([120, 150, 190]), np.float32([1.4, 1.5, 1.6])
     (made,) = generator.showers(energy, theta, seed=3)
-    network = Layers(SMALL_GEOMETRY, width=card.config.width).networks["layers"]
+    network = Layers(SMALL_GEOMETRY, width=24).networks["layers"]
     network.load_weights(tmp_path / "m/layers.weights.h5")
     noise = ShowerDraws(tf.constant(3), tf.constant(0, tf.int64)).normal("noise", [3, _NOISE])
     expected = network(tf.concat([tf.constant(np.stack([energy / 100, theta], 1)), noise], 1))
     np.testing.assert_allclose(made.cells[:, 8, 8], expected, rtol=1e-5)
     assert made.cells.sum() == pytest.approx(np.sum(expected), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def particles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of showers of two particles, their dataset, and a classifier `m` trained on two replicas."""
+    place = tmp_path_factory.mktemp("particles")
+    preprocess(discover([str(make_particles(place / "mc.h5", events=200))]), place / "ds", Settings())
+    _on_two_replicas(place / "ds", place / "m")
+    return place
+
+
+def _on_two_replicas(dataset: Path, output: Path) -> str:
+    program = [sys.executable, str(Path(__file__).with_name("classifier.py")), "fit", "--config", "particles"]
+    options = ["--strategy", "mirrored", "--average", "0.9", "--hidden", "6"]
+    command_line = [*program, *options, "--dataset", str(dataset), "--output", str(output)]
+    done = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_a_classifier_is_trained_on_two_replicas_and_judged(particles: Path) -> None:
+    card, history = read_card(particles / "m"), _history(particles / "m")
+    assert (card.trained["replicas"], card.config.model, card.config.to_json()["hidden"]) == (2, "classifier", 6)
+    judged = history[1:]
+    best = max(judged, key=lambda entry: entry["accuracy"])  # the first of several
+    assert best["accuracy"] > 0.9
+    assert card.trained["chosen_step"] == best["step"]
+    assert (card.trained["particles"], card.trained["accuracy"]) == (["electron", "pion"], best["accuracy"])
+    assert card.losses == best["validation"]
+    steps = judged[0]["step"]
+    expected = [epoch + np.mean(np.arange(steps) / steps) for epoch in range(4)]
+    assert [entry["train"]["fit"]["epoch"] for entry in judged] == pytest.approx(expected)
+
+
+def test_a_classifier_goes_on_from_its_checkpoint(particles: Path, tmp_path: Path) -> None:
+    """The last checkpoint is damaged, so that the training goes on from the one before."""
+    for path in (particles / "m").rglob("*"):
+        if path.is_file():
+            (tmp_path / "m" / path.relative_to(particles / "m").parent).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "m" / path.relative_to(particles / "m")).write_bytes(path.read_bytes())
+    (tmp_path / "m" / folder.CARD).unlink()
+    *_, before, last = sorted((tmp_path / "m/checkpoints").glob("*.npz"))
+    last.write_bytes(last.read_bytes()[:-100])
+    steps = [int(path.stem.removeprefix("step-")) for path in (before, last)]
+    assert f"steps {steps[0]} to {steps[1]}" in _on_two_replicas(particles / "ds", tmp_path / "m")
+    same_training(tmp_path / "m", particles / "m")
+
+
+def test_a_classifier_is_exported_and_generates_nothing(particles: Path, tmp_path: Path) -> None:
+    command.main(["export", "--model", str(particles / "m"), "--output", str(tmp_path / "saved")])
+    cells = open_showers(particles / "mc.h5").read().cells[:5]
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](cells=tf.constant(cells))
+    _, model = load(particles / "m")
+    assert isinstance(model, Classifier)
+    energy = cells.sum((1, 2))
+    expected = model.networks["classifier"](energy / energy.sum(1, keepdims=True))
+    np.testing.assert_allclose(served["pion"], expected[:, 0], rtol=1e-5)
+    card = json.loads((tmp_path / "saved/assets.extra/card.json").read_text())
+    assert card["particles"] == ["electron", "pion"]
+    with pytest.raises(InputError, match="a model classifier, which makes no showers; give another"):
+        Generator(particles / "m")

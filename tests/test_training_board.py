@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.showers.cells import Showers
-from training.run.board import figures, write
+from training.models.figures import figures
+from training.run.history import History
 from validation.measure.observables import observe
 
 _REFERENCE = make_showers(events=60)
@@ -23,6 +25,12 @@ _GENERATED = replace(_REFERENCE, cells=1.5 * make_showers(events=60, seed=1).cel
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, Figure]:
     return figures(_REFERENCE, _GENERATED, SMALL_GEOMETRY)
+
+
+def _drawn_into(model: Path, step: int, shown: Mapping[str, Figure]) -> None:
+    history = History(model, step)
+    history.add({"step": step})
+    history.draw(shown)
 
 
 def _observed(showers: Showers) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +96,7 @@ def test_a_model_that_makes_nothing_yet(tmp_path: Path) -> None:
     shown = figures(one, replace(one, cells=np.zeros_like(one.cells)), SMALL_GEOMETRY)
     assert shown["longitudinal"].axes[0].containers[0].lines[0].get_ydata() == pytest.approx(np.zeros(5))
     assert shown["response"].axes[0].lines[1].get_ydata() == pytest.approx([0])
-    write(tf.summary.create_file_writer(str(tmp_path)), 0, shown)
+    _drawn_into(tmp_path, 0, shown)
 
 
 def test_other_labels_are_refused() -> None:
@@ -99,10 +107,10 @@ def test_other_labels_are_refused() -> None:
 def test_the_log_holds_the_images(drawn: dict[str, Figure], tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    write(tf.summary.create_file_writer(str(tmp_path)), 7, drawn)
-    board = EventAccumulator(str(tmp_path))
+    _drawn_into(tmp_path, 7, drawn)
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
-    assert set(board.Tags()["tensors"]) == set(drawn)
+    assert set(board.Tags()["tensors"]) == {*drawn, "step"}
     for name, figure in drawn.items():
         (event,) = board.Tensors(name)
         assert event.step == 7

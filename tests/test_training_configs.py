@@ -9,7 +9,7 @@ import pytest
 
 from calopipe.errors import InputError
 from training import __main__ as command
-from training.configs import CONFIGS, DEFAULT, SETTINGS, FitConfig, as_options, named_config, with_settings
+from training.configs import CONFIGS, DEFAULT, FitConfig, all_settings, as_options, named_config, with_settings
 
 
 def test_settings_take_the_place_of_the_configs_own() -> None:
@@ -39,15 +39,36 @@ def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
         with_settings(CONFIGS[DEFAULT], settings)
 
 
-def test_options_make_the_config_again() -> None:
+@pytest.mark.parametrize(("name", "own"), [("small", {"momentum": 0.5}), ("fast", {"width": 16})])
+def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
     """Through the command's parser, for values that differ from the named config's wherever they may."""
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
-    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, "width": 16}
-    assert set(values) == set(SETTINGS)
+    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, **own}
     others = {"epochs": 7, "steps": 5, "strategy": "multi-worker", "seed": 9}
-    config = with_settings(named_config("small", **others), values)
-    arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, "small")]
+    assert {*values, *others} == {field.name for field in fields(CONFIGS[name])} - {"model"}
+    config = with_settings(named_config(name, **others), values)
+    arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, name)]
     options = command.parser().parse_args(arguments)
-    given = {field.name: getattr(options, field.name, None) for field in fields(FitConfig)}
+    given = {setting: getattr(options, setting) for setting in all_settings()}
     assert named_config(options.config, **given) == config
     assert as_options(CONFIGS[DEFAULT], DEFAULT) == ["--config", DEFAULT]
+
+
+def test_a_setting_of_another_model_is_refused() -> None:
+    with pytest.raises(InputError, match="--width is not for the model 3dgan-small; leave it out"):
+        named_config("small", width=16)
+    with pytest.raises(InputError, match="training setting 'width' is unknown"):
+        with_settings(CONFIGS["small"], {"width": 16})
+
+
+def test_configs_of_earlier_cards_are_read() -> None:
+    """They hold the settings of all models, and not those that came later."""
+    document = {
+        "model": "3dgan-small", "batch": 4, "epochs": 3, "learning_rate": 1e-3, "momentum": 0.9, "width": 0, "seed": 7,
+    }  # fmt: skip
+    assert FitConfig.from_json(document) == named_config("small", batch=4, epochs=3, seed=7)
+    document |= {"model": "autoregressive", "momentum": 0.0, "width": 8, "average": 0.5}
+    found = FitConfig.from_json(document)
+    assert (found, found.to_json()["width"]) == (FitConfig.from_json(found.to_json()), 8)
+    with pytest.raises(InputError, match="--model 'flow' is unknown; known: autoregressive, 3dgan"):
+        FitConfig.from_json(document | {"model": "flow"})

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from training.models import convolutions
-from training.models.convolutions import Conv3D, arrange, restore, transforms
-from training.models.networks_3d import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
+from training.models.gan import convolutions
+from training.models.gan.convolutions import Conv3D, arrange, restore, transforms
+from training.models.gan.networks import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
 from training.models.randomness import Draws
 
 Arrays = dict[str, np.ndarray]

@@ -26,7 +26,7 @@ from training.configs import FitConfig, named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy, tpu_padding
-from training.models import convolutions
+from training.models.gan import convolutions
 from training.models.randomness import Draws
 from training.nodes.supervision import supervise
 

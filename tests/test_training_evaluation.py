@@ -15,12 +15,14 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.reading import ordered_batches
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
+from training.models import judging
+from training.models.judging import selection_bins
 from training.models.randomness import Draws
-from training.run import evaluation
-from training.run.evaluation import Evaluator, selection_bins
+from training.run.evaluation import Evaluator
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +58,17 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     engine = Engine(config, dataset, manifest, make_strategy("one-device"))
     evaluator.take_over(engine.state())
     found = evaluator.evaluate()
-    assert found.energy_sum == pytest.approx(found.generated.cells.sum() / found.reference.cells.sum(), rel=1e-4)
-    assert (found.metric["value"], evaluator.chosen_by) == (None, "losses")  # 40 showers are too few for a figure
-    (told,) = found.metric["bins"]
+    reference, generated = found.judge.shown()
+    assert found.found["energy_sum"] == pytest.approx(generated.cells.sum() / reference.cells.sum(), rel=1e-4)
+    assert found.found["metric"]["value"] is None  # 40 showers are too few for a figure
+    assert evaluator.score(found) == found.losses["total"]
+    (told,) = found.found["metric"]["bins"]
     assert (told["reference"], told["candidate"]) == (40, 40)
     # 40 showers are a batch of 32 and one of 8, drawn apart; the split's order is that of its file
     showers = make_showers(events=40, seed=1)
-    order = np.argsort(found.reference.energy_gev), np.argsort(showers.energy_gev)
-    np.testing.assert_array_equal(found.reference.cells[order[0]], showers.cells[order[1]])
-    ecal = 100 * abs(found.generated.cells.sum((1, 2, 3)) / found.reference.cells.sum((1, 2, 3)) - 1)
+    order = np.argsort(reference.energy_gev), np.argsort(showers.energy_gev)
+    np.testing.assert_array_equal(reference.cells[order[0]], showers.cells[order[1]])
+    ecal = 100 * abs(generated.cells.sum((1, 2, 3)) / reference.cells.sum((1, 2, 3)) - 1)
     assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
     weights = evaluator.model.weights
     assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
@@ -73,19 +77,17 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
 def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_nothing(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "LEAST_EVENTS", 40)
+    monkeypatch.setattr(judging, "LEAST_EVENTS", 40)
     manifest = read_manifest(dataset)
     evaluator = Evaluator(named_config("small"), dataset, manifest, "validation")
     found = evaluator.evaluate()
-    assert evaluator.chosen_by == "metric"
+    assert evaluator.score(found) == found.found["metric"]["value"]
     profile = []
     for others in ((2, 3), (1, 3), (1, 2)):
-        mine, theirs = (
-            each.cells.sum(axis=others, dtype=float).mean(axis=0) for each in (found.reference, found.generated)
-        )
+        mine, theirs = (each.cells.sum(axis=others, dtype=float).mean(axis=0) for each in found.judge.shown())
         kept = mine > 1e-3 * mine.sum()
         profile.append(np.mean(abs(theirs[kept] / mine[kept] - 1)))
-    assert found.metric["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
+    assert found.found["metric"]["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
 
 
 def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
@@ -104,7 +106,7 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
     first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
     before = keras.Model(generator.input, first.input)
     means, variances = [], []
-    whole = list(evaluator._batches("train"))
+    whole = list(ordered_batches(dataset, manifest, "train", batch=32))
     energy, theta = (np.concatenate([batch[name] for batch in whole]) for name in ("energy_gev", "theta_rad"))
     for number in range(2):
         draws = Draws.of(config.seed, -1, tf.constant(number)).fold("statistics")
@@ -146,6 +148,6 @@ def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path) -> None:
     assert np.linalg.norm(found - of_both) < 0.3 * np.linalg.norm(of_one - of_both)
 
     watched = read_manifest(tmp_path / "watch")
-    shown = Evaluator(config, tmp_path / "watch", watched, "validation").evaluate().reference
+    shown = Evaluator(config, tmp_path / "watch", watched, "validation").evaluate().judge.shown()[0]
     assert 90 <= len(shown.cells) <= 100
     assert np.mean(shown.energy_gev < 300) == pytest.approx(0.5, abs=0.05)

@@ -23,14 +23,14 @@ from calopipe.errors import InputError, run_command
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training import fit, folder, models
+from training import fit, folder
 from training.configs import DEFAULT, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import read_card
-from training.models.gan import ConditionalGAN
+from training.models.base import build
+from training.models.gan.model import ConditionalGAN
 from training.nodes.workers import PREEMPTED
-from training.run import evaluation
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
@@ -204,6 +204,10 @@ def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model
         fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", DEFAULT)
 
 
+def _with_metric(found: Evaluation, value: float) -> Evaluation:
+    return replace(found, found={**found.found, "metric": {**found.found["metric"], "value": value}})
+
+
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,9 +217,9 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
 
     def judging(evaluator: Evaluator) -> Evaluation:
         found = evaluate(evaluator)
-        return replace(found, metric={**found.metric, "value": next(told)})
+        return _with_metric(found, next(told))
 
-    monkeypatch.setattr(evaluation, "LEAST_EVENTS", 1)
+    monkeypatch.setattr(judging, "LEAST_EVENTS", 1)
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
@@ -224,7 +228,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     assert sorted(path.name for path in (tmp_path / "m/checkpoints").glob("*.npz")) == [
         f"step-{step:09d}.npz" for step in (14, 21, 28)
     ]
-    generator = models.build(card.config, SMALL_GEOMETRY).networks["generator"]
+    generator = build(card.config, SMALL_GEOMETRY).networks["generator"]
     generator.load_weights(tmp_path / "m/generator.weights.h5")
     with np.load(tmp_path / "m/checkpoints/step-000000014.npz") as state:
         for number, weight in enumerate(generator.get_weights()):
@@ -256,10 +260,10 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
     def judging(evaluator: Evaluator) -> Evaluation:
         found = evaluate(evaluator)
         metric, total = next(told)
-        return replace(found, metric={**found.metric, "value": metric}, losses={**found.losses, "total": total})
+        return replace(_with_metric(found, metric), losses={**found.losses, "total": total})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    monkeypatch.setattr(evaluation, "LEAST_EVENTS", enough)
+    monkeypatch.setattr(judging, "LEAST_EVENTS", enough)
     monkeypatch.setattr(ConditionalGAN, "chosen_by", chosen_by)
     fit_small(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
@@ -268,7 +272,7 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
     assert (card.trained["metric"]["value"], card.losses["total"]) == values
     document = json.loads((tmp_path / f"m/checkpoints/step-{best:09d}.json").read_text())
     assert document["metric"] == values[best == 21]
-    networks = models.build(card.config, SMALL_GEOMETRY).networks
+    networks = build(card.config, SMALL_GEOMETRY).networks
     with np.load(tmp_path / f"m/checkpoints/step-{best:09d}.npz") as state:
         for name, network in networks.items():
             network.load_weights(tmp_path / f"m/{name}.weights.h5")
@@ -446,7 +450,7 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
     [
         (("--batch", "5000"), "too few for one batch of 5000"),
         (("--output", "DATASET"), "holds a dataset"),
-        (("--config", "none"), "--config 'none' is unknown; known: 3dgan, fast, standard, full, small"),
+        (("--config", "none"), "--config 'none' is unknown; known: fast, standard, full, 3dgan, small"),
         (("--config", "3dgan"), "choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
     ],

@@ -24,9 +24,10 @@ from calopipe.errors import InputError
 from calopipe.showers.layouts import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training import folder, generation, models
+from training import folder, generation
 from training.configs import named_config
 from training.generation import Generator, generate
+from training.models.base import build
 from training.models.randomness import ShowerDraws
 
 
@@ -271,5 +272,5 @@ def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_
         Generator(tmp_path / "model")  # of `generate` and of exports
         assert rounds() == (precision == "tf32")
         tf.config.experimental.enable_tensor_float_32_execution(before)
-        models.build(named_config("small", precision=precision), SMALL_GEOMETRY)  # of training and of evaluation
+        build(named_config("small", precision=precision), SMALL_GEOMETRY)  # of training and of evaluation
         assert rounds() == (precision == "tf32")

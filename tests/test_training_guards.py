@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calopipe.errors import InputError
+from training.models.gan.model import GUARDS
 from training.run.guards import Guards
 
 Table = dict[str, dict[str, float]]
@@ -37,9 +38,9 @@ def _check(guards: Guards, table: Table, step: int = 1) -> None:
 
 def test_a_loss_that_is_not_finite_stops_at_once() -> None:
     with pytest.raises(InputError, match=r"step 9 \(discriminator_real generation\).*checkpoint: step-000000007\.npz"):
-        _check(Guards(), _table(real=math.nan), step=9)
+        _check(Guards(GUARDS), _table(real=math.nan), step=9)
     with pytest.raises(InputError, match="generator_first ecal, generator_second ecal"):
-        _check(Guards(), _table(ecal=math.inf))
+        _check(Guards(GUARDS), _table(ecal=math.inf))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_loss_that_is_not_finite_stops_at_once() -> None:
     ],
 )
 def test_a_failure_stops_once_it_lasts(table: Table, told: str) -> None:
-    guards = Guards(patience=3)
+    guards = Guards(GUARDS, patience=3)
     _check(guards, table)
     _check(guards, table)
     _check(guards, _table())  # recovered: the count begins anew
@@ -66,19 +67,19 @@ _COIN = {"real": math.log(2), "fake": math.log(2)}
 
 def test_a_discriminator_that_is_undecided_and_sees_differences_is_not_dead() -> None:
     """Answers of .48 to .52 have a loss within 2e-4 of a coin's, and a variance of 1e-4."""
-    guards = Guards(patience=2)
+    guards = Guards(GUARDS, patience=2)
     for _ in range(5):
         _check(guards, _table(**_COIN, spread=1e-4))
 
 
 def test_a_discriminator_is_not_dead_while_the_generator_improves() -> None:
-    guards, noise = Guards(patience=20), np.random.default_rng(1)
+    guards, noise = Guards(GUARDS, patience=20), np.random.default_rng(1)
     for step in range(100):
         _check(guards, _table(**_COIN, total=10 - 0.05 * step + noise.normal(0, 0.1)))
 
 
 def test_a_discriminator_is_dead_once_the_generator_stands_still() -> None:
-    guards, noise = Guards(patience=20), np.random.default_rng(1)
+    guards, noise = Guards(GUARDS, patience=20), np.random.default_rng(1)
 
     def train() -> None:
         for _ in range(60):
@@ -90,6 +91,6 @@ def test_a_discriminator_is_dead_once_the_generator_stands_still() -> None:
 
 @pytest.mark.parametrize("table", [_table(), _table(ecal=99.9), _table(real=0.68, fake=0.7), _table(ecal=3500.0)])
 def test_a_training_that_only_looks_ill_goes_on(table: Table) -> None:
-    guards = Guards(patience=1)
+    guards = Guards(GUARDS, patience=1)
     for _ in range(5):
         _check(guards, table)

@@ -21,8 +21,9 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
-from training import fit, models
+from training import fit
 from training.folder import read_card
+from training.models.base import build
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
 
@@ -82,7 +83,7 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
     card = read_card(output)
     assert card.trained["chosen_step"] == 7
     assert card.trained["steps"] == (10 if how == "signal" else 7)
-    networks = models.build(card.config, SMALL_GEOMETRY).networks
+    networks = build(card.config, SMALL_GEOMETRY).networks
     with np.load(output / "checkpoints/step-000000007.npz") as state:
         for name, network in networks.items():
             network.load_weights(output / f"{name}.weights.h5")

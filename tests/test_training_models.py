@@ -19,11 +19,11 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-from training import models
 from training.configs import CONFIGS, DEFAULT, named_config
-from training.models import physics
-from training.models.gan import ConditionalGAN
-from training.models.networks_3d import REFERENCE, discriminator_3d, generator_3d
+from training.models.base import build
+from training.models.gan import physics
+from training.models.gan.model import ConditionalGAN
+from training.models.gan.networks import REFERENCE, discriminator_3d, generator_3d
 from training.models.randomness import Draws, Dropout, ShowerDraws
 
 
@@ -74,7 +74,7 @@ def test_the_default_config_takes_any_shape(shape: tuple[int, int, int], tmp_pat
     path = make_file(tmp_path / "a.h5", events=60, geometry=geometry)
     settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
     manifest = preprocess(discover([str(path)]), tmp_path / "ds", settings)
-    model = models.build(CONFIGS[DEFAULT], geometry)
+    model = build(CONFIGS[DEFAULT], geometry)
     model.adapt(ordered_batches(tmp_path / "ds", manifest, "train", batch=32, decode=model.decode), manifest)
     cells = model.generate(tf.constant([150.0, 120.0]), tf.constant([1.5, 1.4]), ShowerDraws(1, 0)).numpy()
     assert cells.shape == (2, *shape)
@@ -167,8 +167,8 @@ def test_losses_are_in_the_weights_precision(precision: str) -> None:
     """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
     showers = make_showers(events=4)
     batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad")}
-    full = models.build(CONFIGS["small"], SMALL_GEOMETRY)
-    model = models.build(named_config("small", precision=precision), SMALL_GEOMETRY)
+    full = build(CONFIGS["small"], SMALL_GEOMETRY)
+    model = build(named_config("small", precision=precision), SMALL_GEOMETRY)
     for name, network in model.networks.items():
         network.set_weights(full.networks[name].get_weights())
     (found, _), (expected, _) = (each.evaluate(batch, Draws.of(1)) for each in (model, full))
@@ -180,7 +180,7 @@ def test_losses_are_in_the_weights_precision(precision: str) -> None:
 
 
 def _small_gan() -> tuple[ConditionalGAN, dict[str, tf.Tensor]]:
-    model = models.build(CONFIGS["small"], SMALL_GEOMETRY)
+    model = build(CONFIGS["small"], SMALL_GEOMETRY)
     assert isinstance(model, ConditionalGAN)
     showers = make_showers(events=8)
     names = ("cells", "energy_gev", "theta_rad", "mtheta_rad")

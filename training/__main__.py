@@ -16,12 +16,12 @@ from calopipe.showers.selection import Selection
 from training.configs import (
     CONFIGS,
     DEFAULT,
-    PRECISIONS,
-    SCHEDULES,
-    STRATEGIES,
     FitConfig,
     RunOptions,
+    all_settings,
     named_config,
+    option,
+    type_of,
 )
 from training.folder import last_checkpoint
 from training.nodes.supervision import supervise
@@ -42,6 +42,8 @@ examples:
   python -m training rollback --registry runs/demo/registry
   python -m training regrade --registry runs/demo/registry --grade gan
 """
+
+_METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,31 +107,10 @@ def _summary(name: str, config: FitConfig) -> str:
 def _add_config(fit: argparse.ArgumentParser) -> None:
     """What decides the weights; one that is not given keeps the config's value."""
     group = fit.add_argument_group("what is trained (default: the config's values)")
-    group.add_argument("--epochs", type=int, metavar="N", help="passes over the train split")
-    group.add_argument("--steps", type=int, metavar="N", help="end after N steps, if the epochs have not ended before")
-    group.add_argument("--batch", type=int, metavar="N", help="showers a replica and step")
-    group.add_argument("--learning-rate", type=float, metavar="X", help="of the optimizers")
-    group.add_argument("--schedule", metavar="NAME", help=f"of the learning rate: {', '.join(SCHEDULES)}")
-    group.add_argument("--warm-up-epochs", type=float, metavar="X", help="in which the learning rate rises from 0")
-    group.add_argument(
-        "--linear-scaling", type=int, metavar="B",
-        help="the learning rate is for a global batch of B, and grows in proportion with the one there is",
-    )  # fmt: skip
-    group.add_argument(
-        "--average", type=float, metavar="X",
-        help="keep a moving average of the weights that make showers, of decay X a step, such as 0.999",
-    )  # fmt: skip
-    group.add_argument("--patience", type=int, metavar="N", help="end after N epochs without a better metric")
-    group.add_argument(
-        "--evaluation-steps",
-        type=int,
-        metavar="N",
-        help="look at the validation split only where an epoch passes a multiple of N steps, and at the end",
-    )
-    group.add_argument("--width", type=int, metavar="N", help="of the networks of the model autoregressive")
-    group.add_argument("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS)} (default float32)")
-    group.add_argument("--strategy", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default one-device)")
-    group.add_argument("--seed", type=int, metavar="N", help="of weights, order and noise (default 1)")
+    for name, field in all_settings().items():
+        group.add_argument(
+            option(name), type=type_of(field), metavar=_METAVARS[type_of(field)], help=field.metadata["help"]
+        )
     group.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
 
 
@@ -186,7 +167,7 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
     cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
     if options.strategy is None and (cluster or options.workers):
         options.strategy = "multi-worker"
-    given = {field.name: getattr(options, field.name, None) for field in fields(FitConfig)}
+    given = {name: getattr(options, name) for name in all_settings()}
     config = named_config(options.config, **given)
     running = RunOptions(**{field.name: getattr(options, field.name) for field in fields(RunOptions)})
     running.check_strategy(config.strategy)

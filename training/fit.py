@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +20,7 @@ import tensorflow as tf
 
 from calopipe.errors import InputError
 from calopipe.progress import say
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, Manifest, at_hand, read_manifest, require_unaltered
 from preprocessing.reading import steps_per_epoch
@@ -33,7 +32,6 @@ from training.engine.strategies import make_strategy, tpu_padding
 from training.folder import Card
 from training.keeping import CHOSEN_BY, names_the_command, write_model
 from training.nodes.workers import PREEMPTED, Cluster, exit_lost, watch_peers
-from training.run import board
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.guards import Guards
@@ -174,7 +172,7 @@ class _Training:
         self._checkpoints = Checkpoints(
             output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
         )
-        self._guards = Guards()
+        self._guards = Guards(engine.model.guards)
         self._seconds = 0.0  # of the running epoch
         self._drawn_at = time.monotonic()
         self._signal: int | None = None
@@ -303,10 +301,8 @@ class _Training:
             logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
             return
         self._history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
-        judged = self._judged(state)
-        by_losses = self._evaluator is not None and self._evaluator.chosen_by == "losses"
-        figure = judged[CHOSEN_BY].get("total") if by_losses else judged.get("metric", {}).get("value")
-        self._checkpoints.mark(step, figure)
+        judged, score = self._judged(state)
+        self._checkpoints.mark(step, score)
         self._history.amend({**judged, "looks_begun": None})
 
     def _evaluation_is_due(self, step: int) -> bool:
@@ -315,20 +311,18 @@ class _Training:
         before = step - self._engine.steps_an_epoch
         return every == 0 or step // every > before // every or step == self._engine.last_step
 
-    def _judged(self, state: State) -> dict[str, Any]:
-        """What the history tells of the model in `state`."""
+    def _judged(self, state: State) -> tuple[dict[str, Any], float | None]:
+        """What the history says of the model in `state`, and the score that chooses among epochs."""
         assert self._evaluator is not None
         if self._manifest.count(CHOSEN_BY) == 0:
-            return {CHOSEN_BY: {}}
+            return {CHOSEN_BY: {}}, None
         assert self._history is not None
         self._evaluator.take_over(state)
-        found = self._evaluator.evaluate()
+        looked = self._evaluator.evaluate()
         if self._engine.step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
-            in_its_unit = replace(self._manifest.geometry, file_unit_gev=REFERENCE_UNIT_GEV)
-            drawn = board.figures(found.reference, found.generated, in_its_unit)
-            board.write(self._history.board, self._engine.step, drawn)
+            self._history.draw(looked.judge.figures())
             self._drawn_at = time.monotonic()
-        return {CHOSEN_BY: found.losses, "metric": found.metric, "energy_sum": found.energy_sum}
+        return {CHOSEN_BY: looked.losses, **looked.found}, self._evaluator.score(looked)
 
     def _patience_is_over(self) -> bool:
         """Whether the metric has been no better for as many epochs as the config allows; the first worker decides."""

@@ -28,9 +28,11 @@ from calopipe.showers.layouts import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
-from training import folder, models
+from training import folder
 from training.folder import Card
-from training.models.randomness import NoiseDraws, ShowerDraws
+from training.models.base import load
+from training.models.randomness import ShowerDraws
+from training.models.showers import ShowerModel, allowed
 from training.seen import JUDGES, require_unseen
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,6 @@ _Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tel
 _AT_ONCE = 2
 _PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
 _SHOWERS_COPIED = 100  # at a time, from a part to the file: 26 MB of the reference's showers
-_BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 
 
 class Generator:
@@ -54,11 +55,12 @@ class Generator:
     def __init__(self, model: Path, batch: int = 0) -> None:
         if batch < 0:
             raise InputError(f"--batch is {batch}, expected at least 0")
-        self.card: Card = folder.read_card(model)
-        self._model = models.build(self.card.config, self.card.geometry)
-        self.batch = batch or self._model.generation_batch
-        folder.load_weights(model, self._model.networks)
-        self._compiled = tf.function(self.cells)
+        self.card, found = load(model)
+        if not isinstance(found, ShowerModel):
+            raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
+        self._model = found
+        self.batch = batch or found.generation_batch
+        self._compiled = tf.function(self._cells)
 
     def showers(
         self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
@@ -86,18 +88,9 @@ class Generator:
         cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
         return Showers(cells, energy, theta, measured_angle(cells))
 
-    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after, unchecked; for graphs."""
+    def _cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
         return self._model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
-
-    @property
-    def noise_numbers(self) -> int:
-        """Uniform numbers that a shower is made of."""
-        return self._model.noise_numbers
-
-    def cells_of_noise(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        """As `cells`, of `noise` (N, noise_numbers), uniform in [0, 1), in place of a seed."""
-        return self._model.generate(energy_gev, theta_rad, NoiseDraws(noise))
 
     def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
         """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
@@ -113,17 +106,6 @@ class Generator:
                 f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
                 f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out"
             )
-
-
-def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
-    """The lowest and the highest label that a model valid within `bounds` may be asked for.
-
-    The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
-    little: a thousandth of the range is no extrapolation, nor is a unit in the last place of float32 labels.
-    """
-    low, high = (np.float32(bound) for bound in bounds)
-    beyond = np.float32(_BEYOND) * (high - low)
-    return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
 
 
 def generate(

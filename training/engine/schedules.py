@@ -7,7 +7,7 @@ import math
 import keras
 import tensorflow as tf
 
-from training.configs import FitConfig
+from training.models.config import FitConfig
 
 _END = 0.01  # what the falling schedules end at, as a share of the full learning rate
 

@@ -15,15 +15,14 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
-from training import folder, models
-from training.configs import FitConfig
+from training import folder
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla
-from training.models.base import Model, Phase
+from training.models.base import LossTable, Model, Phase, build
+from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
 from training.models.randomness import Draws
 
-LossTable = dict[str, dict[str, float]]  # phase -> loss -> mean over the showers
 State = dict[str, npt.NDArray[Any]]
 
 # Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
@@ -39,7 +38,7 @@ class Engine:
     A step has one collective a phase, for the gradients, and one for the losses; the batch normalisation's statistics
     travel with the losses, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
     It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model
-    (`training.models.build`); `compiled` overrides where XLA compiles forward and backward.
+    (`training.models.base.build`); `compiled` overrides where XLA compiles forward and backward.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Engine:
         *,
         cache: bool = False,
         warm_start: Path | None = None,
-        build: Callable[[FitConfig, Geometry], Model] = models.build,
+        build: Callable[[FitConfig, Geometry], Model] = build,
         compiled: bool | None = None,
     ) -> None:
         self.config, self.strategy = config, strategy
@@ -208,7 +207,9 @@ class Engine:
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         key = Draws.of(self.config.seed, self._step, replica).key
-        view = self._view(batch, key)
+        step = tf.convert_to_tensor(self._step)
+        progress = {"step": step, "epoch": tf.cast(step, tf.float32) / self.steps_an_epoch}
+        view = {**self._view(batch, key), **progress}
         reported: list[tf.Tensor] = []
         for phase in self.model.phases:
             losses, gradients = self._gradients[phase.name](view, key)

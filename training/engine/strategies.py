@@ -12,7 +12,7 @@ _TPU_SUBLANES, _TPU_LANES = 8, 128  # the tile that a TPU stores the two minor d
 
 
 def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local") -> tf.distribute.Strategy:
-    """The strategy called `name`, one of `training.configs.STRATEGIES`.
+    """The strategy called `name`, one of `training.models.config.STRATEGIES`.
 
     `mirrored` takes all GPUs of this machine (its CPUs without one), `multi-worker` those of all hosts of `cluster`,
     `tpu` the TPU that `tpu` names to TensorFlow's resolver. Raises InputError where there is no such thing.

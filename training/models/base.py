@@ -5,16 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import keras
+from matplotlib.figure import Figure
 
+from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
-from training.models.randomness import Draws, NoiseDraws
+from training import folder
+from training.folder import Card
+from training.models.config import FitConfig
+from training.models.precision import arithmetic
+from training.models.randomness import Draws
 
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
+LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -22,8 +33,9 @@ class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
     Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network
-    uses that network's optimizer. `weights` names the losses, of those that `losses` gives, that are reported; one of
-    weight 0 is not trained on.
+    uses that network's optimizer. `losses` are given what `Model.view` made and, beside it, how far the training is:
+    `step` (int64) and `epoch` (float32), scalars, for what fades in or is annealed. `weights` names the losses, of
+    those that `losses` gives, that are reported; one of weight 0 is not trained on.
     """
 
     name: str
@@ -32,23 +44,48 @@ class Phase:
     weights: Mapping[str, float]
 
 
-class Model(ABC):
-    """A generative model of showers.
+@dataclass(frozen=True)
+class Guard:
+    """A failure that ends a training once it lasts: `failing` sees it in the losses of a step.
 
-    `networks` by name; `phases` in order; `averaged` names the networks that make showers, whose weights may be
-    averaged; `weights` those of the losses that `evaluate` gives in their total, by which epochs are compared.
-    `chosen_by` says which epoch is the best: that of the smallest total on the validation split, where the losses are
-    likelihoods, or of the smallest `metric` of its showers, where these are enough for it. `generation_batch` is how
-    many showers are best made at a time on a processor, `noise_numbers` how many uniform numbers a shower is made of.
+    It does not count while `improving`, a figure of the same losses, still falls.
+    """
+
+    failure: str
+    failing: Callable[[LossTable], bool]
+    improving: Callable[[LossTable], float] | None = None
+
+
+class Judge:
+    """Looks at what a model makes of the validation split, a batch at a time. This one finds and draws nothing."""
+
+    def add(self, batch: Batch, made: Any) -> None:
+        """Look at a `batch` as `Model.decode_judged` gives it, and at what `Model.evaluate` `made` of it."""
+
+    def found(self) -> dict[str, Any]:
+        """What is to be written down of all batches: JSON by name."""
+        return {}
+
+    def figures(self) -> Mapping[str, Figure]:
+        """What TensorBoard is to show, by name."""
+        return {}
+
+
+class Model(ABC):
+    """A model of showers: its networks by name, and its phases in order.
+
+    `averaged` names the networks whose weights may be averaged; `weights` those of the losses that `evaluate` gives in
+    their total. `guards` end a training that has failed. `exported` is what an export's card says beside what all say.
     """
 
     networks: Mapping[str, keras.Model]
     phases: tuple[Phase, ...]
-    averaged: tuple[str, ...]
     weights: Mapping[str, float]
-    chosen_by: Literal["losses", "metric"]
-    generation_batch: int
-    noise_numbers: int
+    averaged: tuple[str, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    exported: Mapping[str, Any] = _NOTHING
+
+    # Training
 
     @abstractmethod
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
@@ -56,31 +93,68 @@ class Model(ABC):
 
     @abstractmethod
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
-        """What the model is given of serialised records (N,): a function of `preprocessing.reading`."""
+        """What the model is given of serialised records (N,): a function of `preprocessing.reading`, say."""
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: B027  most have nothing to compute
         """Compute what does not change in training from showers of the train split, as `decode` gives them."""
 
-    @abstractmethod
-    def view(self, batch: Batch, draws: Draws) -> Batch:
+    def view(self, batch: Batch, draws: Draws) -> Batch:  # noqa: ARG002  what others draw from
         """What the phases of one step share, made of a batch as `decode` gives it."""
+        return batch
+
+    # Judging
+
+    def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
+        """What `evaluate` and the judge are given of serialised records (N,)."""
+        return self.decode(records, manifest)
+
+    @abstractmethod
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
+        """Losses of a batch, or of what is made with its labels, and what is made; in inference mode."""
+
+    def judge(self, showers: int, geometry: Geometry) -> Judge:  # noqa: ARG002  what others ask for
+        """A new judge of a split of so many `showers`."""
+        return Judge()
+
+    def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:  # noqa: ARG002
+        """What chooses among epochs, the smaller the better; None leaves this one out.
+
+        `losses` are means over a split of so many `showers`, with their weighted `total`; `found` is the judge's.
+        """
+        return losses["total"]
+
+    def card(self, found: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  what others keep of it
+        """What the card says beside what all cards say; of what the judge `found`, if it looked at this epoch."""
+        return {}
+
+    def decode_exercise(self, records: Tensor, manifest: Manifest) -> Batch:
+        """What `exercise` is given of serialised records (N,) of the train split."""
+        return self.decode(records, manifest)
 
     def exercise(self, batch: Batch, draws: Draws) -> None:  # noqa: B027  only batch normalisation asks for it
-        """Call the averaged networks in training mode, so that they collect statistics of their present weights.
+        """Call the averaged networks in training mode, so that they collect statistics of their present weights."""
 
-        Of `batch` only the labels are given, `energy_gev` and `theta_rad` (N,).
-        """
+    # Export
 
-    @abstractmethod
-    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
-        """Losses of the showers of `batch`, or of those made with its labels, and those made; in inference mode.
+    def serving(self, card: Card) -> Any:
+        """A tf.function with an input signature: what a SavedModel answers. `card` says for which labels it may."""
+        raise NotImplementedError
 
-        Showers are (N, x, y, layer) in units of 0.02 GeV.
-        """
+    def onnx(self, card: Card) -> Any:
+        """The same for an ONNX file, in operations that ONNX has."""
+        return self.serving(card)
 
-    @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
-        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
-        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.
-        """
+def build(config: FitConfig, geometry: Geometry) -> Model:
+    """The model that `config` names, for showers of `geometry`, with initial weights drawn from the config's seed."""
+    keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
+    with arithmetic(config.precision):
+        return config.build(geometry)
+
+
+def load(place: Path) -> tuple[Card, Model]:
+    """The trained model in the folder `place`, and its card."""
+    card = folder.read_card(place)
+    model = build(card.config, card.geometry)
+    folder.load_weights(place, model.networks)
+    return card, model

@@ -10,14 +10,14 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from training.configs import PRECISIONS
+from training.models.config import PRECISIONS
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Layers that are made in the block compute in `precision`, one of `training.configs.PRECISIONS`.
+    """Layers that are made in the block compute in `precision`, one of `training.models.config.PRECISIONS`.
 
     Every model is made in such a block. Whether GPUs may round the products of float32 is a setting of the process: it
     stays as `precision` says, also after the block, when the model is run.

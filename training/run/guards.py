@@ -1,33 +1,23 @@
-"""What stops a training that has failed: it would not mend itself, and every step more is wasted."""
+"""What stops a training that has failed: it would not recover, and every further step is wasted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
-from training.engine.step import LossTable
-
-_COIN = math.log(2.0)  # the cross-entropy of answering 1/2
-_NEAR = 5e-3  # the bias of a dead network still moves with the optimizer, by some 1e-3 in the loss
-_CONSTANT = 1e-6  # the variance over showers of answers that are alike to a thousandth
-_CERTAIN = 15.0  # close under -log 1e-7 = 16.1, where the loss is clipped and gives no gradient
-_EMPTY_PERCENT = 100.0  # the energy-sum error of an empty shower, exactly
-
-
-_DEAD = "the discriminator is dead: it answers 1/2 to every shower"
+from training.models.base import Guard, LossTable
 
 
 class Guards:
-    """Watches the losses; a verdict takes `patience` looks in a row, so that a bad batch is not one."""
+    """Watches the losses by a model's `guards`. A failure lasts `patience` looks in a row: a bad batch is none."""
 
-    def __init__(self, patience: int = 100) -> None:
-        self._patience = patience
-        self._in_a_row: dict[str, int] = {}
-        self._totals: list[float] = []  # of the generator, while the discriminator seems dead
+    def __init__(self, guards: Sequence[Guard], patience: int = 100) -> None:
+        self._guards, self._patience = guards, patience
+        self._figures: list[list[float]] = [[] for _ in guards]  # of the looks in a row at which each fails
 
     def check(
         self, losses: npt.NDArray[np.float32], table: LossTable, *, step: int, last_good: Callable[[], str]
@@ -42,38 +32,26 @@ class Guards:
                 f"a loss is not a finite number at step {step} ({names}); lower --learning-rate, or give a warm-up; "
                 f"last good checkpoint: {last_good()}"
             )
-        generators = [row for phase, row in table.items() if phase.startswith("generator")]
-        discriminators = [row for phase, row in table.items() if phase.startswith("discriminator")]
-        seen = {
-            "the generator makes empty showers (error of the energy sum: exactly 100 %)": [
-                abs(row.get("ecal", 0.0) - _EMPTY_PERCENT) < 1e-3 for row in generators
-            ],
-            _DEAD: [
-                abs(row.get("generation", 0.0) - _COIN) < _NEAR and row.get("spread", math.inf) < _CONSTANT
-                for row in discriminators
-            ],
-            "the generator gets no gradient: the discriminator is certain of every generated shower": [
-                row.get("generation", 0.0) > _CERTAIN for row in generators
-            ],
-        }
-        for failure, rows in seen.items():
-            self._in_a_row[failure] = self._in_a_row.get(failure, 0) + 1 if rows and all(rows) else 0
-            if failure == _DEAD and self._improves(self._in_a_row[failure], sum(row["total"] for row in generators)):
-                self._in_a_row[failure] = 0
-            if self._in_a_row[failure] >= self._patience:
-                raise InputError(
-                    f"{failure}, in {self._patience} looks up to step {step}; lower --learning-rate; last good "
-                    f"checkpoint: {last_good()}"
-                )
+        for guard, figures in zip(self._guards, self._figures, strict=True):
+            if not guard.failing(table):
+                figures.clear()
+                continue
+            figures.append(guard.improving(table) if guard.improving else 0.0)
+            if len(figures) < self._patience:
+                continue
+            if guard.improving and _falls(figures):
+                figures.clear()
+                continue
+            raise InputError(
+                f"{guard.failure}, in {self._patience} looks up to step {step}; lower --learning-rate; last good "
+                f"checkpoint: {last_good()}"
+            )
 
-    def _improves(self, looks: int, total: float) -> bool:
-        """Whether the generator's `total` fell, by more than its noise, over the `looks` in a row of which it is one.
 
-        Asked at each look, and answered at the last that is waited for.
-        """
-        self._totals = [*self._totals, total] if looks > 1 else [total]
-        if looks < self._patience:
-            return False
-        early, late = np.array_split(np.array(self._totals), 2)
-        noise = math.hypot(early.std() / math.sqrt(early.size), late.std() / math.sqrt(max(late.size, 1)))
-        return late.size > 0 and float(early.mean() - late.mean()) > 2 * noise
+def _falls(figures: Sequence[float]) -> bool:
+    """Whether `figures` are lower in their second half than in their first, by more than their noise."""
+    early, late = np.array_split(np.array(figures), 2)
+    if late.size == 0:
+        return False
+    noise = math.hypot(early.std() / math.sqrt(early.size), late.std() / math.sqrt(late.size))
+    return float(early.mean() - late.mean()) > 2 * noise

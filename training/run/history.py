@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from calopipe import storage
 from calopipe.progress import progress_bar
-from training.engine.step import Engine, LossTable
+from training.engine.step import Engine
 from training.folder import HISTORY, TENSORBOARD
+from training.models.base import LossTable
 
 
 def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
@@ -42,6 +46,16 @@ class History:
         """Add what is `told` to the last entry; None takes a value out of it."""
         self.entries[-1] = {name: value for name, value in (self.entries[-1] | told).items() if value is not None}
         self._write(told)
+
+    def draw(self, figures: Mapping[str, Figure]) -> None:
+        """Put `figures` on the board, as images of their names."""
+        with self.board.as_default(step=self.entries[-1]["step"]):
+            for name, figure in figures.items():
+                canvas = FigureCanvasAgg(figure)
+                canvas.draw()  # type: ignore[no-untyped-call]
+                pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+                tf.summary.image(name, pixels[None, :, :, :3])
+        self.board.flush()
 
     def _write(self, told: dict[str, Any]) -> None:
         """Write all entries to the file, and the numbers that are `told` of the last one to the board."""

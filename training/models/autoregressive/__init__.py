@@ -4,7 +4,54 @@
 
 The cells come layer by layer, in each the even ones and then the odd ones.
 
-`frame` says where a shower's axis is, `totals` what its totals are and how they are made normal, `context` what a cell
-is told beside its neighbours, `networks` the densities, `constants` what is computed from the train split once, `rows`
-which cells a training step looks at, `sampling` how showers are drawn, and `model` ties them to the engine.
+The config is here. `frame` says where a shower's axis is, `totals` what its totals are and how they are made normal,
+`context` what a cell is told beside its neighbours, `networks` the densities, `constants` what is computed from the
+train split once, `rows` which cells a training step looks at, `sampling` how showers are drawn, and `model` ties them
+to the engine.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from training.models.config import CONFIGS, FitConfig, register, setting
+
+if TYPE_CHECKING:
+    from training.models.autoregressive.model import Autoregressive
+
+
+@register("autoregressive")
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveConfig(FitConfig):
+    """`width` is that of the networks of the cells."""
+
+    width: int = setting(64, help="of the networks of the model autoregressive", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precision == "float64":
+            raise InputError("--precision float64 is not for the model autoregressive")
+
+    def build(self, geometry: Geometry) -> Autoregressive:
+        from training.models.autoregressive.model import Autoregressive  # noqa: PLC0415  TensorFlow
+
+        return Autoregressive(geometry, width=self.width)
+
+
+# Likelihoods of a shower's totals and of its cells, for about 3, 12 and 60 minutes on two cores.
+CONFIGS |= {
+    name: AutoregressiveConfig(
+        model="autoregressive",
+        batch=32,
+        epochs=1_000_000,
+        steps=steps,
+        learning_rate=3e-3,
+        schedule="cosine",
+        average=0.998,
+        evaluation_steps=steps // 4,
+    )
+    for name, steps in (("fast", 1_600), ("standard", 6_000), ("full", 30_000))
+}

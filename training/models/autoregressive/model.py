@@ -18,8 +18,9 @@ from training.models.autoregressive.context import context_numbers, plan
 from training.models.autoregressive.frame import SUMS, Tensor
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
-from training.models.base import Batch, Losses, Model, Phase
+from training.models.base import Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
+from training.models.showers import ShowerModel
 
 _COLOURS = ("even", "odd")
 # How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance
@@ -36,14 +37,13 @@ _CAPACITY = 192
 _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 
 
-class Autoregressive(Model):
+class Autoregressive(ShowerModel):
     """Showers by likelihood: of their totals, and of which cells are hit, with which energy.
 
     The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
     """
 
     weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "occupancy": 1.0, "deposits": 1.0})
-    chosen_by = "losses"
     generation_batch = 256
     averaged = ("totals", *_COLOURS)
 

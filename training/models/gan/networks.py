@@ -12,8 +12,8 @@ from typing import Literal
 import keras
 from keras import layers, ops
 
-from training.models.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
-from training.models.gan import LATENT
+from training.models.gan.convolutions import BatchNormalization, Conv3D, arrange, full_precision, restore
+from training.models.gan.model import LATENT
 from training.models.randomness import Dropout
 
 Size = tuple[int, int, int]

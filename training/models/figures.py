@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -47,17 +44,6 @@ def figures(reference: Showers, generated: Showers, geometry: Geometry) -> dict[
             "response": _response(reference.energy_gev.astype(np.float64), *layers),
             "longitudinal": _longitudinal(*layers),
         }
-
-
-def write(writer: tf.summary.SummaryWriter, step: int, figures: Mapping[str, Figure]) -> None:
-    """Draw `figures` and write each as an image of its name; they belong to no window that would need closing."""
-    with writer.as_default(step=step):
-        for name, figure in figures.items():
-            canvas = FigureCanvasAgg(figure)
-            canvas.draw()  # type: ignore[no-untyped-call]
-            pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-            tf.summary.image(name, pixels[None, :, :, :3])
-    writer.flush()
 
 
 def _single_showers(reference: Showers, generated: Showers, geometry: Geometry) -> Figure:

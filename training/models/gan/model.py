@@ -6,7 +6,8 @@ Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +16,10 @@ from keras import ops
 
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode
-from training.models import physics
-from training.models.base import Batch, Losses, Model, Phase, Tensor
+from training.models.base import Batch, Guard, Losses, LossTable, Phase, Tensor
+from training.models.gan import physics
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
+from training.models.showers import ShowerModel
 
 LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
@@ -25,18 +27,49 @@ LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
 _WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
 _FLIPPED = 0.05  # share of labels that the discriminator is told wrongly, against over-confidence
 
+_COIN = math.log(2.0)  # the cross-entropy of answering 1/2
+_NEAR = 5e-3  # the bias of a dead network still moves with the optimizer, by some 1e-3 in the loss
+_CONSTANT = 1e-6  # the variance over showers of answers that are alike to a thousandth
+_CERTAIN = 15.0  # close under -log 1e-7 = 16.1, where the loss is clipped and gives no gradient
+_EMPTY_PERCENT = 100.0  # the energy-sum error of an empty shower, exactly
 
-class ConditionalGAN(Model):
+
+def _in_phases_of(network: str, failing: Callable[[Mapping[str, float]], bool]) -> Callable[[LossTable], bool]:
+    """Whether the losses of every phase of `network` are `failing`."""
+    return lambda table: all(failing(row) for phase, row in table.items() if phase.startswith(network))
+
+
+GUARDS = (
+    Guard(
+        "the generator makes empty showers (error of the energy sum: exactly 100 %)",
+        _in_phases_of("generator", lambda row: abs(row["ecal"] - _EMPTY_PERCENT) < 1e-3),
+    ),
+    Guard(
+        "the discriminator is dead: it answers 1/2 to every shower",
+        _in_phases_of(
+            "discriminator", lambda row: abs(row["generation"] - _COIN) < _NEAR and row["spread"] < _CONSTANT
+        ),
+        improving=lambda table: sum(row["total"] for phase, row in table.items() if phase.startswith("generator")),
+    ),
+    Guard(
+        "the generator gets no gradient: the discriminator is certain of every generated shower",
+        _in_phases_of("generator", lambda row: row["generation"] > _CERTAIN),
+    ),
+)
+
+
+class ConditionalGAN(ShowerModel):
     """A generator of showers of given energy and angle, against a discriminator that also regresses the energy.
 
     The generator maps (N, 256) to images (N, x, y, layer, 1); the discriminator maps images to (probability of being
     Monte Carlo (N, 1), E / 100 GeV (N, 1)). The discriminator's other two heads, angle and energy sum, are fixed
-    functions of the image: `training.models.physics`.
+    functions of the image: `training.models.gan.physics`.
     """
 
     # The discriminator's answers are left out: it changes from epoch to epoch, and each would have a judge of its own.
     weights: Mapping[str, float] = MappingProxyType(LOSS_WEIGHTS | {"generation": 0.0, "auxiliary": 0.0})
     averaged = ("generator",)
+    guards = GUARDS
     chosen_by = "metric"
     noise_numbers = uniform_for_normal(LATENT - 2)
     generation_batch = 32  # from 16 to 64 a processor makes them alike fast; more leave its caches

@@ -1,0 +1,147 @@
+"""A model of another kind than the product's, in one file: which of two particles made a shower.
+
+As a program it is `python -m training` that knows this model and has two devices: `python classifier.py fit ...`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+from showers import make_showers, write_file
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from preprocessing.dataset import Manifest
+from preprocessing.reading import decode
+from training.folder import Card
+from training.models.base import Batch, Guard, Judge, Losses, Model, Phase
+from training.models.config import CONFIGS, FitConfig, register, setting
+from training.models.randomness import Draws
+
+PARTICLES = ("electron", "pion")
+_PION_FROM_GEV = 150.0  # records hold no particle: in these files pions have the higher energies
+
+
+@register("classifier")
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FitConfig):
+    """`smoothing` is the share of a label that goes to the other particle at first; it fades within an epoch."""
+
+    hidden: int = setting(8, help="width of the classifier's hidden layer", least=1)
+    smoothing: float = setting(0.2, help="of the classifier's labels, at first", least=0, below=1)
+
+    def check_shape(self, geometry: Geometry) -> None:
+        if geometry.shape[2] < 2:
+            raise InputError(f"the showers have {geometry.shape[2]} layer, a classifier needs two to tell them apart")
+
+    def build(self, geometry: Geometry) -> Classifier:
+        return Classifier(geometry, self.hidden, self.smoothing)
+
+
+CONFIGS["particles"] = ClassifierConfig(model="classifier", batch=8, epochs=4, learning_rate=0.03)
+
+
+class Accuracy(Judge):
+    """The share of showers whose particle is found."""
+
+    def __init__(self) -> None:
+        self._right: list[Any] = []
+
+    def add(self, batch: Batch, made: Any) -> None:
+        self._right.append((made.numpy() > 0.5) == (batch["pion"].numpy() > 0.5))
+
+    def found(self) -> dict[str, Any]:
+        return {"accuracy": float(np.mean(np.concatenate(self._right)))}
+
+
+class Classifier(Model):
+    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages need statistics."""
+
+    averaged = ("classifier",)
+    guards = (Guard("the classifier is certain, and wrong", lambda table: table["fit"]["cross_entropy"] > 15.0),)
+
+    def __init__(self, geometry: Geometry, hidden: int, smoothing: float) -> None:
+        inputs = keras.Input((geometry.shape[2],))
+        flow = keras.layers.BatchNormalization()(keras.layers.Dense(hidden, activation="tanh")(inputs))
+        answer = keras.layers.Dense(1, activation="sigmoid")(flow)
+        self.networks = {"classifier": keras.Model(inputs, answer)}
+        self.weights, self.exported = {"cross_entropy": 1.0}, {"particles": list(PARTICLES)}
+        self.phases = (Phase("fit", "classifier", self._losses, {"cross_entropy": 1.0, "epoch": 0.0}),)
+        self._smoothing, self._shape = smoothing, geometry.shape
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.Adam(learning_rate)
+
+    def decode(self, records: Any, manifest: Manifest) -> Batch:
+        found = decode(records, manifest)
+        pion = tf.cast(found["energy_gev"] > _PION_FROM_GEV, tf.float32)
+        return {"layers": _layers(found["cells"]), "pion": pion}
+
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
+        probability = self._probability(batch["layers"], training=False)
+        return {"cross_entropy": _cross_entropy(batch["pion"], probability)}, probability
+
+    def judge(self, showers: int, geometry: Geometry) -> Accuracy:
+        return Accuracy()
+
+    def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:
+        return -float(found["accuracy"])
+
+    def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {"particles": list(PARTICLES), "accuracy": found.get("accuracy")}
+
+    def exercise(self, batch: Batch, draws: Draws) -> None:
+        self._probability(batch["layers"], training=True)
+
+    def serving(self, card: Card) -> Any:
+        @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)])
+        def classify(cells: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"pion": self._probability(_layers(cells), training=False)}
+
+        return classify
+
+    def _probability(self, layers: Any, *, training: bool) -> Any:
+        return self.networks["classifier"](layers, training=training)[:, 0]
+
+    def _losses(self, view: Batch, draws: Draws) -> Losses:
+        smoothing = self._smoothing * ops.maximum(1.0 - view["epoch"], 0.0)
+        label = view["pion"] * (1 - smoothing) + (1 - view["pion"]) * smoothing
+        probability = self._probability(view["layers"], training=True)
+        return {
+            "cross_entropy": _cross_entropy(label, probability),
+            "epoch": ops.zeros_like(probability) + view["epoch"],
+        }
+
+
+def _layers(cells: Any) -> Any:
+    """The shares of the layers (N, layer) in the energy of showers (N, x, y, layer)."""
+    energy = tf.reduce_sum(cells, [1, 2])
+    return energy / tf.reduce_sum(energy, 1, keepdims=True)
+
+
+def _cross_entropy(label: Any, probability: Any) -> Any:
+    return keras.losses.binary_crossentropy(label[:, None], probability[:, None])
+
+
+def make_particles(path: Path, *, events: int) -> Path:
+    """A file of showers of which those of the higher energies, the pions, are turned around: late, not early."""
+    showers = make_showers(events=events)
+    late = showers.cells[..., ::-1]
+    pion = (showers.energy_gev > _PION_FROM_GEV)[:, None, None, None]
+    return write_file(path, replace(showers, cells=np.where(pion, late, showers.cells)))
+
+
+if __name__ == "__main__":
+    from training.__main__ import main
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    main(sys.argv[1:])

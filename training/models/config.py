@@ -1,0 +1,181 @@
+"""What decides the weights of a training, as a frozen config; and the models, by name. No TensorFlow in here.
+
+A model comes with a config of its own, a subclass of `FitConfig` that `register` makes known. Its fields beside the
+common ones are the model's settings, and its `build` makes the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from calopipe.errors import InputError, require_seed
+from calopipe.showers.cells import Geometry
+
+if TYPE_CHECKING:
+    from training.models.base import Model
+
+STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
+# Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
+# but float64, which is for checks; tf32 is float32 whose products a GPU rounds to 10 bits.
+PRECISIONS = {
+    "float32": "float32",
+    "tf32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+    "float64": "float64",
+}
+SCHEDULES = ("constant", "cosine", "exponential")
+
+_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str}
+
+
+def setting(
+    default: Any = None,
+    *,
+    help: str,  # noqa: A002  as argparse calls it
+    known: Collection[str] = (),
+    least: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a config that is an option of the command line, with its `help`.
+
+    A value must be one of the names in `known`, or a number of at least `least` and under `below`, where these are
+    given. A field without a `default` must be given to every named config.
+    """
+    metadata = {"help": help, "known": known, "least": least, "below": below}
+    return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """What decides the weights that a training ends with, beside its dataset.
+
+    `batch` counts showers a replica; `learning_rate` is that of every network's optimizer; `steps` ends the run early,
+    after so many optimisation steps, 0 meaning that `epochs` alone decides. `precision` names the arithmetic.
+
+    The learning rate rises from 0 over `warm_up_epochs`, and then follows `schedule`: constant, or down to a hundredth
+    at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
+    and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 takes it as it stands.
+
+    `average` is the decay, an update, of an exponential moving average of the weights of the networks that the model
+    names, which then are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so
+    many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
+    of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
+    training.
+    """
+
+    model: str
+    epochs: int = setting(help="passes over the train split", least=1)
+    steps: int = setting(0, help="end after N steps, if the epochs have not ended before", least=0)
+    batch: int = setting(help="showers a replica and step", least=1)
+    learning_rate: float = setting(help="of the optimizers")
+    schedule: str = setting("constant", help=f"of the learning rate: {', '.join(SCHEDULES)}", known=SCHEDULES)
+    warm_up_epochs: float = setting(0.0, help="in which the learning rate rises from 0")
+    linear_scaling: int = setting(
+        0, help="the learning rate is for a global batch of N, and grows in proportion with the one there is", least=0
+    )
+    average: float = setting(
+        0.0, help="keep a moving average of the weights that make showers, of decay X a step, such as 0.999",
+        least=0, below=1,
+    )  # fmt: skip
+    patience: int = setting(0, help="end after N epochs without a better metric", least=0)
+    evaluation_steps: int = setting(
+        0, help="look at the validation split only where an epoch passes a multiple of N steps, and at the end", least=0
+    )
+    precision: str = setting("float32", help=f"{', '.join(PRECISIONS)} (default float32)", known=PRECISIONS)
+    strategy: str = setting("one-device", help=f"{', '.join(STRATEGIES)} (default one-device)", known=STRATEGIES)
+    seed: int = setting(1, help="of weights, order and noise (default 1)")
+
+    def __post_init__(self) -> None:
+        if _kind(self.model) is not type(self):
+            raise InputError(f"--model {self.model!r} is not one of {type(self).__name__}")
+        for each in settings_of(type(self)):
+            _check(each, getattr(self, each.name))
+        require_seed(self.seed)
+        if not 0 < self.learning_rate < 1:
+            raise InputError(f"--learning-rate is {self.learning_rate}, expected a number between 0 and 1")
+        if not 0 <= self.warm_up_epochs < self.epochs:
+            raise InputError(
+                f"--warm-up-epochs is {self.warm_up_epochs}, expected at least 0 and under --epochs {self.epochs}"
+            )
+        if self.strategy == "tpu" and self.precision == "float16":
+            raise InputError("--precision float16 is not for TPUs; give bfloat16")
+
+    def build(self, geometry: Geometry) -> Model:
+        """The model, for showers of `geometry`; Keras's random seed and precision are those of the config by now."""
+        raise NotImplementedError
+
+    def check_shape(self, geometry: Geometry) -> None:
+        """Raise InputError unless the model takes showers of `geometry`."""
+
+    def with_values(self, values: Mapping[str, Any]) -> FitConfig:
+        """This config with `values` in place of its own. InputError where the model has no such setting."""
+        own = {each.name for each in fields(self)}
+        for name in values:
+            if name not in own:
+                raise InputError(f"{option(name)} is not for the model {self.model}; leave it out")
+        return replace(self, **values)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> FitConfig:
+        """The config that `to_json` wrote, by this version or an earlier one: settings that it lacks have defaults."""
+        kind = _kind(document["model"])
+        return kind(**{each.name: document[each.name] for each in fields(kind) if each.name in document})
+
+
+_KINDS: dict[str, type[FitConfig]] = {}
+CONFIGS: dict[str, FitConfig] = {}  # named configs, to choose from
+DEFAULT = "fast"  # the config of a training that names none
+
+Config = TypeVar("Config", bound=type[FitConfig])
+
+
+def register(*models: str) -> Callable[[Config], Config]:
+    """Make the models of these names known, whose config is the class that this decorates."""
+
+    def known(kind: Config) -> Config:
+        _KINDS.update(dict.fromkeys(models, kind))
+        return kind
+
+    return known
+
+
+def settings_of(kind: type[FitConfig]) -> list[Field[Any]]:
+    """The fields of a config that are options of the command line."""
+    return [each for each in fields(kind) if "help" in each.metadata]
+
+
+def all_settings() -> dict[str, Field[Any]]:
+    """The settings of all models by name, the common ones first."""
+    kinds: list[type[FitConfig]] = [FitConfig, *_KINDS.values()]
+    return {each.name: each for kind in kinds for each in settings_of(kind)}
+
+
+def type_of(field: Field[Any]) -> type:
+    """int, float or str."""
+    return _TYPES[str(field.type)]
+
+
+def option(name: str) -> str:
+    """The option of the command line that sets the field `name`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _kind(model: Any) -> type[FitConfig]:
+    if model not in _KINDS:
+        raise InputError(f"--model {model!r} is unknown; known: {', '.join(_KINDS)}")
+    return _KINDS[model]
+
+
+def _check(field: Field[Any], value: Any) -> None:
+    known, least, below = (field.metadata[name] for name in ("known", "least", "below"))
+    if known and value not in known:
+        raise InputError(f"{option(field.name)} {value!r} is unknown; known: {', '.join(known)}")
+    if (least is not None and value < least) or (below is not None and value >= below):
+        under = f" and under {below}" if below is not None else ""
+        raise InputError(f"{option(field.name)} is {value}, expected at least {least}{under}")

@@ -1,0 +1,117 @@
+"""What a generative model of showers has beside what every model has: how it generates, is judged and is exported."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from preprocessing.dataset import Manifest
+from preprocessing.reading import decode, decode_hits
+from training.folder import Card
+from training.models.base import Batch, Model, Tensor
+from training.models.judging import ShowerJudge, enough
+from training.models.randomness import NoiseDraws, ShowerDraws
+
+_BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
+
+
+class ShowerModel(Model):
+    """A generative model of showers.
+
+    `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many uniform
+    numbers a shower is made of. `chosen_by` says which epoch is the best: that of the smallest total on the validation
+    split, where the losses are likelihoods, or of the smallest `metric` of its showers, where these are enough for it.
+    """
+
+    generation_batch: int
+    noise_numbers: int
+    chosen_by: Literal["losses", "metric"] = "losses"
+    exported = MappingProxyType({"cells_unit_gev": 1.0})
+
+    @abstractmethod
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
+        """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
+
+        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.
+        """
+
+    def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
+        return {**decode(records, manifest), **self.decode(records, manifest)}
+
+    def decode_exercise(self, records: Tensor, manifest: Manifest) -> Batch:
+        """The labels alone."""
+        hits = decode_hits(records, manifest)
+        return {"energy_gev": hits["energy_gev"], "theta_rad": hits["theta_rad"]}
+
+    def judge(self, showers: int, geometry: Geometry) -> ShowerJudge:
+        return ShowerJudge(showers, geometry)
+
+    def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:
+        if self.chosen_by == "metric" and enough(showers):
+            value: float | None = found["metric"]["value"]
+            return value
+        return losses["total"]
+
+    def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {"metric": found.get("metric")}
+
+    def serving(self, card: Card) -> Any:
+        """Showers in GeV of labels and a seed; labels outside the valid range raise InvalidArgumentError."""
+        labels = tf.TensorSpec([None], tf.float32)
+
+        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32)])
+        def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            _require_inside("energy_gev", energy_gev, card.energy_gev, "GeV")
+            _require_inside("theta_rad", theta_rad, card.theta_rad, "rad")
+            cells = self.generate(energy_gev, theta_rad, ShowerDraws(seed, tf.constant(0, tf.int64)))
+            return {"cells_gev": cells * REFERENCE_UNIT_GEV}
+
+        return generate
+
+    def onnx(self, card: Card) -> Any:
+        """Showers in GeV of labels and noise; one with a label outside the valid range is NaN: ONNX has no errors."""
+        labels = tf.TensorSpec([None], tf.float32)
+        noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
+
+        @tf.function(input_signature=[labels, labels, noise], autograph=False)
+        def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
+            inside = _inside(energy_gev, card.energy_gev) & _inside(theta_rad, card.theta_rad)
+            # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
+            # tf2onnx makes products and a sum of it
+            energy, theta = (
+                tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
+                for values, bounds in ((energy_gev, card.energy_gev), (theta_rad, card.theta_rad))
+            )
+            cells = self.generate(energy, theta, NoiseDraws(noise)) * REFERENCE_UNIT_GEV
+            return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
+
+        return generate
+
+
+def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
+    """The lowest and the highest label that a model valid within `bounds` may be asked for.
+
+    The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
+    little: a thousandth of the range is no extrapolation, nor is a unit in the last place of float32 labels.
+    """
+    low, high = (np.float32(bound) for bound in bounds)
+    beyond = np.float32(_BEYOND) * (high - low)
+    return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
+
+
+def _inside(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
+    low, high = allowed(bounds)
+    return (values >= low) & (values <= high)
+
+
+def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> None:
+    """Make the graph fail unless all of `values` (N,) are inside `bounds`; its message names three that are not."""
+    inside = _inside(values, bounds)
+    reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
+    tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)
