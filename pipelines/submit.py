@@ -202,5 +202,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         commands.perform(options, parameters)
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the command line, with errors as one line: the console script."""
     run_command(main)
+
+
+if __name__ == "__main__":
+    command()

@@ -92,11 +92,11 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pathlib, pipelines.submit, validation.judge.criteria, training.configs;"
+        "import pathlib, calopipe.grade, pipelines.submit, validation, training.configs;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (pipelines.submit, validation.judge.criteria, training.configs));"
-        "validation.judge.criteria.load_grade('gan');"
-        "assert pathlib.Path(validation.__file__).with_name('report.css').is_file()"
+        " (calopipe.grade, pipelines.submit, validation, training.configs));"
+        "calopipe.grade.load_grade('gan');"
+        "assert (pathlib.Path(validation.__file__).parent / 'report/report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (
@@ -108,3 +108,21 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
         subprocess.run([sys.executable, *command], cwd=elsewhere, env=environment, check=True, capture_output=True)
     assert (elsewhere / "model/card.json").is_file()
     assert (elsewhere / "p.yaml").is_file()
+    for name in ("preprocess", "train", "validate", "submit"):
+        script = tmp_path / f"site/bin/calopipe-{name}"
+        help_ = subprocess.run([script, "--help"], env=environment, capture_output=True, text=True, check=True)
+        assert "examples:" in help_.stdout
+        refused = subprocess.run([script, "--nonsense"], env=environment, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_api_pages_build_without_warnings(tmp_path: Path) -> None:
+    environment = ["--old-file", ".venv/installed", f"BIN={Path(sys.executable).parent}"]  # the one of this test
+    subprocess.run(["make", *environment, f"API={tmp_path}", "docs"], cwd=ROOT, check=True, capture_output=True)
+    for package in ("calopipe", "preprocessing", "training", "validation", "components", "pipelines"):
+        for path in (ROOT / package).rglob("*.py"):
+            module = path.relative_to(ROOT).with_suffix("")
+            page = module.parent if module.name == "__init__" else module
+            assert module.name == "__main__" or (tmp_path / page).with_suffix(".html").is_file(), module
