@@ -41,8 +41,8 @@ _ACCOUNT = "launcher"
 
 _LAUNCHER = """
 import json, sys
-from preprocessing.errors import one_line_errors
-from training.trainjob import launch
+from calopipe.errors import one_line_errors
+from training.nodes.trainjob import launch
 with one_line_errors():
     launch(**json.loads(sys.argv[1]))
 """
