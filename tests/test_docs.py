@@ -13,6 +13,7 @@ import pytest
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
 def _commands(document: str) -> list[str]:
@@ -57,8 +58,26 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_documents_are_finished() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for document in DOCUMENTS:
         assert not re.search(r"\b[A-Z]+_(TIME|RESULT|RATE)\b|\bTODO\b", document.read_text()), document
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
+    """But for modules in the log, which are named as they were at its date."""
+    text = document.read_text()
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = document.parent / link if link else document
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{link}#{anchor}"
+    if document.name not in ("log.md", "CHANGELOG.md"):
+        for path in re.findall(
+            r"`((?:calopipe|preprocessing|training|validation|components|pipelines|tests)/[\w/.]+)`", text
+        ):
+            assert (ROOT / path).exists(), path
 
 
 def test_the_two_commands_are_what_ci_runs() -> None:
