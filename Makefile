@@ -6,12 +6,12 @@ BIN := .venv/bin
 export PYTHONNOUSERSITE := 1
 
 # What the image is called (as in components/image.py) and holds: cpu, gpu or tpu.
-IMAGE ?= calopipe-python:0.1.0
+IMAGE ?= calopipe-python:0.2.0
 ACCELERATOR ?= cpu
 # More for `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
 BUILD ?=
 
-.PHONY: help install demo test test-slow test-image check lock audit image base-image clean
+.PHONY: help install demo test test-slow test-image check docs lock audit image base-image clean
 
 help:  ## say what the targets do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,10 +37,15 @@ test: install  ## run the tests
 test-slow: install  ## run the tests that take minutes each, or need an API server or a container engine
 	$(BIN)/python -m pytest -m slow
 
-check: install  ## lint, format and type-check
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+check: install  ## lint, format, types, spelling, shell, YAML: .pre-commit-config.yaml
+	PRE_COMMIT_HOME=.venv/pre-commit $(BIN)/pre-commit run --all-files
+
+API ?= build/api
+# Warnings of pdoc are errors, but for types that it cannot link since their modules are imported only when needed.
+docs: install  ## build the API pages from the docstrings, into build/api
+	PDOC_ALLOW_EXEC=1 TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -W error::UserWarning \
+		-W 'ignore:Error parsing type annotation:UserWarning' -m pdoc --docformat google --no-show-source \
+		--output-directory $(API) calopipe preprocessing training validation components pipelines
 
 # Each of a package's versions is written once: what all have in common, and what each adds to it.
 COMPILE := uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header

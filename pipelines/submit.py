@@ -97,5 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     {"run": run, "compile": compile_package}.get(options.task, use_server)(options)
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the command line, with errors as one line: the console script."""
     run_command(main)
+
+
+if __name__ == "__main__":
+    command()

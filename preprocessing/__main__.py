@@ -114,5 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"dataset: {output / MANIFEST}")
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the command line, with errors as one line: the console script."""
     run_command(main)
+
+
+if __name__ == "__main__":
+    command()

@@ -13,6 +13,7 @@ import pytest
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
 def _commands(document: str) -> list[str]:
@@ -57,8 +58,26 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_documents_are_finished() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for document in DOCUMENTS:
         assert not re.search(r"\b[A-Z]+_(TIME|RESULT|RATE)\b|\bTODO\b", document.read_text()), document
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
+    """But for modules in the log, which are named as they were at its date."""
+    text = document.read_text()
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = document.parent / link if link else document
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{link}#{anchor}"
+    if document.name not in ("log.md", "CHANGELOG.md"):
+        for path in re.findall(
+            r"`((?:calopipe|preprocessing|training|validation|components|pipelines|tests)/[\w/.]+)`", text
+        ):
+            assert (ROOT / path).exists(), path
 
 
 def test_the_two_commands_are_what_ci_runs() -> None:
@@ -92,11 +111,11 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pathlib, pipelines.submit, validation.judge.answers, training.configs;"
+        "import pathlib, calopipe.grade, pipelines.submit, validation, training.configs;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (pipelines.submit, validation.judge.answers, training.configs));"
-        "validation.judge.answers.load_grade('gan');"
-        "assert pathlib.Path(validation.__file__).with_name('report.css').is_file()"
+        " (calopipe.grade, pipelines.submit, validation, training.configs));"
+        "calopipe.grade.load_grade('gan');"
+        "assert (pathlib.Path(validation.__file__).parent / 'report/report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (
@@ -108,3 +127,21 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
         subprocess.run([sys.executable, *command], cwd=elsewhere, env=environment, check=True, capture_output=True)
     assert (elsewhere / "model/card.json").is_file()
     assert (elsewhere / "p.yaml").is_file()
+    for name in ("preprocess", "train", "validate", "submit"):
+        script = tmp_path / f"site/bin/calopipe-{name}"
+        help_ = subprocess.run([script, "--help"], env=environment, capture_output=True, text=True, check=True)
+        assert "examples:" in help_.stdout
+        refused = subprocess.run([script, "--nonsense"], env=environment, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_api_pages_build_without_warnings(tmp_path: Path) -> None:
+    environment = ["--old-file", ".venv/installed", f"BIN={Path(sys.executable).parent}"]  # the one of this test
+    subprocess.run(["make", *environment, f"API={tmp_path}", "docs"], cwd=ROOT, check=True, capture_output=True)
+    for package in ("calopipe", "preprocessing", "training", "validation", "components", "pipelines"):
+        for path in (ROOT / package).rglob("*.py"):
+            module = path.relative_to(ROOT).with_suffix("")
+            page = module.parent if module.name == "__init__" else module
+            assert module.name == "__main__" or (tmp_path / page).with_suffix(".html").is_file(), module

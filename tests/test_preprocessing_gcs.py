@@ -229,10 +229,10 @@ def test_a_training_reads_it_and_a_model_cannot_be_written_there(
 
 
 _VANISHING = """
-from preprocessing import gcs
+from calopipe import gcs
 from preprocessing.__main__ import main
-from preprocessing.errors import run_command
-from preprocessing.gcs import GcsPath
+from calopipe.errors import run_command
+from calopipe.gcs import GcsPath
 
 reads = 0
 readinto = gcs._Reader.readinto

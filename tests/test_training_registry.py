@@ -68,7 +68,7 @@ def candidate(
         trained={"steps": 1, "warm_start": None},
         losses={},
         weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
-        versions={"calopipe": "0.1.0"},
+        versions={"calopipe": "0.2.0"},
     )
     folder.write_card(model, card)
     with h5py.File(run / "generated.h5", "w") as file:

@@ -66,7 +66,7 @@ class Site:
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
             losses={},
             weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
-            versions={"calopipe": "0.1.0"},
+            versions={"calopipe": "0.2.0"},
         )
         folder.write_card(model, card)
         return card

@@ -251,7 +251,7 @@ def test_any_other_error_is_itself(error: Exception, killing: bool) -> None:
 def test_a_process_ends_by_itself_when_it_lost_a_peer() -> None:
     program = """
 import sys, time
-from training.workers import Cluster, watch_peers
+from training.nodes.workers import Cluster, watch_peers
 with watch_peers(Cluster(("127.0.0.1:1", sys.argv[1]), 0), every_s=0.2, give_up_s=0.5):
     time.sleep(600)
 """

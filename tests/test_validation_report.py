@@ -227,7 +227,7 @@ def document(**more: Any) -> dict[str, Any]:
         "inputs": {
             "reference": files, "candidate": files, "incumbent": [], "training": [], "split": "test", "cut_gev": 0.2,
             "bad_event": "stop", "seed": 7, "versions": {"numpy": "2.4"},
-            "code_version": "0.1.0+abc", "geometry": {"cell_mm": 5.1},
+            "code_version": "0.2.0+abc", "geometry": {"cell_mm": 5.1},
         },
         "request": "fe" * 32,
     } | more  # fmt: skip

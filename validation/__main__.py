@@ -107,5 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(REQUIREMENT_EXIT_CODE)
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the command line, with errors as one line: the console script."""
     run_command(main)
+
+
+if __name__ == "__main__":
+    command()
