@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Site:
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
             losses={},
             weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
-            versions={"calopipe": "0.2.0"},
+            versions={"calopipe": metadata.version("calopipe")},
         )
         folder.write_card(model, card)
         return card
