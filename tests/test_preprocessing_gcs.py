@@ -112,7 +112,7 @@ def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -
 
 
 def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "_READ_BLOCK", 1000)
+    monkeypatch.setattr(gcs, "_READ_BYTES", 1000)
     content = random.Random(1).randbytes(54_321)
     (tmp_path / "file").write_bytes(content)
     path = storage.location(_put(tmp_path / "file", "file"))
@@ -229,10 +229,10 @@ def test_a_training_reads_it_and_a_model_cannot_be_written_there(
 
 
 _VANISHING = """
-from preprocessing import gcs
+from calopipe import gcs
 from preprocessing.__main__ import main
-from preprocessing.errors import run_command
-from preprocessing.gcs import GcsPath
+from calopipe.errors import run_command
+from calopipe.gcs import GcsPath
 
 reads = 0
 readinto = gcs._Reader.readinto
@@ -242,7 +242,6 @@ def vanishes(reader, buffer):
     reads += 1
     if reads == {number}:
         GcsPath("showers", "a.h5").unlink(missing_ok=True)
-        reader._blocks.clear()
     return readinto(reader, buffer)
 
 gcs._Reader.readinto = vanishes

@@ -25,7 +25,7 @@ def _run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[by
 
 def test_progress_without_a_terminal_is_lines() -> None:
     program = """
-from preprocessing.progress import progress_bar
+from calopipe.progress import progress_bar
 with progress_bar("count", 4, "showers") as bar:
     for _ in range(4): bar.update(1)
 """

@@ -41,7 +41,7 @@ _ACCOUNT = "launcher"
 
 _LAUNCHER = """
 import json, sys
-from preprocessing.errors import one_line_errors
+from calopipe.errors import one_line_errors
 from training.trainjob import launch
 with one_line_errors():
     launch(**json.loads(sys.argv[1]))
