@@ -21,9 +21,9 @@ from calopipe import storage
 from calopipe.errors import InputError, describe
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.files import ShowerFile, open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import ShowerFile, open_showers
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
@@ -153,9 +153,9 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
         file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
         pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
     except BadFileError as error:
-        _require_unchanged(plan)
+        storage.require_unchanged(path, plan.stamp)
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
-    _require_unchanged(plan)
+    storage.require_unchanged(path, plan.stamp)
     encoded = [record for piece in pieces for record in piece.encoded]
     events, digests, energy, theta = (
         np.concatenate([getattr(piece, name) for piece in pieces])
@@ -182,16 +182,6 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
             if len(places)
         ],
     }
-
-
-def _require_unchanged(plan: Plan) -> None:
-    path = storage.location(plan.path)
-    try:
-        changed = storage.stamp(path) != plan.stamp
-    except FileNotFoundError:
-        changed = True
-    if changed:
-        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
     [
         ("pipelines.submit", ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib")),
         ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
-        ("calopipe.showers.layouts, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
+        ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
     ],
 )
 def test_imports_stay_light(imported: str, absent: tuple[str, ...]) -> None:

@@ -19,10 +19,10 @@ from showers import make_file
 from calopipe import gcs, storage
 from calopipe.errors import InputError, run_command
 from calopipe.gcs import GcsPath
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.contents import MEMORY
+from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import at_hand, read_manifest
-from preprocessing.inputs import MEMORY
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "showers"

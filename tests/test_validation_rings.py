@@ -13,8 +13,8 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_showers
 
 from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import open_showers
 from validation.judge.criteria import Criterion, judge_all
 from validation.judge.measurements import measure
 from validation.judge.resemblance import _fine, _observables
