@@ -29,8 +29,9 @@ if not sys.flags.safe_path:
 
 from calopipe import storage
 from calopipe.errors import run_command
-from calopipe.showers.layouts import open_all, shower_writer
+from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
+from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

@@ -28,8 +28,8 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import open_all
 from validation.judge.judgement import Judgement
 from validation.measure.axis import fitted_line
 from validation.measure.coarse import coarse_edges

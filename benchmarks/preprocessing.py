@@ -48,11 +48,12 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.contents import MEMORY
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from preprocessing import records, shards
 from preprocessing.dataset import SHARDS, Settings, read_manifest
-from preprocessing.inputs import MEMORY, discover
+from preprocessing.inputs import discover
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_GIB = 1.5

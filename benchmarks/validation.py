@@ -27,7 +27,7 @@ if not sys.flags.safe_path:
 
 from calopipe import storage
 from calopipe.errors import run_command
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.measure.reader import open_reader
 from validation.measure.sets import ShowerSet

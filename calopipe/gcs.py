@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,9 +30,7 @@ SCHEME = "gs://"
 
 _RETRY_SECONDS = 120.0  # how long a request that fails is tried again, with growing pauses
 _UPLOAD_CHUNK = 8 << 20  # what a cut connection costs: an upload goes on from its last whole chunk. Bytes
-_READ_BLOCK = 4 << 20  # bytes of one request of a reader
-_BLOCKS_AHEAD = 3  # requested at the same time
-_BLOCKS_KEPT = 16  # 64 MiB a reader at most
+_READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
 _TRANSFERS = 8  # files at the same time
 
 
@@ -85,7 +81,7 @@ class GcsPath:
     def open(self) -> Iterator[BinaryIO]:
         """A reader of the object as it is now; FileNotFoundError at the end if it is replaced meanwhile."""
         source = _Reader(self)
-        with io.BufferedReader(source, 1 << 16) as reader:
+        with io.BufferedReader(source, _READ_BYTES) as reader:
             try:
                 yield reader
             finally:
@@ -142,10 +138,10 @@ def download(files: Mapping[GcsPath, Path]) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Random access to an object: blocks fetched ahead, several at a time, of which the latest are kept.
+    """Random access to one generation of an object: a read is a request.
 
     A read that fails gives zeros and leaves its error in `error`, which `GcsPath.open` raises at its end: HDF5 crashes
-    the process if a read of its raises, or gives less than it asked for.
+    the process if a read raises, or gives less than it asked for.
     """
 
     error: Exception | None = None
@@ -156,8 +152,6 @@ class _Reader(io.RawIOBase):
         self._size = status.st_size
         self._blob = _bucket(path).blob(path.key, generation=status.generation)
         self._position = 0
-        self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
-        self._fetchers = ThreadPoolExecutor(_BLOCKS_AHEAD + 1, thread_name_prefix="gcs")
 
     def readable(self) -> bool:
         return True
@@ -169,41 +163,19 @@ class _Reader(io.RawIOBase):
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def readinto(self, buffer: Any) -> int:
-        number, offset = divmod(self._position, _READ_BLOCK)
-        if self._position >= self._size:
+        start, end = self._position, min(self._position + len(buffer), self._size)
+        if start >= end:
             return 0
-        for ahead in range(number + _BLOCKS_AHEAD, number - 1, -1):
-            self._request(ahead)
         try:
             with _told(self._path):
-                data = self._blocks[number].result()[offset : offset + len(buffer)]
+                data = self._blob.download_as_bytes(start=start, end=end - 1, retry=_retry(), checksum=None)
         except (InputError, OSError) as error:
             self.error = error.with_traceback(None)
-            data = bytes(min(len(buffer), self._size - self._position))
+            data = bytes(end - start)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
-
-    def close(self) -> None:
-        self._fetchers.shutdown(cancel_futures=True)
-        self._blocks.clear()  # a block that failed holds its error, and that this reader
-        super().close()
-
-    def _request(self, number: int) -> None:
-        start = number * _READ_BLOCK
-        if start >= self._size:
-            return
-        if number not in self._blocks:
-            self._blocks[number] = self._fetchers.submit(
-                self._blob.download_as_bytes, start=start, end=start + _READ_BLOCK - 1, retry=_retry(), checksum=None
-            )
-        self._blocks.move_to_end(number)
-        while len(self._blocks) > _BLOCKS_KEPT:
-            self._blocks.popitem(last=False)
 
 
 def _blob(path: GcsPath) -> Any:

@@ -142,6 +142,16 @@ def stamp(path: Location) -> tuple[int, int]:
     return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
 
 
+def require_unchanged(path: Location, stamp_before: tuple[int, int]) -> None:
+    """Raise InputError if `path` is gone, or its stamp is another than before."""
+    try:
+        changed = stamp(path) != stamp_before
+    except FileNotFoundError:
+        changed = True
+    if changed:
+        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+
+
 def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
     """Whether any change of `path` after the time `since` has changed its `stamp`: file systems' clocks are slow."""
     return not isinstance(path, Path) or since - stamp[1] * 1e-9 > _TICK_SECONDS

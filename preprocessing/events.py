@@ -1,4 +1,4 @@
-"""The events of a dataset by their content: which are there twice, and which a model has seen once it is trained."""
+"""The events of a dataset by their content: which repeat another, and which are in a split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
 
 
 def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
-    """What a receipt tells of each event of its range, (N,) both: its digest, and its split or DROPPED."""
+    """What a receipt says of each event of its range: its digest (N,), and its split or DROPPED (N,)."""
     events = np.empty(len(digests), dtype=_EVENT)
     events["digest"], events["split"] = digests, splits
     return base64.b64encode(events.tobytes()).decode()
@@ -30,13 +30,13 @@ def _unpacked(text: str) -> npt.NDArray[np.void]:
     return np.frombuffer(base64.b64decode(text), dtype=_EVENT)
 
 
-def count_repeated(ranges: Sequence[tuple[str, int]], told: Sequence[str]) -> int:
+def count_repeated(ranges: Sequence[tuple[str, int, str]]) -> int:
     """How many of the events written repeat another one of their split.
 
-    `ranges` holds the file and the first event of each range, `told` what `packed` made of its events. Raises
-    InputError where one event is in two splits, as it can be only where whole files were given to splits by name.
+    A range is the name of its file, the index of its first event, and its events as `packed` gave them. InputError: an
+    event is in two splits, which can happen where whole files were given to splits by name.
     """
-    parts = [_unpacked(text) for text in told]
+    parts = [_unpacked(text) for _, _, text in ranges]
     events = np.concatenate(parts)
     written = np.flatnonzero(events["split"] != DROPPED)
     order = written[np.argsort(events["digest"][written], kind="stable")]
@@ -48,7 +48,7 @@ def count_repeated(ranges: Sequence[tuple[str, int]], told: Sequence[str]) -> in
 
         def place(position: int) -> str:
             number = int(np.searchsorted(begins, position, side="right")) - 1
-            path, start = ranges[number]
+            path, start, _ = ranges[number]
             return f"event {start + position - begins[number]} of {path} is in {SPLITS[events['split'][position]]}"
 
         one, other = (place(int(position)) for position in order[torn[0] : torn[0] + 2])
@@ -60,7 +60,7 @@ def count_repeated(ranges: Sequence[tuple[str, int]], told: Sequence[str]) -> in
 
 
 def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> Digests:
-    """The digests of the events in `splits` of the dataset in `folder`, sorted, each once; InputError."""
+    """The digests of the events in `splits` of the dataset in `folder`, sorted, each once. Raises InputError."""
     names = sorted({shard.name.removesuffix(f"-{shard.split}.tfrecord") for shard in manifest.shards})
     expected = sum(shard.events for shard in manifest.shards if shard.split in splits)
 

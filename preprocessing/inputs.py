@@ -1,11 +1,10 @@
-"""The input files of a run: found, checked as far as header and labels go, and remembered, so that it is done once."""
+"""The input files of a run: found, checked once as far as header and labels go, and remembered."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import MEMORY, MEMORY_KIND, MEMORY_SCHEMA_VERSION, distinct
+from calopipe.showers.contents import distinct, read_memory, write_memory
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.plausibility import Look, look_at, summary
@@ -23,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class InputFile:
-    """What is known of an input file without opening it, as long as its stamp stays (`storage.stamp`)."""
+    """What is known of an input file without opening it, as long as its stamp (`storage.stamp`) is the same."""
 
     path: Location
     stamp: tuple[int, int]
@@ -31,21 +30,17 @@ class InputFile:
     events: int
     chunk_events: int
     geometry: Geometry
-    look: Look | None  # of its first showers, None where there is none that holds energy
+    look: Look | None  # of its first showers; None where none of them holds energy
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "stamp": self.stamp, "sha256": self.sha256, "events": self.events, "chunk_events": self.chunk_events,
-            "geometry": self.geometry.to_json(), "look": asdict(self.look) if self.look else None,
-        }  # fmt: skip
+        return {name: value for name, value in asdict(self).items() if name != "path"}
 
     @classmethod
     def from_json(cls, path: Location, document: dict[str, Any]) -> InputFile:
         size, changed = document["stamp"]
-        return cls(
-            path, (size, changed), document["sha256"], document["events"], document["chunk_events"],
-            Geometry.from_json(document["geometry"]), Look.from_json(document["look"]) if document["look"] else None,
-        )  # fmt: skip
+        geometry = Geometry.from_json(document["geometry"])
+        look = Look.from_json(document["look"]) if document["look"] else None
+        return cls(path, **document | {"stamp": (size, changed), "geometry": geometry, "look": look})
 
 
 @dataclass(frozen=True)
@@ -88,10 +83,10 @@ def discover(
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
-    What is found out is remembered in the folder `memory`: a file whose stamp is still the same is not opened again,
-    unless `verify` asks for it. Showers that this program generated are refused: they are no Monte Carlo to learn from
-    or to be judged by. Raises InputError; a file that is not showers is left out if `tolerance` says so. Units, scale
-    or axes that are not plausible (`preprocessing.plausibility`) are an error if `strict`, and otherwise a warning.
+    The folder `memory` remembers the results: a file whose stamp is the same is not opened again, unless `verify` asks
+    for it. Raises InputError, also for showers that this program generated; a file that does not hold showers is left
+    out if `tolerance` says so. Units, scale or axes that are not plausible (`preprocessing.plausibility`) are an error
+    if `strict`, and otherwise a warning.
     """
     allowed = tolerance or Tolerance()
     began = time.time()
@@ -112,8 +107,10 @@ def discover(
             if strict:
                 raise InputError(f"{file.path}: not plausible: {doubt}; or leave out --strict")
             logger.warning("%s: not plausible: %s", file.path, doubt)
-    if memory is not None:
-        _remember(memory, geometry, files, known, began)
+    settled = [file for file in files if storage.settled(file.path, file.stamp, began)]
+    table = known | {str(file.path.absolute()): file for file in settled}
+    if memory is not None and table != known:
+        write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
     return Inputs(tuple(distinct(files)), tuple(bad))
 
 
@@ -123,16 +120,14 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
         remembered = known.get(str(path.absolute()))
         if remembered is not None and stamp == remembered.stamp:
             return replace(remembered, path=path)
-        from calopipe.showers.layouts import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+        from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
 
-        sha256 = storage.sha256_of_file(path)
-        file = open_showers(path, geometry, tolerance.bad_event, sha256)
-        file.tell_of_assumptions()
+        file = open_showers(path, geometry, tolerance.bad_event)
+        file.warn_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        found = InputFile(path, stamp, sha256, file.events, file.chunk_events, file.geometry, look_at(file))
-        if storage.stamp(path) != stamp:
-            raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+        found = InputFile(path, stamp, file.sha256, file.events, file.chunk_events, file.geometry, look_at(file))
+        storage.require_unchanged(path, stamp)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except BadFileError as error:
@@ -140,27 +135,9 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
     return found
 
 
-def _remembered(memory: Location, geometry: str | None = None) -> dict[str, InputFile]:
-    """What was found out of files before, by their absolute paths; nothing where that cannot be read, or was found out
-    with another `geometry` than one that is given.
-    """
-    try:
-        document = storage.read_json(memory / MEMORY, kind=MEMORY_KIND, schema_version=MEMORY_SCHEMA_VERSION)
-        if geometry is not None and document["geometry"] != geometry:
-            return {}
-        return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}
-    except (storage.DocumentError, KeyError, TypeError, ValueError, AttributeError):
+def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
+    """The files that the dataset in `memory` remembers, by their absolute paths; none read with another `geometry`."""
+    document = read_memory(memory)
+    if document["geometry"] != geometry:
         return {}
-
-
-def _remember(
-    memory: Location, geometry: str, files: Sequence[InputFile], known: dict[str, InputFile], began: float
-) -> None:
-    """Add `files` to what is `known`, but none that could have changed since `began` without its stamp telling."""
-    settled = [file for file in files if storage.settled(file.path, file.stamp, began)]
-    table = known | {str(file.path.absolute()): file for file in settled}
-    if table != known:
-        document = {"kind": MEMORY_KIND, "schema_version": MEMORY_SCHEMA_VERSION, "geometry": geometry}
-        entries = {text: table[text].to_json() for text in sorted(table)}
-        with suppress(InputError, OSError):  # nothing but time is lost: of a dataset that may only be read, for example
-            storage.write_json(memory / MEMORY, document | {"files": entries})
+    return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}

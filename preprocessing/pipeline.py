@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,7 +27,7 @@ from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manife
 from preprocessing.inputs import BadFile, InputFile, Inputs
 
 if TYPE_CHECKING:
-    from preprocessing.shards import Attempt, Plan
+    from preprocessing.shards import Attempt, Plan, Receipt
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,10 @@ def preprocess(
     tolerance: Tolerance | None = None,
     verify: bool = False,
 ) -> Manifest:
-    """Write the dataset of `inputs` into `output`, or leave it where it stands.
+    """Write the dataset of `inputs` into `output`, unless it is already there.
 
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
-    this process. `verify` reads every shard that stands again, and makes those anew that were altered. Raises
-    InputError naming what could not be used.
+    this process. `verify` hashes existing shards, and makes those again that were altered. Raises InputError.
     """
     allowed = tolerance or Tolerance()
     files = inputs.files
@@ -64,7 +64,7 @@ def preprocess(
         say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
     _check_reach(files, output, beam_options)
-    from preprocessing import shards  # noqa: PLC0415  what reads HDF5, which a dataset that stands need not wait for
+    from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
@@ -86,7 +86,7 @@ def preprocess(
 
 
 def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance, verify: bool) -> Manifest | None:
-    """The dataset in `output`, if it is the one that is asked for, and whole."""
+    """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
     try:
@@ -98,7 +98,7 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
         return None
     try:
         _require_tolerable(manifest, tolerance, "")
-    except InputError:  # told of once the receipts are read, which know the place
+    except InputError:  # raised again once the receipts are read, which name the place
         return None
     unread = {file.path.name for file in inputs.files}
     same = set(inputs.bad) <= set(manifest.bad_files) and all(
@@ -108,7 +108,7 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
 
 
 def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Sequence[str]) -> None:
-    """Raise InputError where the runner's workers, those of Dataflow being other machines, cannot see the files."""
+    """Raise InputError for local files where the runner's workers are other machines: those of Dataflow."""
     runner = next((option.partition("=")[2] for option in beam_options if option.startswith("--runner=")), "")
     for place in (output, *(file.path for file in files)):
         if "dataflow" in runner.lower() and isinstance(place, Path):
@@ -118,12 +118,12 @@ def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Seq
 def _run(
     output: Location, plans: Sequence[Plan], settings: Settings, attempt: Attempt, beam_options: Sequence[str]
 ) -> None:
-    """Carry out `plans` on Beam's runner; InputError with the first reason that a piece stopped for."""
+    """Carry out `plans` on Beam's runner. InputError: the first reason for which a piece stopped."""
     from preprocessing import shards  # noqa: PLC0415
 
     logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
     try:
-        import apache_beam as beam  # noqa: PLC0415  three seconds that a dataset that stands need not wait
+        import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
         from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
     finally:
         logging.disable(logging.NOTSET)
@@ -133,7 +133,7 @@ def _run(
     folder = str(output.absolute())
     usage = io.StringIO()
     try:
-        with redirect_stderr(usage):  # Beam's own parser tells of a bad option in many lines, and exits
+        with redirect_stderr(usage):  # Beam's own parser prints many lines about a bad option, and exits
             options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
             options.get_all_options()
             prepared = beam.Pipeline(options=options)
@@ -151,8 +151,8 @@ def _run(
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}") from None
     except Exception as error:
-        if told := _RAISED_BY_WORKER.search(str(error)):  # a runner hands on a worker's traceback as text
-            raise InputError(told[1]) from None
+        if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
+            raise InputError(raised[1]) from None
         if chosen:
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
@@ -162,9 +162,9 @@ def _run(
 
 @contextmanager
 def _quiet_and_interruptible() -> Iterator[None]:
-    """While Beam works: no log of what reaches us as an exception too, and an interrupt ends the process at once.
+    """While Beam works: no log of errors that are raised as well, and an interrupt ends the process at once.
 
-    Beam would wait for workers that are gone. Whatever was being written is not taken for whole.
+    Beam would wait for workers that are gone. A shard that is being written has no receipt, and is made again.
     """
 
     def interrupted(*_: object) -> NoReturn:
@@ -173,7 +173,7 @@ def _quiet_and_interruptible() -> Iterator[None]:
 
     log = logging.getLogger("apache_beam")
     log.setLevel(logging.CRITICAL)
-    in_main_thread = threading.current_thread() is threading.main_thread()  # where alone signals can be caught
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there can signals be caught
     before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
     try:
         yield
@@ -184,91 +184,89 @@ def _quiet_and_interruptible() -> Iterator[None]:
 
 
 def _compose(
-    inputs: Inputs,
-    plans: Sequence[Plan],
-    found: Sequence[dict[str, Any] | None],
-    settings: Settings,
-    tolerance: Tolerance,
+    inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: Settings, tolerance: Tolerance
 ) -> Manifest:
-    """The manifest of the receipts that the plans left, once what is corrupt in them is tolerated."""
+    """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
     from preprocessing.events import count_repeated  # noqa: PLC0415
-    from preprocessing.records import index_type  # noqa: PLC0415  protobuf, which a dataset that stands need not wait for
+    from preprocessing.records import index_type  # noqa: PLC0415
 
-    whole = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt is not None]
-    if len(whole) != len(plans):
-        raise InputError(f"{len(plans) - len(whole)} pieces of the dataset vanished while they were made; run again")
-
-    unreadable = {plan.path: receipt["bad_file"] for plan, receipt in whole if receipt["bad_file"]}
-    bad_files = list(inputs.bad)
-    for path, reason in unreadable.items():
-        logger.warning("left out: %s", reason)
-        bad_files.append(BadFile(storage.location(path).name, reason))
-    used = [(plan, receipt) for plan, receipt in whole if plan.path not in unreadable]
-
-    bad_events = [
-        BadEvent(storage.location(plan.path).name, event, reason)
-        for plan, receipt in used
-        for event, reason in receipt["bad_events"]
-    ]
-    read = sum(file.events for file in inputs.files)
-    told = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
+    receipts = [receipt for receipt in found if receipt is not None]
+    if len(receipts) != len(plans):
+        raise InputError(f"{len(plans) - len(receipts)} pieces of the dataset vanished while they were made; run again")
+    good: list[InputFile] = []
+    used: list[tuple[Plan, Receipt]] = []
+    bad_files, bad_events = list(inputs.bad), []
     dropped = dict.fromkeys(DROPPED, 0)
-    dropped[BAD_FILE] = sum(file.events for file in inputs.files if str(file.path.absolute()) in unreadable)
-    written = {plan.path: 0 for plan, _ in used}
-    below_cut = {plan.path for plan, receipt in used if receipt["events"]["dropped"][BELOW_CUT]}
-    for plan, receipt in used:
-        written[plan.path] += receipt["events"]["written"]
-        for reason, count in receipt["events"]["dropped"].items():
-            dropped[reason] += count
-    for file in inputs.files:
-        if str(file.path.absolute()) in below_cut and written[str(file.path.absolute())] == 0:
-            raise InputError(
-                f"{file.path}: no shower is above the cut of {settings.selection.cut_gev} GeV; its unit may be another "
-                f"than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
-            )
-    if not any(written.values()):
+    by_file = groupby(zip(plans, receipts, strict=True), key=lambda each: each[0].path)
+    for file, (_, pieces) in zip(inputs.files, by_file, strict=True):
+        made = list(pieces)
+        if reason := next((receipt["bad_file"] for _, receipt in made if receipt["bad_file"]), ""):
+            logger.warning("left out: %s", reason)
+            bad_files.append(BadFile(file.path.name, reason))
+            dropped[BAD_FILE] += file.events
+            continue
+        _require_any_above_cut(file, [receipt["events"] for _, receipt in made], settings.selection.cut_gev)
+        good.append(file)
+        used += made
+        for _, receipt in made:
+            bad_events += [BadEvent(file.path.name, event, reason) for event, reason in receipt["bad_events"]]
+            for reason, count in receipt["events"]["dropped"].items():
+                dropped[reason] += count
+    written = sum(receipt["events"]["written"] for _, receipt in used)
+    if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
-    repeated = count_repeated([(plan.path, plan.start) for plan, _ in used], [each["digests"] for _, each in used])
+    repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
     geometry = inputs.files[0].geometry
-    readable = [file for file in inputs.files if str(file.path.absolute()) not in unreadable]
-    good = sources(readable)
-    receipts = [receipt for _, receipt in used]
+    read = sum(file.events for file in inputs.files)
     manifest = Manifest(
-        fingerprint=dataset.fingerprint_of(good, settings),
+        fingerprint=dataset.fingerprint_of(sources(good), settings),
         request=dataset.fingerprint_of(sources(inputs.files), settings),
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),
-        events={"read": read, "written": sum(written.values()), "repeated": repeated, "dropped": dropped},
-        energy_gev=_range(receipts, "energy_gev"),
-        theta_rad=_range(receipts, "theta_rad"),
-        inputs=tuple(good),
-        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in readable if file.look),
+        events={"read": read, "written": written, "repeated": repeated, "dropped": dropped},
+        energy_gev=_range(used, "energy_gev"),
+        theta_rad=_range(used, "theta_rad"),
+        inputs=tuple(sources(good)),
+        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in good if file.look),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
-        shards=tuple(Shard(**shard) for receipt in receipts for shard in receipt["shards"]),
+        shards=tuple(Shard(**shard) for _, receipt in used for shard in receipt["shards"]),
     )
-    _require_tolerable(manifest, tolerance, told)
+    first_bad = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
+    _require_tolerable(manifest, tolerance, first_bad)
     return manifest
 
 
+def _require_any_above_cut(file: InputFile, events: Sequence[dict[str, Any]], cut_gev: float) -> None:
+    """Raise InputError if the cut left nothing of `file`, whose pieces have these counts of events."""
+    if any(each["dropped"][BELOW_CUT] for each in events) and not any(each["written"] for each in events):
+        raise InputError(
+            f"{file.path}: no shower is above the cut of {cut_gev} GeV; its unit may be another than "
+            f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+        )
+
+
 def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event: str) -> None:
-    """Raise InputError if more was left out than `tolerance` lets pass."""
+    """Raise InputError if more was left out than `tolerance` allows."""
     first_bad_file = manifest.bad_files[0].reason if manifest.bad_files else ""
     files = len(manifest.inputs) + len(manifest.bad_files)
     tolerance.require("file", len(manifest.bad_files), files, first_bad_file)
     tolerance.require("event", len(manifest.bad_events), manifest.events["read"], first_bad_event)
 
 
-def _range(receipts: Sequence[dict[str, Any]], label: str) -> tuple[float, float]:
+def _range(used: Sequence[tuple[Plan, Receipt]], label: str) -> tuple[float, float]:
     """Lowest and highest value of a label over the receipts that hold showers."""
-    bounds = [receipt[label] for receipt in receipts if receipt[label] is not None]
+    bounds = [receipt[label] for _, receipt in used if receipt[label] is not None]
     return min(low for low, _ in bounds), max(high for _, high in bounds)
 
 
 @contextmanager
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar of the showers done, read off the receipts: so it serves any runner, wherever its workers are."""
+    """A bar of the showers done, by looking for their receipts, which works with every runner.
+
+    Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
+    """
     from preprocessing import shards  # noqa: PLC0415
 
     pending = {plan.key: plan.stop - plan.start for plan in plans}

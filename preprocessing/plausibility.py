@@ -19,7 +19,7 @@ from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
 
 if TYPE_CHECKING:
-    from calopipe.showers.layouts import ShowerFile
+    from calopipe.showers.files import ShowerFile
 
 _SHOWERS = 100
 # Visible over incident energy: of thin gaps to thick ones; and of cells that were calibrated to the incident energy.

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 
 _CRC_MASK = 0xA282EAD8  # of the TFRecord format
+_BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # numbers of the lists in the message `tensorflow.Feature`
 
 
 def index_type(cells: int) -> str:
@@ -43,19 +41,18 @@ def encode(
     edges = hits.edges()
     for row in range(len(hits)):
         inside = slice(edges[row], edges[row + 1])
-        example = _example_class()()
-        feature = example.features.feature
-        feature["index"].bytes_list.value.append(index[inside].tobytes())
-        feature["value"].bytes_list.value.append(value[inside].tobytes())
-        feature["energy"].float_list.value.append(float(energy_gev[row]))
-        feature["theta"].float_list.value.append(float(theta_rad[row]))
-        feature["mtheta"].float_list.value.append(float(mtheta_rad[row]))
-        feature["event"].int64_list.value.append(int(events[row]))
-        yield example.SerializeToString(deterministic=True)
+        yield _example(
+            energy=(_FLOATS, struct.pack("<f", energy_gev[row])),
+            event=(_INTEGERS, _varint(int(events[row]))),
+            index=(_BYTES, index[inside].tobytes()),
+            mtheta=(_FLOATS, struct.pack("<f", mtheta_rad[row])),
+            theta=(_FLOATS, struct.pack("<f", theta_rad[row])),
+            value=(_BYTES, value[inside].tobytes()),
+        )
 
 
 def framed(record: bytes) -> bytes:
-    """`record` as it stands in a TFRecord file: length, checksum of the length, record, checksum of the record."""
+    """`record` as it is in a TFRecord file: length, checksum of the length, record, checksum of the record."""
     length = struct.pack("<Q", len(record))
     return length + _masked_crc(length) + record + _masked_crc(record)
 
@@ -65,47 +62,28 @@ def _masked_crc(data: bytes) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _CRC_MASK) & 0xFFFFFFFF)
 
 
-@lru_cache(maxsize=1)
-def _example_class() -> Any:
-    """The message class of `tf.train.Example`, described here so that Beam's workers need no TensorFlow.
+def _example(**features: tuple[int, bytes]) -> bytes:
+    """The message `tensorflow.Example` of features, each a kind of list and its one value, in the order of names.
 
-    The description lives in a pool of its own: TensorFlow registers the same names in the default one.
+    Written by hand because the message's classes are in TensorFlow, which Beam's workers would take seconds to load.
     """
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
-    field_type = descriptor_pb2.FieldDescriptorProto
+    entries = [
+        _field(1, _field(1, name.encode()) + _field(2, _field(kind, _field(1, value))))
+        for name, (kind, value) in features.items()
+    ]
+    return _field(1, b"".join(entries))
 
-    def message(name: str) -> descriptor_pb2.DescriptorProto:
-        return file.message_type.add(name=name)
 
-    def field(
-        owner: descriptor_pb2.DescriptorProto, name: str, number: int, kind: Any, *, repeated: bool = False,
-        type_name: str | None = None,
-    ) -> descriptor_pb2.FieldDescriptorProto:  # fmt: skip
-        label = field_type.LABEL_REPEATED if repeated else field_type.LABEL_OPTIONAL
-        return owner.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes, a string, a message or packed numbers, as protobuf writes it."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
-    for list_name, kind in (
-        ("BytesList", field_type.TYPE_BYTES),
-        ("FloatList", field_type.TYPE_FLOAT),
-        ("Int64List", field_type.TYPE_INT64),
-    ):
-        field(message(list_name), "value", 1, kind, repeated=True)
 
-    feature = message("Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
-        type_name = ".tensorflow." + name.title().replace("_", "")
-        field(feature, name, number, field_type.TYPE_MESSAGE, type_name=type_name).oneof_index = 0
-
-    features = message("Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    field(entry, "key", 1, field_type.TYPE_STRING)
-    field(entry, "value", 2, field_type.TYPE_MESSAGE, type_name=".tensorflow.Feature")
-    entry_name = ".tensorflow.Features.FeatureEntry"
-    field(features, "feature", 1, field_type.TYPE_MESSAGE, repeated=True, type_name=entry_name)
-
-    field(message("Example"), "features", 1, field_type.TYPE_MESSAGE, type_name=".tensorflow.Features")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth says that another byte follows."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

@@ -1,9 +1,8 @@
-"""The work of preprocessing as a plan of shards, and the making of one shard. Plain functions; Beam only calls them.
+"""The work of preprocessing as plans, and the making of a plan's shards. Plain functions; Beam only calls them.
 
-A plan is a range of one input file. Everything that names its output follows from the file's content and the
-settings, so a shard that stands is never made again, whoever asks. A plan leaves a shard for each split and then, last
-and atomically, a receipt: the JSON that says what they hold, the digest and split of each event, and what of the range
-was corrupt. No receipt, no shard.
+A plan is a range of one input file. Its output is named by the file's content and the settings, so that no shard is
+made twice. A plan writes a shard for each split and then, last and atomically, a receipt: the JSON that says what they
+hold, the digest and split of each event, and which events are corrupt. A shard without a receipt does not count.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from calopipe import storage
 from calopipe.errors import InputError, describe
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.files import ShowerFile, open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import ShowerFile, open_showers
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
@@ -31,16 +30,14 @@ from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARD
 from preprocessing.events import DROPPED, packed
 from preprocessing.inputs import InputFile
 
+Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 _NOTES = "notes"
 _NOTE_KIND = "calopipe.note"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Events `start` to `stop` of the file `path`, whose content hashes to `sha256`. `key` names the output.
-
-    `stamp` is the file's as it was opened (`storage.stamp`).
-    """
+    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output."""
 
     path: str
     stamp: tuple[int, int]
@@ -52,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of preprocessing: what it does about corrupt input, and where its pieces leave word if they must stop."""
+    """One run of preprocessing: what it does about corrupt input, and the name of the folder for notes that stop it."""
 
     tolerance: Tolerance
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -73,8 +70,8 @@ def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
     return plans
 
 
-def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -> list[dict[str, Any] | None]:
-    """What each plan left, or None where it is not done or its shards are not whole; to `verify` they are hashed."""
+def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -> list[Receipt | None]:
+    """Each plan's receipt, or None where it is missing or its shards are incomplete; `verify` hashes them."""
     sizes = storage.listing(folder / SHARDS)
 
     def whole(shard: dict[str, Any]) -> bool:
@@ -83,7 +80,7 @@ def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -
             return False
         return not verify or bool(storage.sha256_of_file(folder / shard["name"]) == shard["sha256"])
 
-    def read(plan: Plan) -> dict[str, Any] | None:
+    def read(plan: Plan) -> Receipt | None:
         if f"{plan.key}.json" not in sizes:
             return None
         try:
@@ -96,13 +93,13 @@ def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -
 
 
 def done(folder: Location, plans: Sequence[Plan]) -> set[str]:
-    """The keys of those `plans` that have left a receipt."""
+    """The keys of those `plans` that have a receipt."""
     names = storage.listing(folder / SHARDS)
     return {plan.key for plan in plans if f"{plan.key}.json" in names}
 
 
 def notes(folder: Location, attempt: Attempt) -> list[str]:
-    """Why the attempt's pieces stopped it. The notes are cleared away."""
+    """Why plans stopped the attempt, a line each. Removes the notes."""
     place = folder / _NOTES / attempt.name
     lines = [
         storage.read_json(place / name, kind=_NOTE_KIND, schema_version=SCHEMA_VERSION)["line"]
@@ -115,9 +112,9 @@ def notes(folder: Location, attempt: Attempt) -> list[str]:
 def write_shards(folder: str, plan: Plan, settings: Settings, attempt: Attempt) -> None:
     """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
 
-    Corrupt events are left out and told of in the receipt, and so is a file that cannot be read. What must stop the
-    run becomes a note beside the dataset: it reaches the user whole from any runner, the other plans see it and do no
-    more, and what is finished is kept.
+    Corrupt events and a file that cannot be read are left out, and listed in the receipt. What must stop the run
+    becomes a note beside the dataset: so its text reaches the user whole from any runner, the other plans stop too, and
+    finished ones are kept.
     """
     output = storage.location(folder)
     place = output / _NOTES / attempt.name
@@ -137,7 +134,7 @@ def write_shards(folder: str, plan: Plan, settings: Settings, attempt: Attempt) 
         note = {"kind": _NOTE_KIND, "schema_version": SCHEMA_VERSION, "line": line}
         try:
             storage.write_json(place / f"{plan.key}.json", note)
-        except (InputError, OSError):  # the disk is full, the store is gone: then the runner has to carry the word
+        except (InputError, OSError):  # such as a full disk: then the runner has to pass it on
             raise InputError(line) from None
 
 
@@ -145,34 +142,32 @@ def _receipt_path(folder: Location, plan: Plan) -> Location:
     return folder / SHARDS / f"{plan.key}.json"
 
 
-def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
+def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
     """Write the plan's shards, none for a file that cannot be read; the receipt."""
-    receipt: dict[str, Any] = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
+    receipt: Receipt = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
         file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
         pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
     except BadFileError as error:
-        _require_unchanged(plan)
+        storage.require_unchanged(path, plan.stamp)
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
-    _require_unchanged(plan)
+    storage.require_unchanged(path, plan.stamp)
     encoded = [record for piece in pieces for record in piece.encoded]
-    events, digests, energy, theta = (
-        np.concatenate([getattr(piece, name) for piece in pieces])
-        for name in ("events", "digests", "energy_gev", "theta_rad")
-    )
+    written = np.concatenate([piece.events for piece in pieces])
+    digests = np.concatenate([piece.digests for piece in pieces])
     split_of = np.full(len(digests), DROPPED, dtype=np.int8)
-    written = events - plan.start
-    split_of[written] = settings.selection.rule.assign(path.name, digests[written])
-    chosen = {split: np.flatnonzero(split_of[written] == number) for number, split in enumerate(SPLITS)}
+    rows = written - plan.start
+    split_of[rows] = settings.selection.rule.assign(path.name, digests[rows])
+    chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
     bad_events = [bad for piece in pieces for bad in piece.bad_events]
     dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
-    dropped[BELOW_CUT] = plan.stop - plan.start - len(events) - len(bad_events)
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(written) - len(bad_events)
     return receipt | {
-        "events": {"read": plan.stop - plan.start, "written": len(events), "dropped": dropped},
+        "events": {"read": plan.stop - plan.start, "written": len(written), "dropped": dropped},
         "digests": packed(digests, split_of),
-        "energy_gev": [float(energy.min()), float(energy.max())] if len(events) else None,
-        "theta_rad": [float(theta.min()), float(theta.max())] if len(events) else None,
+        "energy_gev": _range(file.energy_gev[written]),
+        "theta_rad": _range(file.theta_rad[written]),
         "bad_file": "",
         "bad_events": bad_events,
         "first_bad_event": next((piece.first_bad_event for piece in pieces if piece.bad_events), ""),
@@ -184,55 +179,43 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _require_unchanged(plan: Plan) -> None:
-    path = storage.location(plan.path)
-    try:
-        changed = storage.stamp(path) != plan.stamp
-    except FileNotFoundError:
-        changed = True
-    if changed:
-        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+def _range(labels: FloatArray) -> list[float] | None:
+    return [float(labels.min()), float(labels.max())] if len(labels) else None
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """The showers of one reading: those that are kept, (K,), and the indices and flaws of the corrupt ones.
-
-    `digests` are of all the showers that were read.
+    """The showers of one reading: `digests` of all, `events` (indices in the file) and records of those kept, and the
+    corrupt ones: indices and flaws, and what is wrong with the first.
     """
 
     digests: Digests
     events: npt.NDArray[np.int64]
-    energy_gev: FloatArray
-    theta_rad: FloatArray
     encoded: list[bytes]
     bad_events: list[tuple[int, str]]
     first_bad_event: str
 
 
 def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
-    unit = file.geometry.file_unit_gev
     hits = Hits.of(cells)
     events = first + np.arange(len(cells))
     digests = event_digests(hits, file.energy_gev[events], file.theta_rad[events])
     in_cells = flaws_of_hits(hits)
     flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
-    bad = np.flatnonzero(flaws)
-    told = ""
-    if len(bad):
-        of_cells = in_cells[bad[0]] != 0
-        told = (
-            file.flaw_of_cells(int(events[bad[0]]), cells[bad[0]]) if of_cells else file.flaw_of_labels(events[bad[0]])
-        )
+    bad_events = [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
+    first_bad = ""
+    if bad_events:
+        event = bad_events[0][0]
+        of_cells = in_cells[event - first] != 0
+        first_bad = file.flaw_of_cells(event, cells[event - first]) if of_cells else file.flaw_of_labels(event)
     kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
     hits, events = hits[kept], events[kept]
     if settings.threshold_gev > 0:
-        hits = hits.at_least(settings.threshold_gev / unit)
-    energy, theta = file.energy_gev[events], file.theta_rad[events]
-    # where the file has no measured angle, that of the cells that the model will see
+        hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
+    # without a measured angle in the file, that of the cells that the model will see
     mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
-    encoded = list(records.encode(hits, energy, theta, mtheta, events))
-    return _Piece(digests, events, energy, theta, encoded, [(first + int(row), FLAWS[flaws[row]]) for row in bad], told)
+    encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
+    return _Piece(digests, events, encoded, bad_events, first_bad)
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

@@ -20,10 +20,10 @@ import h5py
 import pytest
 from showers import make_file
 
+from calopipe.showers.contents import MEMORY
 from calopipe.verdict import summary_line
 from pipelines.here import containers
 from preprocessing.dataset import read_manifest
-from preprocessing.inputs import MEMORY
 from training.folder import read_card
 from training.registry.registry import Registry
 

@@ -7,7 +7,7 @@ import pytest
 from showers import SAMPLE, make_showers
 
 from calopipe.showers.angle import measured_angle
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 
 
 def _track(degrees: float, cell_size: float, layer_pitch: float) -> np.ndarray:

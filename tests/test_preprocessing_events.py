@@ -12,7 +12,7 @@ import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError, run_command
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command

@@ -19,10 +19,10 @@ from showers import make_file
 from calopipe import gcs, storage
 from calopipe.errors import InputError, run_command
 from calopipe.gcs import GcsPath
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.contents import MEMORY
+from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import at_hand, read_manifest
-from preprocessing.inputs import MEMORY
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "showers"
@@ -112,7 +112,7 @@ def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -
 
 
 def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "_READ_BLOCK", 1000)
+    monkeypatch.setattr(gcs, "_READ_BYTES", 1000)
     content = random.Random(1).randbytes(54_321)
     (tmp_path / "file").write_bytes(content)
     path = storage.location(_put(tmp_path / "file", "file"))
@@ -242,7 +242,6 @@ def vanishes(reader, buffer):
     reads += 1
     if reads == {number}:
         GcsPath("showers", "a.h5").unlink(missing_ok=True)
-        reader._blocks.clear()
     return readinto(reader, buffer)
 
 gcs._Reader.readinto = vanishes

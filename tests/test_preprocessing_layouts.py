@@ -12,8 +12,9 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY
-from calopipe.showers.layouts import open_all, open_showers, shower_writer
+from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.selection import Selection
+from calopipe.showers.writer import shower_writer
 
 
 def test_reads_what_the_file_holds(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from showers import make_file
 
 from calopipe import storage
-from calopipe.showers.layouts import open_all
+from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from pipelines import submit
 from preprocessing.inputs import discover

@@ -20,11 +20,12 @@ from showers import make_file, make_showers, write_file
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.angle import measured_angle
-from calopipe.showers.layouts import REQUEST, open_showers
+from calopipe.showers.contents import MEMORY
+from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
-from preprocessing.inputs import MEMORY, discover
+from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 

@@ -13,7 +13,7 @@ from showers import SAMPLE, make_showers, write_file
 
 from calopipe.errors import run_command
 from calopipe.showers.cells import Geometry
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
 from preprocessing.plausibility import Look, look_at

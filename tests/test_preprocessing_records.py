@@ -11,8 +11,8 @@ import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_file, make_showers
 
 from calopipe.showers.cells import Showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import open_showers
 from preprocessing import records
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover

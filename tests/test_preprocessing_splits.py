@@ -12,8 +12,8 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
 

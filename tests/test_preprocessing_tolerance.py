@@ -15,8 +15,8 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError, run_command
 from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.files import open_showers
 from calopipe.showers.flaws import Tolerance
-from calopipe.showers.layouts import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from calopipe.errors import InputError, run_command
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from training import __main__ as command
 from training import folder
 

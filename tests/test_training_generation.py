@@ -21,7 +21,7 @@ from scipy.stats import kstest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder, generation

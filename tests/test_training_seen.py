@@ -11,7 +11,7 @@ import pytest
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings

@@ -18,7 +18,7 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_file, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from calopipe.verdict import overall, read_verdict

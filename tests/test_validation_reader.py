@@ -15,8 +15,8 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule, event_digests
 from validation.measure.observables import Observables, observe

@@ -13,8 +13,8 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_showers
 
 from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import open_showers
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.judge.similarity import _fine, _observables

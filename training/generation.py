@@ -22,10 +22,11 @@ from calopipe.errors import InputError, require_seed
 from calopipe.progress import progress_bar, say
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
+from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.flaws import SKIP
 from calopipe.showers.hits import Digests
-from calopipe.showers.layouts import REQUEST, ShowerFile, open_all, open_showers, shower_writer
 from calopipe.showers.selection import Selection
+from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
 from training import folder

@@ -1,10 +1,11 @@
-"""Files of showers by their content: each content once, and hashes that a dataset remembers."""
+"""Files of showers by their content: each content once, and what a dataset remembers of its input files."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -15,8 +16,7 @@ logger = logging.getLogger(__name__)
 
 # The document in which a dataset remembers its input files; preprocessing writes it.
 MEMORY = "inputs.json"
-MEMORY_KIND = "calopipe.inputs"
-MEMORY_SCHEMA_VERSION = 2
+_MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.inputs", "schema_version": 2}
 
 
 class Content(Protocol):
@@ -48,15 +48,28 @@ def distinct(files: Sequence[File]) -> list[File]:
     return list(first_of.values())
 
 
-def remembered_hashes(memory: Location | None) -> dict[tuple[str, tuple[int, int]], str]:
-    """SHA-256 of files by their absolute path and stamp, as the folder `memory` of a dataset remembers them.
+def read_memory(folder: Location | None) -> dict[str, Any]:
+    """What the dataset in `folder` remembers: `geometry` as it was given, and `files` by their absolute paths.
 
-    Empty where `memory` is None or its document cannot be read.
+    No files where there is no folder, or its document cannot be read.
     """
-    if memory is None:
-        return {}
-    try:
-        document = storage.read_json(memory / MEMORY, kind=MEMORY_KIND, schema_version=MEMORY_SCHEMA_VERSION)
-        return {(text, tuple(file["stamp"])): file["sha256"] for text, file in document["files"].items()}
-    except (storage.DocumentError, KeyError, TypeError, ValueError, AttributeError):
-        return {}
+    if folder is not None:
+        with suppress(storage.DocumentError):
+            return storage.read_json(folder / MEMORY, **_MEMORY_FORM)
+    return {"geometry": None, "files": {}}
+
+
+def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None:
+    with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
+        storage.write_json(folder / MEMORY, _MEMORY_FORM | {"geometry": geometry, "files": files})
+
+
+def remembered_hashes(folder: Location | None) -> Callable[[Location], str | None]:
+    """The SHA-256 of a file, as the dataset in `folder` remembers it; None where the file is new or has changed."""
+    files = read_memory(folder)["files"]
+
+    def of(path: Location) -> str | None:
+        found = files.get(str(path.absolute()))
+        return found["sha256"] if found and tuple(found["stamp"]) == storage.stamp(path) else None
+
+    return of

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 
 # Why an event is corrupt; a flaw is an index into this.
@@ -74,8 +76,10 @@ def flaws_of_hits(hits: Hits) -> Flaws:
     return flaws
 
 
-def flaws_of_label(values: npt.NDArray[np.float32], high: float) -> Flaws:
-    """The flaw (N,) of a label that must lie between zero and `high`, both excluded."""
+def flaws_of_label(name: str, values: FloatArray) -> Flaws:
+    """The flaw (N,) in the label `name`: an energy in GeV is above zero, an angle between zero and pi rad."""
     with np.errstate(invalid="ignore"):
-        inside = (values > 0) & (values < high)
+        inside = (values > 0) & (values < (np.inf if name == "energy" else np.pi))
+    if name == "mtheta":  # that of an empty shower is no angle
+        inside |= values == EMPTY_SHOWER_ANGLE
     return np.where(~np.isfinite(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)

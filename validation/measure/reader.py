@@ -20,9 +20,9 @@ import numpy.typing as npt
 from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.files import ShowerFile
 from calopipe.showers.flaws import SKIP, STOP, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import ShowerFile
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL, event_digests
 from validation.measure.observables import Observables, observe_hits

@@ -13,8 +13,8 @@ from scipy import stats
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.flaws import SKIP
-from calopipe.showers.layouts import ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from validation.measure.table import Labels, Rows, Table, selected

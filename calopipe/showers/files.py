@@ -1,0 +1,226 @@
+"""HDF5 files of showers: opened, checked, and read piece by piece."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
+from calopipe.showers.contents import distinct, remembered_hashes
+from calopipe.showers.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.layouts import CELLS, read_labels
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import event_digests
+from calopipe.storage import Location
+
+logger = logging.getLogger(__name__)
+
+REQUEST = "calopipe_request"  # attribute of generated showers: names what they were made from
+_PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
+_FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
+_LEAVE_OUT = "mend it, or leave such events out with --on-bad-event skip"
+
+
+@dataclass(frozen=True)
+class ShowerFile:
+    """A file whose header and labels have been checked; its cells are read and checked on demand.
+
+    `chunk_events` is the number of showers that are stored, and so best read, together. Labels are (events,);
+    `mtheta_rad` is None where the file has no `mtheta`, and `label_flaws` says what is wrong with each event's labels.
+    `request` names what generated showers were made from. `assumed` are the parts of the geometry that neither the file
+    nor the user states.
+    """
+
+    path: Location
+    sha256: str
+    events: int
+    geometry: Geometry
+    chunk_events: int
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    mtheta_rad: FloatArray | None
+    label_flaws: Flaws
+    request: str | None
+    assumed: tuple[str, ...]
+
+    def warn_of_assumptions(self) -> None:
+        if self.assumed:
+            names = ", ".join(self.assumed)
+            logger.warning("%s does not state %s: the reference's is assumed (--geometry)", self.path, names)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Showers:
+        """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
+        events = range(self.events)[start:stop]
+        cells = self.cells(events.start, events.stop)
+        flaws = flaws_of_hits(Hits.of(cells))
+        if flaws.any():
+            first = int(np.argmax(flaws != 0))
+            raise InputError(f"{self.flaw_of_cells(events.start + first, cells[first])}; {_LEAVE_OUT}")
+        labels = slice(events.start, events.stop)
+        mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
+        return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
+
+    def cells(self, start: int, stop: int) -> FloatArray:
+        """The cells of showers `start` to `stop` as they are stored, good or bad."""
+        with _opened(self.path) as file:
+            return _read(file, start, stop)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
+        """The cells of showers `start` to `stop`, good or bad, piece by piece, each with its first shower's index.
+
+        `start` is a multiple of `chunk_events`. A piece is whole chunks, or a part of one band of chunks where those
+        are larger. HDF5 then keeps the band while it is read, so that nothing is decompressed twice.
+        """
+        size = max(_PIECE_EVENTS // self.chunk_events, 1) * self.chunk_events
+        band_bytes = self.chunk_events * self.geometry.cells * 8 if size > _PIECE_EVENTS else 0
+        with _opened(self.path, band_bytes) as file:
+            for band in range(start, stop, size):
+                end = min(band + size, stop)
+                for first in range(band, end, _PIECE_EVENTS):
+                    yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
+
+    def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
+        """Whether each event is in the selection, and its digest (`calopipe.showers.splits`), (events,) both.
+
+        This reads all cells, unless no event of the file can be in the split: then the digests are 0. A selection that
+        stops at corrupt events keeps them, so that whoever reads them stops.
+        """
+        mask = np.zeros(self.events, dtype=np.bool_)
+        digests = np.zeros(self.events, dtype=np.uint64)
+        if not selection.rule.may_hold(selection.split, self.path.name):
+            return mask, digests
+        for first, cells in self.pieces(0, self.events):
+            hits = Hits.of(cells)
+            inside = slice(first, first + len(cells))
+            digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
+            bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
+            mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
+        return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
+
+    def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
+        """What is wrong with `cells` (x, y, layer) of `event`, and where."""
+        found = cells[~(np.isfinite(cells) & (cells >= 0))]
+        return (
+            f"{self.path}: event {event}: {CELLS} holds {found[0]} in {len(found)} cell(s), expected finite deposits "
+            "of zero or more"
+        )
+
+    def flaw_of_labels(self, event: int) -> str:
+        """What is wrong with the labels of `event`, and where."""
+        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
+        for name, values in labels.items():
+            if values is not None and flaws_of_label(name, values[event : event + 1])[0]:
+                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
+                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
+                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
+        raise ValueError(f"the labels of event {event} of {self.path} are good")
+
+
+def open_showers(
+    path: Location, geometry_values: str = "", bad_event: str = STOP, sha256: str | None = None
+) -> ShowerFile:
+    """Check the header and labels of `path`. Its content is hashed unless `sha256` is given.
+
+    `geometry_values` ("cell_mm=5.1,...") override the file's attributes. A file that states nothing is taken to have
+    the reference's geometry. A bad label is an error unless `bad_event` is "skip".
+    """
+    try:
+        content = sha256 or storage.sha256_of_file(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    with _opened(path) as file:
+        try:
+            labels = read_labels({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
+            ecal = file[CELLS]
+            geometry, assumed = _geometry(file.attrs, ecal.shape[1:], geometry_values)
+        except BadFileError as error:
+            raise BadFileError(f"{path}: {error}") from None
+        flaws = np.zeros(len(ecal), dtype=np.int8)
+        for name, values in labels.items():  # the first of an event's flaws counts
+            flaws = np.where(flaws != 0, flaws, flaws_of_label(name, values))
+        opened = ShowerFile(
+            path=path,
+            sha256=content,
+            events=len(ecal),
+            geometry=geometry,
+            chunk_events=ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS,
+            energy_gev=labels["energy"],
+            theta_rad=labels["theta"],
+            mtheta_rad=labels.get("mtheta"),
+            label_flaws=flaws,
+            request=file.attrs.get(REQUEST),
+            assumed=assumed,
+        )
+    if bad_event == STOP and flaws.any():
+        raise InputError(f"{opened.flaw_of_labels(int(np.argmax(flaws != 0)))}; {_LEAVE_OUT}")
+    return opened
+
+
+def open_all(paths: Sequence[Location], selection: Selection | None = None) -> list[ShowerFile]:
+    """Open every file as the `selection` asks. All must have one geometry; a content that comes twice is used once,
+    with a warning.
+    """
+    chosen = selection or Selection()
+    known = remembered_hashes(chosen.memory)
+
+    def open_one(path: Location) -> ShowerFile:
+        return open_showers(path, chosen.geometry, chosen.bad_event, known(path))
+
+    opened = storage.at_once(open_one, paths)
+    for file in opened:
+        file.warn_of_assumptions()
+    return distinct(opened)
+
+
+@contextmanager
+def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
+    """The HDF5 file `path`, with room for so many bytes of decompressed chunks."""
+    # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
+    room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
+    try:
+        with ExitStack() as stack:
+            source = path if isinstance(path, Path) else stack.enter_context(storage.opened(path))
+            yield stack.enter_context(h5py.File(source, "r", **room))
+            return
+    except FileNotFoundError:
+        failure = InputError(f"{path}: no such file; check the path")
+    except PermissionError:
+        failure = InputError(f"{path}: permission denied; make the file readable for this user")
+    except InputError as error:
+        failure = error.with_traceback(None)
+    except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
+        reason = str(error).partition("(")[2].rstrip(")") or str(error)
+        failure = BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again")
+        if isinstance(error, OSError) and error.errno is not None:  # not the file's fault
+            failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
+    failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
+    raise failure
+
+
+def _read(file: h5py.File, start: int, stop: int) -> FloatArray:
+    return file[CELLS][start:stop].astype(np.float32, copy=False)
+
+
+def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> tuple[Geometry, tuple[str, ...]]:
+    """The geometry, and the names of what is assumed of it. BadFileError, which does not name the file."""
+    names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
+    try:
+        stated = {name: float(attributes[name]) for name in names if name in attributes}
+    except (TypeError, ValueError) as error:
+        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); mend them") from None
+    x, y, layers = map(int, shape)
+    geometry = replace(REFERENCE_GEOMETRY, shape=(x, y, layers), **stated).with_values(values)
+    given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}
+    return geometry, tuple(name for name in names if name not in given)
