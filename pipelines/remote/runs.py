@@ -17,7 +17,7 @@ from kfp_server_api import ApiException, V2beta1Experiment, V2beta1Run, V2beta1R
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
-from pipelines.remote.client import RefusalError, Server, UnreachableError, named, once, refusals
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named, refusals
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
@@ -68,7 +68,7 @@ def submit(server: Server, job: Job, name: str) -> str:
         found = server.runs.run_service_list_runs(experiment_id=run.experiment_id, filter=named(unique)).runs
         return found[0] if found else None
 
-    return str(once(lambda: server.runs.run_service_create_run(run), find).run_id)
+    return str(server.once(lambda: server.runs.run_service_create_run(run), find).run_id)
 
 
 def experiment_id(server: Server) -> str:
@@ -84,7 +84,7 @@ def experiment_id(server: Server) -> str:
 
     if (found := find()) is None:
         try:
-            found = once(create, find)
+            found = server.once(create, find)
         except ApiException as error:
             if error.status != 409:
                 raise

@@ -16,7 +16,7 @@ from kfp_server_api import (
 )
 
 from calopipe.errors import InputError
-from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, once, refusals
+from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, refusals
 from pipelines.remote.cron import Trigger
 from pipelines.remote.runs import Job
 
@@ -64,7 +64,7 @@ def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: b
 
     try:
         with refusals(server.connection):
-            made = once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
+            made = server.once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
     except FailureError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
@@ -111,7 +111,7 @@ def _switch(server: Server, which: str, switch: Any, wanted: str) -> str:
         now = server.schedules.recurring_run_service_get_recurring_run(identity)
         return now if now.status == wanted else None
 
-    once(lambda: switch(identity), already)
+    server.once(lambda: switch(identity), already)
     return identity
 
 

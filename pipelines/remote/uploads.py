@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.remote.client import Server, all_pages, named, once
+from pipelines.remote.client import Server, all_pages, named
 
 
 def upload(server: Server, package: Path, name: str, version: str | None) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def upload(server: Server, package: Path, name: str, version: str | None) -> tup
 
     there = pipeline()
     if there is None:
-        there = once(lambda: server.uploads.upload_pipeline(str(package), name=name, **server.scope), pipeline)
+        there = server.once(lambda: server.uploads.upload_pipeline(str(package), name=name, **server.scope), pipeline)
         if first := _version(server, there.pipeline_id, name):
             if version:
                 print(
@@ -31,7 +31,7 @@ def upload(server: Server, package: Path, name: str, version: str | None) -> tup
                 )
             return str(there.pipeline_id), str(first.pipeline_version_id)
     new = version or f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"
-    made = once(
+    made = server.once(
         lambda: server.uploads.upload_pipeline_version(str(package), name=new, pipelineid=there.pipeline_id),
         lambda: _version(server, there.pipeline_id, new),
     )
