@@ -130,27 +130,23 @@ class Platform:
             "--nodes or --tpu for what it is to use"
         )
 
-    @property
-    def deadline_seconds(self) -> int:
-        """How long one attempt of the step follows a training on several nodes, restarts of its workers included."""
-        return self.work("train").seconds
-
     def job(self) -> dict[str, Any]:
-        """How training is started on several nodes, for the train step; empty where that trains by itself."""
+        """How training is started on several nodes, for the train step; empty where that trains by itself.
+
+        The resources are those of each node, by Kubernetes's names. The deadline is that of one attempt of the step,
+        restarts of its workers included.
+        """
         if self.nodes == 1:
             return {}
+        work, device = self.work("train"), self._device()
+        resources = {"cpu": work.cpu, "memory": work.memory}
         return {
             "nodes": self.nodes,
             "image": self.image or IMAGE,
-            "resources": self.node_resources(),
+            "resources": resources | ({device.resource: str(device.count)} if device else {}),
             "runtime": self.runtime,
-            "deadline_s": self.deadline_seconds,
+            "deadline_s": work.seconds,
         }
-
-    def node_resources(self) -> dict[str, str]:
-        """What each node of a training on several nodes asks for, by Kubernetes's names."""
-        work, device = self.work("train"), self._device()
-        return {"cpu": work.cpu, "memory": work.memory} | ({device.resource: str(device.count)} if device else {})
 
     def work(self, step: str) -> Resources:
         """What the work of `step` needs, wherever it is done."""

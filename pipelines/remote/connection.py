@@ -21,7 +21,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from calopipe.errors import InputError
-from pipelines.remote.names import EXPERIMENT, require_name
 
 # The names are kfp's, but for the token's, for which it has none.
 _ENVIRONMENT = {
@@ -119,13 +118,11 @@ def connection(options: argparse.Namespace) -> Connection:
         base = {name: value for name, value in base.items() if name not in _CREDENTIALS}
     settings = base | given
     endpoint = _address(settings["endpoint"])
-    experiment = settings.get("experiment", "calopipe")
-    require_name("--experiment", experiment, EXPERIMENT)
     return Connection(
         endpoint=endpoint,
         ui=_address(settings.get("ui", endpoint)),
         namespace=settings.get("namespace"),
-        experiment=experiment,
+        experiment=settings.get("experiment", "calopipe"),
         service_account=settings.get("service_account"),
         ca_file=_existing(settings.get("ca_file")),
         credential=_credential(settings, endpoint),
