@@ -42,6 +42,6 @@ def discover(
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers; {found.summary()}")
-        files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
+        files = [str(path.absolute()) for path in expand(patterns)]  # all: the manifest records which are left out
         require_plain({"input": files})
         return (files, found.fingerprint(), folder, promoted)

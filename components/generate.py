@@ -44,7 +44,7 @@ def generate(
         from training.generation import generate
 
         hashes = {}
-        # the model last: what is said of it is what this step did
+        # The model comes last, so that the step's last message is about it.
         for model, showers, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
             if not expected:
                 continue

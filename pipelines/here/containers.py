@@ -1,4 +1,4 @@
-"""The steps as containers of this machine's Docker engine, confined as on a careful cluster."""
+"""The steps as containers of this machine's Docker engine, confined as on a cluster with strict rules."""
 
 from __future__ import annotations
 

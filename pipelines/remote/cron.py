@@ -81,7 +81,7 @@ def _values(text: str, allowed: range, names: Mapping[str, int]) -> set[int]:
 
 
 def _comes(days: Set[int], months: Set[int], weekdays: Set[int]) -> bool:
-    """Whether there is such a day in any as many years in a row as the server looks ahead."""
+    """Whether each span of years that the server looks ahead has such a day."""
     held = {
         year % _YEARS_UNTIL_THE_SAME
         for year in range(2001, 2001 + _YEARS_UNTIL_THE_SAME)

@@ -167,7 +167,7 @@ class Registry:
         return "not promoted: another run promoted a model at the same time; run again, against that one"
 
     def rollback(self, to: str | None = None) -> Promotion:
-        """Make the model named `to`, or the one before the current one, current again. InputError without such."""
+        """Make the model named `to`, or the one before the current one, current again; InputError if there is none."""
         history = self.history()
         if not history:
             raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
