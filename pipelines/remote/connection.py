@@ -110,7 +110,7 @@ def connection(options: argparse.Namespace) -> Connection:
     environment = {name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if os.environ.get(variable)}
     if options.profile or "endpoint" not in given | environment:
         base = _profile(options.profile)
-    elif _same(given.get("endpoint") or environment["endpoint"], environment.get("endpoint") or given["endpoint"]):
+    elif _same((environment | given)["endpoint"], (given | environment)["endpoint"]):
         base = environment
     else:
         base = {}  # the environment is about another address

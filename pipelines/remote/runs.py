@@ -55,8 +55,10 @@ class Step:
     error: str = ""
 
     def __str__(self) -> str:
-        took = f"  {_duration(self.started, self.ended)}" if self.started and self.ended else ""
-        return f"{self.name:<12}{self.state.lower()}{took}{'  ' + self.error if self.error else ''}"
+        line = f"{self.name:<12}{self.state.lower()}"
+        if self.started and self.ended:
+            line += f"  {timedelta(seconds=round((self.ended - self.started).total_seconds()))}"
+        return f"{line}  {self.error}" if self.error else line
 
 
 def submit(server: Server, job: Job, name: str) -> str:
@@ -188,7 +190,9 @@ def show(server: Server, run: str) -> Iterator[str]:
 
 def newest(server: Server, experiment: str | None) -> Iterator[str]:
     """The newest runs, a line each."""
-    which = {"experiment_id": _existing(server, experiment)} if experiment else server.scope
+    which = server.scope
+    if experiment:
+        which = {"experiment_id": str(_existing(server, experiment).experiment_id)}
     runs = server.runs.run_service_list_runs(page_size=10, sort_by="created_at desc", **which).runs
     for run in runs or []:
         yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state_of(run).lower():<10}  {run.display_name}"
@@ -196,9 +200,9 @@ def newest(server: Server, experiment: str | None) -> Iterator[str]:
         yield "no runs"
 
 
-def _existing(server: Server, experiment: str) -> str:
+def _existing(server: Server, experiment: str) -> Any:
     if found := _experiment(server, experiment):
-        return str(found.experiment_id)
+        return found
     there = server.experiments.experiment_service_list_experiments(page_size=100, **server.scope).experiments or []
     names = ", ".join(sorted(one.display_name for one in there)) or "none"
     raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}")
@@ -246,7 +250,3 @@ def _tasks(server: Server, run: Any) -> dict[str, Any]:
         ).pipeline_spec
     specification = specification.get("pipeline_spec", specification)  # the platform's part is beside it, if any
     return dict(specification["root"]["dag"]["tasks"])
-
-
-def _duration(start: datetime, end: datetime) -> str:
-    return str(timedelta(seconds=round((end - start).total_seconds())))
