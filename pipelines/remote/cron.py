@@ -12,6 +12,7 @@ import calendar
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from calopipe.errors import InputError
 
@@ -35,6 +36,12 @@ class Trigger:
             raise InputError(f"--interval is {self.interval}, expected a number of seconds, at least 1")
         if self.cron is not None:
             _check(self.cron)
+
+    def body(self) -> dict[str, Any]:
+        """The trigger as a request states it."""
+        if self.cron:
+            return {"cron_schedule": {"cron": self.cron}}
+        return {"periodic_schedule": {"interval_second": self.interval}}
 
 
 def add_options(task: argparse.ArgumentParser) -> None:
@@ -71,7 +78,7 @@ def _values(text: str, allowed: range, names: Mapping[str, int]) -> set[int]:
         form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
         if not form:
             return set()
-        first, last, step = (each and int(each) for each in form.groups())
+        first, last, step = (int(each) if each else None for each in form.groups())
         if first is None:
             first, last = allowed[0], allowed[-1]
         elif last is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kfp_server_api import ApiException, V2beta1Experiment, V2beta1Run, V2beta1RuntimeConfig
+from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
@@ -33,15 +33,15 @@ class Job:
     package: Path
     parameters: Mapping[str, Any]
 
-    def fields(self, server: Server) -> dict[str, Any]:
-        """What a run and a schedule are both created with."""
+    def body(self, server: Server) -> dict[str, Any]:
+        """What a request for a run and one for a schedule have in common."""
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
+        account = server.connection.service_account
         return {
             "experiment_id": experiment_id(server),
             "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform[0]} if platform else pipeline,
-            "runtime_config": V2beta1RuntimeConfig(parameters=dict(self.parameters)),
-            "service_account": server.connection.service_account,
-        }
+            "runtime_config": {"parameters": self.parameters},
+        } | ({"service_account": account} if account else {})
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Step:
 def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`; its id. `name` gets a time and a few digits, by which the run is found again."""
     unique = f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S} {secrets.token_hex(2)}"
-    run = V2beta1Run(display_name=unique, **job.fields(server))
+    run = {"display_name": unique} | job.body(server)
 
     def find() -> Any:
-        found = server.runs.run_service_list_runs(experiment_id=run.experiment_id, filter=named(unique)).runs
+        found = server.runs.run_service_list_runs(experiment_id=run["experiment_id"], filter=named(unique)).runs
         return found[0] if found else None
 
     return str(server.once(lambda: server.runs.run_service_create_run(run), find).run_id)
@@ -78,8 +78,7 @@ def experiment_id(server: Server) -> str:
     name = server.connection.experiment
 
     def create() -> Any:
-        wanted = V2beta1Experiment(display_name=name, **server.scope)
-        return server.experiments.experiment_service_create_experiment(wanted)
+        return server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)
 
     def find() -> Any:
         return _experiment(server, name)

@@ -6,14 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kfp_server_api import (
-    ApiException,
-    RecurringRunMode,
-    V2beta1CronSchedule,
-    V2beta1PeriodicSchedule,
-    V2beta1RecurringRun,
-    V2beta1Trigger,
-)
+from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
 from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, refusals
@@ -48,15 +41,13 @@ def replace(server: Server, job: Job, which: str, trigger: Trigger) -> str:
 
 def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: bool) -> str:
     known = {one.recurring_run_id for one in _all(server)}
-    when = (
-        V2beta1Trigger(cron_schedule=V2beta1CronSchedule(cron=trigger.cron))
-        if trigger.cron
-        else V2beta1Trigger(periodic_schedule=V2beta1PeriodicSchedule(interval_second=trigger.interval))
-    )
-    wanted = V2beta1RecurringRun(
-        display_name=name, trigger=when, mode=RecurringRunMode.ENABLE if enabled else RecurringRunMode.DISABLE,
-        max_concurrency=1, no_catchup=True, **job.fields(server),
-    )  # fmt: skip
+    wanted = job.body(server) | {
+        "display_name": name,
+        "trigger": trigger.body(),
+        "mode": "ENABLE" if enabled else "DISABLE",
+        "max_concurrency": 1,
+        "no_catchup": True,
+    }
 
     def new() -> Any:
         found = (one for one in _all(server) if one.display_name == name and one.recurring_run_id not in known)
