@@ -31,7 +31,7 @@ _SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of on
 
 _LINES_SHOWN = 40
 _LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps
-_CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
+_DELETING_S = 10.0  # after a signal, a pod has 30 s by default until it is killed
 
 
 def job_name(training: str) -> str:
@@ -109,7 +109,7 @@ def launch(
             ended = _watch(jobs, job, clock)
             failure = _failure(jobs, ended) if _is(ended, "Failed") else None
         finally:
-            _delete(jobs, job)
+            _delete(job)
     if failure is not None:
         raise failure
 
@@ -184,11 +184,11 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
         clock.pause()
 
 
-def _delete(jobs: TrainJobs, job: Json) -> None:
+def _delete(job: Json) -> None:
     """Delete `job`. A failure to delete it is printed and not raised, so that it hides no earlier error."""
     name = job["metadata"]["name"]
     try:
-        jobs.delete(job, pause=partial(time.sleep, 1.0), patience_s=_CLEARING_S)
+        TrainJobs(partial(time.sleep, 1.0), _DELETING_S).delete(job)
     except InputError as error:
         _say(f"{error}; when it can be reached: kubectl delete trainjob {name}")
     else:
