@@ -289,7 +289,8 @@ def test_a_creation_that_may_be_going_on_is_not_repeated(
     assert len(kubeflow.sent("run_service_create_run")) == 1
 
 
-def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow) -> None:
+def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be done twice is done by the next call; what starts runs is looked for."""
     lost = Fault(done=True)
     kubeflow.faults = {
         "recurring_run_service_create_recurring_run": [lost],
@@ -298,8 +299,11 @@ def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow) -> No
         "experiment_service_create_experiment": [lost],
     }
     there = ["--endpoint", kubeflow.address]
-    submit.main(["schedule", "--interval", "60", *SUBMIT[1:], *there])
+    create = ["schedule", "--interval", "60", *SUBMIT[1:], *there]
+    assert "the connection was cut; try again" in refused(capsys, kubeflow, *create)
+    submit.main(create)
     assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
+    assert "the connection was cut; try again" in refused(capsys, kubeflow, "schedule", "pause", "calorimeter")
     submit.main(["schedule", "pause", "calorimeter", *there])
     assert [one["status"] for one in kubeflow.recurring.values()] == ["DISABLED"]
     submit.main(["schedule", "delete", "calorimeter", *there])

@@ -76,20 +76,14 @@ def submit(server: Server, job: Job, name: str) -> str:
 def experiment_id(server: Server) -> str:
     """The id of the connection's experiment, which is created if there is none."""
     name = server.connection.experiment
-
-    def create() -> Any:
-        return server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)
-
-    def find() -> Any:
-        return _experiment(server, name)
-
-    if (found := find()) is None:
+    found = _experiment(server, name)
+    if found is None:
         try:
-            found = server.once(create, find)
+            found = server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)
         except ApiException as error:
             if error.status != 409:
                 raise
-            found = find()  # another command created it meanwhile
+            found = _experiment(server, name)  # another command created it meanwhile
     return str(found.experiment_id)
 
 

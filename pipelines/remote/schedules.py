@@ -87,22 +87,15 @@ def _require_account(server: Server, made: Any) -> None:
 
 def pause(server: Server, which: str) -> str:
     """No more runs until `resume`; one that runs goes on."""
-    return _switch(server, which, server.schedules.recurring_run_service_disable_recurring_run, "DISABLED")
+    identity = str(find(server, which).recurring_run_id)
+    server.schedules.recurring_run_service_disable_recurring_run(identity)
+    return identity
 
 
 def resume(server: Server, which: str) -> str:
     """Runs again, from the next time on; those missed are not caught up."""
-    return _switch(server, which, server.schedules.recurring_run_service_enable_recurring_run, "ENABLED")
-
-
-def _switch(server: Server, which: str, switch: Any, wanted: str) -> str:
     identity = str(find(server, which).recurring_run_id)
-
-    def already() -> Any:
-        now = server.schedules.recurring_run_service_get_recurring_run(identity)
-        return now if now.status == wanted else None
-
-    server.once(lambda: switch(identity), already)
+    server.schedules.recurring_run_service_enable_recurring_run(identity)
     return identity
 
 
