@@ -20,17 +20,7 @@ def discover(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
 ):
-    """Find and check the HDF5 files that the patterns name.
-
-    Args:
-        patterns: Paths or globs of HDF5 files, as the steps see them.
-        geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
-        on_bad_event: stop, or skip events with impossible labels.
-        on_bad_file: stop, or skip files that are not showers.
-        max_bad_files: Stop all the same past this share of the files.
-        dataset: Folder of the dataset, where what is found out of the files is remembered; empty for the run's own.
-        registry: Folder or gs:// address of the promoted models; empty for the run's own.
-        output: Folder of the run.
+    """Find and check the HDF5 files that match `patterns`, the pipeline's input.
 
     Returns:
         The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
@@ -52,6 +42,6 @@ def discover(
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers; {found.summary()}")
-        files = [str(path.absolute()) for path in expand(patterns)]  # all: what is left out is for the manifest to say
+        files = [str(path.absolute()) for path in expand(patterns)]  # all: the manifest records which are left out
         require_plain({"input": files})
         return (files, found.fingerprint(), folder, promoted)

@@ -23,20 +23,12 @@ def generate(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Generated", [("fingerprint", str), ("incumbent", str)]
 ):
-    """Generate, or leave showers that stand.
+    """Generate OUTPUT/generated.h5 and, with an incumbent, OUTPUT/incumbent.h5; showers that are there are kept.
 
     Args:
-        output: Folder of the run: the showers come to OUTPUT/generated.h5, the incumbent's to OUTPUT/incumbent.h5.
-        fingerprint: The model that train left there; another by now is an error.
-        incumbent: The incumbent's model that train left there; empty without one.
+        fingerprint: The model that train wrote; it is an error if another is there now.
+        incumbent: The incumbent's model that train copied; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
-        dataset: Folder or gs:// address of their dataset, which remembers their hashes.
-        split_files: Whole files given to a split, SPLIT=PATTERN each.
-        geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
-        cut_gev: Showers of the files that deposit no more are left out.
-        on_bad_event: stop, or skip corrupt events.
-        per_event: Showers for each event.
-        seed: Of the noise.
 
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one.
@@ -61,7 +53,7 @@ def generate(
             memory=location(dataset),
         )
         hashes = {}
-        # the model last: what is said of it is what this step did
+        # The model comes last, so that the step's last message is about it.
         for model, showers, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
             if not expected:
                 continue

@@ -25,21 +25,11 @@ def preprocess(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Preprocessed", [("files", list[str]), ("fingerprint", str)]
 ):
-    """Write the dataset, or leave it where it stands.
+    """Write the dataset, unless it is there.
 
     Args:
         files: HDF5 files that discover found.
-        fingerprint: The content that discover found in them; another by now is an error.
-        dataset: Folder or gs:// address of the dataset.
-        threshold_gev: Cells below it are set to zero.
-        cut_gev: Showers that deposit no more are dropped.
-        split_files: Whole files given to a split, SPLIT=PATTERN each.
-        geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
-        beam_options: Options for Apache Beam, --NAME=VALUE each; empty runs in the step's own process.
-        on_bad_event: stop, or skip corrupt events.
-        on_bad_file: stop, or skip files that cannot be read.
-        max_bad_events: Stop all the same past this share of the events.
-        max_bad_files: Stop all the same past this share of the files.
+        fingerprint: The content that discover found in them; it is an error if they have another now.
 
     Returns:
         The files that could be read, and the dataset's fingerprint.

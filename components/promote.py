@@ -1,4 +1,4 @@
-"""Step 6: an accepted model that is no worse than the incumbent goes to the registry; any other does not."""
+"""Step 6: an accepted model that is no worse than the incumbent goes to the registry."""
 
 from kfp import dsl
 
@@ -10,10 +10,8 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     """Read the verdict itself, and promote the model only if that says so.
 
     Args:
-        output: Folder of the run, with the model, the showers that were judged, the verdict and the report.
-        fingerprint: The model that train left there; another by now is an error.
-        verdict: What the verdict that validate left there answers; another by now is an error.
-        registry: Folder or gs:// address of the promoted models.
+        fingerprint: The model that train wrote; it is an error if another is there now.
+        verdict: The `request` of the verdict that validate wrote; it is an error if another is there now.
 
     Returns:
         What was done, and why.

@@ -16,9 +16,9 @@ def step() -> Iterator[None]:
 
 
 def keep_from_others() -> None:
-    """Let no other user change what this process writes, where its umask is 0, under which everybody may.
+    """Let no other user change what this process writes if its umask is 0, which is what Kubeflow starts steps with.
 
-    Kubeflow starts a step so. Any other umask is left as it is.
+    Any other umask stays as it is.
     """
     before = os.umask(0o022)
     if before:

@@ -1,4 +1,4 @@
-"""Step 3: a dataset to a trained model, which begins with the weights of the one in use."""
+"""Step 3: a dataset to a trained model, which starts from the weights of the one in use."""
 
 from typing import NamedTuple
 
@@ -25,20 +25,12 @@ def train(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Trained", [("fingerprint", str), ("incumbent", str)]
 ):
-    """Train, go on with a training that stopped, or leave a model that stands.
+    """Train to OUTPUT/model, continue a training that stopped, or keep a model that is there.
+
+    The incumbent's model is copied to OUTPUT/incumbent.
 
     Args:
-        dataset: Folder or gs:// address of the dataset.
-        fingerprint: The dataset that preprocess left there; another by now is an error.
-        output: Folder of the run: the model comes to OUTPUT/model, a copy of the incumbent to OUTPUT/incumbent.
-        registry: Folder or gs:// address of the promoted models.
-        config: Name of the training config.
-        epochs: Passes over the train split; 0 for the config's.
-        steps: End after so many steps; 0 for the config's, or as epochs say if those are given.
-        settings: Values in place of the config's own.
-        strategy: Name of the distribution strategy.
-        warm_start: incumbent, to begin with its weights, or none.
-        seed: Of weights, order and noise.
+        fingerprint: The dataset that preprocess wrote; it is an error if another is there now.
         job: How to train on several nodes, by a TrainJob; empty to train in this step.
 
     Returns:
@@ -63,7 +55,7 @@ def train(
             with_settings(named, settings),
             Registry(location(registry)),
             origin=warm_start,
-            rival=Path(output) / "incumbent",
+            incumbent_folder=Path(output) / "incumbent",
             fit=fit_on_nodes(config, **job) if job else fit_here,
         )
         metrics.log_metric("steps", card.trained["steps"])

@@ -26,23 +26,15 @@ def validate(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Validated", [("verdict", str), ("request", str)]
 ):
-    """Compare the test split with the generated showers, or leave a verdict that stands.
+    """Compare the test split with the generated showers, unless the verdict is there: OUTPUT/verdict.json, report.html.
 
     Args:
         files: HDF5 files of Monte Carlo showers.
-        dataset: Folder or gs:// address of their dataset, which remembers their hashes.
-        split_files: Whole files given to a split, SPLIT=PATTERN each.
-        geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
-        cut_gev: Showers of the files that deposit no more are left out.
-        on_bad_event: stop, or skip corrupt events.
-        output: Folder of the run, for verdict.json and report.html.
-        fingerprint: SHA-256 of the generated showers there.
-        incumbent: SHA-256 of the incumbent's showers there; empty without an incumbent.
-        grade: Name of the acceptance criteria, or a TOML file of them.
-        seed: Of the resampling.
+        fingerprint: SHA-256 of the generated showers.
+        incumbent: SHA-256 of the incumbent's showers; empty without an incumbent.
 
     Returns:
-        accepted, rejected or inconclusive, and what the verdict answers, by which it is known.
+        accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
     """
     from components.step import step
 

@@ -67,7 +67,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             registry: Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry.
             config: Training config: fast, standard, full, 3dgan or small.
             epochs: Passes over the train split; 0 for the config's.
-            steps: End the training after so many steps; 0 for the config's, or for as many as the epochs take.
+            steps: End the training after so many steps; 0 for the config's, or as many as the epochs take.
             settings: Training settings in place of the config's own, for example {"average": 0.999}.
             warm_start: What training begins with: incumbent, the weights of the registry's current model, or none.
             strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.

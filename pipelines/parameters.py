@@ -78,9 +78,13 @@ def add_options(task: argparse.ArgumentParser) -> None:
 
 
 def _help(parameter: Parameter) -> str:
+    """The help of an option: where the parameter says "0 for the config's", the option has that as its default."""
     text = parameter.help[0].lower() + parameter.help[1:].rstrip(".").replace("%", "%%")
-    text = re.sub(r", \S+ each$", "", text)  # which the option's metavar says
-    return f"{text} (default {parameter.default})" if parameter.default else text
+    if parameter.name in _OPTIONS:
+        return text.partition(",")[0]  # the rest is the form of the parameter as a whole
+    text, *default = re.split("; (?:0|empty) for ", text)
+    default = default or [parameter.default]
+    return f"{text} (default: {default[0]})" if default[0] else text
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

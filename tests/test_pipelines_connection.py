@@ -184,28 +184,15 @@ def test_cron(cron: str) -> None:
     assert Trigger(cron=cron).cron == cron
 
 
-@pytest.mark.parametrize(
-    ("cron", "told"),
-    [
-        ("0 3 * * 1", "5 fields, expected six fields, seconds first; '0 0 3"),
-        ("@daily", "1 fields, expected six"),
-        ("60 0 3 * * 1", "second '60': expected 0 to 59"),
-        ("0 60 3 * * 1", "minute '60'"),
-        ("0 0 24 * * 1", "hour '24': expected 0 to 23"),
-        ("0 0 3 0 * 1", "day of the month '0': expected 1 to 31"),
-        ("0 0 3 * 13 1", "month '13': expected 1 to 12, or JAN FEB"),
-        ("0 0 3 * * 7", "day of the week '7': expected 0 to 6, or SUN MON TUE"),
-        ("0 0 3 * * monday", "day of the week 'monday'"),
-        ("0 0 5-3 * * *", "hour '5-3': its range ends before it begins"),
-        ("0 */0 * * * *", "minute '\\*/0': a step of 0"),
-        ("0 0 3 L * *", "day of the month 'L'"),
-        ("0 0 -1 * * *", "hour '-1': expected \\*, N, N-M"),
-        ("0 0 1, * * *", "hour '1,': expected \\*, N, N-M"),
-    ],
-)
-def test_cron_that_the_server_cannot_read(cron: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize("cron", ["0 3 * * 1", "@daily"])
+def test_cron_without_six_fields_is_refused(cron: str) -> None:
+    with pytest.raises(InputError, match=f"{len(cron.split())} fields, expected six fields, seconds first; '0 0 3"):
         Trigger(cron=cron)
+
+
+@pytest.mark.parametrize("field", ["0", "32", "x", "5-3", "*/0", "L", "-1", "1,"])
+def test_a_field_that_cannot_be_read_is_left_to_the_server(field: str) -> None:
+    assert Trigger(cron=f"0 0 3 {field} 2 *").cron
 
 
 CALENDAR = [date(2001, 1, 1) + timedelta(days) for days in range(60 * 365)]

@@ -214,12 +214,11 @@ def test_training_on_several_nodes(tmp_path: Path) -> None:
     compiled = _compiled(tmp_path, *options)
     assert compiled.limits("train") == {"cpu": "500m", "memory": "1Gi"}
     assert not compiled.messages["train"].empty_dir_mounts
-    platform = Platform(nodes=2, gpus=1, resources=("train=8,32Gi",), hours=("train=10",))
-    assert platform.node_resources() == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
-    assert platform.deadline_seconds == 36_000
-    assert compiled.messages["train"].active_deadline_seconds > platform.deadline_seconds
     job = compiled.tasks["train"]["inputs"]["parameters"]["job"]["runtimeValue"]["constant"]
-    assert job == platform.job()
+    assert job["resources"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
+    assert job["deadline_s"] == 36_000
+    assert compiled.messages["train"].active_deadline_seconds > job["deadline_s"]
+    assert job == Platform(nodes=2, gpus=1, resources=("train=8,32Gi",), hours=("train=10",)).job()
     assert (job["nodes"], job["image"], job["resources"]["nvidia.com/gpu"]) == (2, IMAGE, "1")
 
 

@@ -162,7 +162,7 @@ def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp
     write_verdict(second.judgement, verdict="accepted", outcome="better", grade=WIDE | {"name": "a copy of it"})
     assert registry.promote(second).startswith("promoted to ")
     one, two = registry.history()
-    assert two.grade == one.grade == registry.grade(two)
+    assert two.grade == one.grade
     registry.rollback()
     assert [each.grade for each in registry.history()] == 3 * [one.grade]
 
@@ -190,25 +190,6 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     capsys.readouterr()
     command.main(["promotions", "--registry", str(registry.place)])
     assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out
-
-
-def test_a_registry_of_before_grades_were_kept_asks_for_its_models(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    path = registry.place / "promotions" / "000001.json"
-    document = json.loads(path.read_text())
-    del document["grade"]
-    path.write_text(json.dumps(document))
-    second = candidate(tmp_path, 2, first)
-    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=LAX)
-    assert "not promoted: it was accepted under the grade wide" in registry.promote(second)
-    (verdict,) = registry.place.glob("models/*/verdict.json")
-    verdict.unlink()
-    with pytest.raises(InputError, match="regrade --registry"):
-        registry.promote(second)
-    registry.regrade(LAX)
-    assert registry.promote(second).startswith("promoted to ")
 
 
 def test_a_verdict_against_another_than_the_current_model_does_not_count(tmp_path: Path) -> None:
@@ -326,7 +307,7 @@ def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(tmp_path: P
     registry.promote(second)
     again = candidate(tmp_path / "two", 1, second)
     write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
-    registry.promote(replace(again, request="another day"))
+    registry.promote(replace(again, verdict_id="another day"))
     one, two, three = registry.history()
     assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
     assert registry.incumbent(one.fingerprint) == two
@@ -334,7 +315,7 @@ def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(tmp_path: P
     with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
         registry.rollback()
     assert registry.rollback(one.model).fingerprint == one.fingerprint
-    assert registry.promote(replace(again, request="another day")).startswith("promotion stands")
+    assert registry.promote(replace(again, verdict_id="another day")).startswith("promotion stands")
 
 
 def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -412,7 +393,7 @@ def test_files_that_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
         registry.promote(replace(one, generated=other.generated))
     with pytest.raises(InputError, match="another verdict than the one just given"):
-        registry.promote(replace(one, request="another"))
+        registry.promote(replace(one, verdict_id="another"))
     write_verdict(one.judgement, verdict="accepted", outcome="better", split="train")
     with pytest.raises(InputError, match="only the test split judges"):
         registry.promote(one)
@@ -430,7 +411,7 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")
     with pytest.raises(InputError, match="not the file that the card was written for"):
         registry.fetch(current, tmp_path / "copy")
-    assert registry._follow(current, "other", "other", "promoted", "")
+    assert registry._append(current, "other", "other", "promoted", "")
     with pytest.raises(InputError, match="not the file that the card was written for"):
         registry.rollback()
     assert len(registry.history()) == 2

@@ -80,7 +80,7 @@ class Site:
             config,
             self.registry,
             origin=origin,
-            rival=run / "incumbent",
+            incumbent_folder=run / "incumbent",
             fit=self.fit,
         )
         if incumbent is not None:

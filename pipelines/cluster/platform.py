@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -75,39 +76,11 @@ class Platform:
             form, expected = _FORMS.get(each.name, (None, ""))
             if form and value != each.default and not form.fullmatch(value):
                 raise InputError(f"--{each.name.replace('_', '-')} {value!r}: {expected}")
-        self._check_image()
-        self._check_combination()
+        _require_pinned(self.image)
+        for refusal in _contradictions(self):
+            raise InputError(refusal)
         resources_by_step(self.resources, self.hours)
         self._device()
-
-    def _check_image(self) -> None:
-        found = _IMAGE.fullmatch(self.image)
-        if found and not found["digest"] and found["tag"] in {None, ":latest"}:
-            raise InputError(
-                f"--image {self.image!r}: what this names changes; give a tag other than latest or, better, a digest, "
-                "NAME@sha256:DIGEST"
-            )
-
-    def _check_combination(self) -> None:
-        several, nodes = self.nodes > 1, f"with --nodes {self.nodes}"
-        refusals = {
-            f"--gpus is {self.gpus}, expected at least 0": self.gpus < 0,
-            f"--nodes is {self.nodes}, expected at least 1": self.nodes < 1,
-            f"--gpu-type {self.gpu_type!r} without GPUs; give --gpus too": self.gpu_type and not self.gpus,
-            f"--gpus {self.gpus} and --tpu {self.tpu!r}: training uses one kind; give one of them":
-                self.gpus and self.tpu,
-            f"--tpu {self.tpu!r} {nodes}: only TPUs of one machine; give one of them": several and self.tpu,
-            f"--claim {self.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount {_CLAIM_OF_NODES}; give "
-            "that, or another --runtime":
-                several and self.runtime == "calopipe" and self.claim not in {"", _CLAIM_OF_NODES},
-            f"--shm {self.shm!r} {nodes}: for the runtime {self.runtime} to say; leave it out":
-                several and self.shm != _SHM,
-            f"--gpu-type {self.gpu_type!r} {nodes}: where nodes run is for the TrainingRuntime {self.runtime} to say; "
-            "put a node selector there, and leave --gpu-type out": several and self.gpu_type,
-        }  # fmt: skip
-        for refusal, applies in refusals.items():
-            if applies:
-                raise InputError(refusal)
 
     @property
     def strategy(self) -> str:
@@ -130,27 +103,23 @@ class Platform:
             "--nodes or --tpu for what it is to use"
         )
 
-    @property
-    def deadline_seconds(self) -> int:
-        """How long one attempt of the step follows a training on several nodes, restarts of its workers included."""
-        return self.work("train").seconds
-
     def job(self) -> dict[str, Any]:
-        """How training is started on several nodes, for the train step; empty where that trains by itself."""
+        """How training is started on several nodes, for the train step; empty where that trains by itself.
+
+        The resources are those of each node, by Kubernetes's names. The deadline is that of one attempt of the step,
+        restarts of its workers included.
+        """
         if self.nodes == 1:
             return {}
+        work, device = self.work("train"), self._device()
+        resources = {"cpu": work.cpu, "memory": work.memory}
         return {
             "nodes": self.nodes,
             "image": self.image or IMAGE,
-            "resources": self.node_resources(),
+            "resources": resources | ({device.resource: str(device.count)} if device else {}),
             "runtime": self.runtime,
-            "deadline_s": self.deadline_seconds,
+            "deadline_s": work.seconds,
         }
-
-    def node_resources(self) -> dict[str, str]:
-        """What each node of a training on several nodes asks for, by Kubernetes's names."""
-        work, device = self.work("train"), self._device()
-        return {"cpu": work.cpu, "memory": work.memory} | ({device.resource: str(device.count)} if device else {})
 
     def work(self, step: str) -> Resources:
         """What the work of `step` needs, wherever it is done."""
@@ -177,6 +146,44 @@ class Platform:
         if self.tpu:
             return tpu(self.tpu)
         return nvidia(self.gpus, self.gpu_type) if self.gpus else None
+
+
+def _require_pinned(image: str) -> None:
+    """Raise InputError if the name of an image does not say which image."""
+    found = _IMAGE.fullmatch(image)
+    if found and not found["digest"] and found["tag"] in {None, ":latest"}:
+        raise InputError(
+            f"--image {image!r}: what this names changes; give a tag other than latest or, better, a digest, "
+            "NAME@sha256:DIGEST"
+        )
+
+
+def _contradictions(platform: Platform) -> Iterator[str]:
+    """What is wrong with the options together, and what to do about it."""
+    gpu_type, nodes = f"--gpu-type {platform.gpu_type!r}", f"with --nodes {platform.nodes}"
+    if platform.gpus < 0:
+        yield f"--gpus is {platform.gpus}, expected at least 0"
+    if platform.nodes < 1:
+        yield f"--nodes is {platform.nodes}, expected at least 1"
+    if platform.gpu_type and not platform.gpus:
+        yield f"{gpu_type} without GPUs; give --gpus too"
+    if platform.gpus and platform.tpu:
+        yield f"--gpus {platform.gpus} and --tpu {platform.tpu!r}: training uses one kind; give one of them"
+    if platform.nodes > 1:
+        if platform.tpu:
+            yield f"--tpu {platform.tpu!r} {nodes}: only TPUs of one machine; give one of them"
+        if platform.runtime == "calopipe" and platform.claim not in {"", _CLAIM_OF_NODES}:
+            yield (
+                f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
+                f"{_CLAIM_OF_NODES}; give that, or another --runtime"
+            )
+        if platform.shm != _SHM:
+            yield f"--shm {platform.shm!r} {nodes}: for the runtime {platform.runtime} to say; leave it out"
+        if platform.gpu_type:
+            yield (
+                f"{gpu_type} {nodes}: where nodes run is for the TrainingRuntime {platform.runtime} to say; put a node "
+                "selector there, and leave --gpu-type out"
+            )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,9 +1,9 @@
-"""The steps as containers of this machine's Docker engine, confined as on a careful cluster."""
+"""The steps as containers of this machine's Docker engine, confined as on a cluster with strict rules."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +44,17 @@ def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.D
     read, written = folders(parameters)
     for folder in written:
         folder.mkdir(parents=True, exist_ok=True)
+
+    def mount(source: Path, target: str = "", *, read_only: bool = False) -> Any:
+        return docker.types.Mount(target or str(source), str(source), type="bind", read_only=read_only)
+
     return local.DockerRunner(
         user=user,
         environment={name: value for name, value in os.environ.items() if name == VIEWED},
         mounts=[
-            *_mounts(read, read_only=True),
-            *_mounts(written, read_only=False),
-            # Kubernetes's place for the reason of a failure
-            docker.types.Mount("/dev/termination-log", str(reason), type="bind"),
+            *(mount(folder, read_only=True) for folder in sorted(read)),
+            *(mount(folder) for folder in sorted(written)),
+            mount(reason, "/dev/termination-log"),  # Kubernetes's place for the reason of a failure
         ],
         read_only=True,
         tmpfs={"/tmp": "mode=1777"},  # noqa: S108  what the image may write to
@@ -79,10 +82,3 @@ def _absolute(name: str, path: str) -> str:
     if not isinstance(place, Path):
         raise InputError(f"--{name} {path}: containers here have no network; give a path, or leave --container out")
     return str(place.absolute())
-
-
-def _mounts(folders: Iterable[Path], *, read_only: bool) -> list[Any]:
-    """Each folder under its own name."""
-    from docker.types import Mount  # noqa: PLC0415
-
-    return [Mount(str(folder), str(folder), type="bind", read_only=read_only) for folder in sorted(folders)]

@@ -74,7 +74,7 @@ def _show(parameters: Mapping[str, Any], output: Path) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
-    from training.registry.registry import Registry  # noqa: PLC0415  after the steps, which load what they need themselves
+    from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
 
     if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
         print(f"model in use: {current.model}, since {current.at}")

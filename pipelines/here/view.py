@@ -1,4 +1,4 @@
-"""What a person sees of a run on this machine: a line a step, progress, and the log where all the rest is."""
+"""What a run on this machine shows: a line for each step, progress, and a log with everything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TextIO
 
 from calopipe.progress import GOING, SAID
 
-# kfp tells of the begin and the end of a step in its log alone.
+# kfp reports the start and the end of a step only in its log.
 _OF_KFP = re.compile(r"\d\d:\d\d:\d\d\.\d{3} - ")
 _BEGAN = re.compile(_OF_KFP.pattern + r"INFO - Executing task '([\w-]+)'")
 _ENDED = re.compile(_OF_KFP.pattern + r"\w+ - Task '[\w-]+' finished with status (SUCCESS|FAILURE)")
@@ -27,11 +27,11 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 class View(io.TextIOBase):
-    """Takes the place of standard output while kfp runs the steps, whose output it hands on there line by line.
+    """Replaces standard output while kfp runs the steps, whose output kfp prints there line by line.
 
     All of it goes to `log`. The `terminal` gets a line for each step that has ended: its name, the seconds it took, and
-    the last sentence it said. If the terminal is one, the step that runs is shown there too, with a bar. With
-    `verbose` the terminal gets all that the log gets.
+    its last message. If `terminal` is a terminal, it also shows the running step, with a progress bar. With `verbose`
+    it gets all that the log gets.
     """
 
     def __init__(self, log: TextIO, terminal: TextIO, *, verbose: bool) -> None:
@@ -54,7 +54,7 @@ class View(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Say so if a step is not done, and leave nothing else that was drawn."""
+        """Remove what was drawn; print a line if a step is not done."""
         if self._step:
             self.stopped = self._step
             self._end_step("not finished")
@@ -84,7 +84,7 @@ class View(io.TextIOBase):
                 self._draw(self._said)
 
     def _draw(self, text: str) -> None:
-        """Show on a terminal what the step does, until something else is shown."""
+        """Show `text` beside the step's name on a terminal, until something else is shown."""
         if self._live:
             columns = shutil.get_terminal_size().columns - 1  # a line that is full would begin another
             self._show(_CLEAR_LINE + f"{self._step:{_NAME_COLUMNS}}{text}"[:columns])
@@ -102,7 +102,7 @@ class View(io.TextIOBase):
 
 @contextmanager
 def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[View, Path]]:
-    """A view in place of standard output, and its log: a new file in `folder`, which is made."""
+    """Replace standard output by a view, whose log is a new file in `folder`; the view, and the path of the log."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now():%Y-%m-%d-%H-%M-%S}.log"
     with path.open("a", encoding="utf-8", buffering=1) as log:

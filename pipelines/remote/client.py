@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import kfp_server_api as api
@@ -70,45 +69,75 @@ RETRY = Retry(
 )
 
 
-class _NotTheApiError(Exception):
-    """A page came where the API answers in JSON."""
-
-
-class _UnansweredError(Exception):
-    """Something was to be created, the answer was lost, and it is not there; the message says how."""
-
-
 class _Client(api.ApiClient):
+    """The generated client, whose `request` sends everything, with a time-out and one credential."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        configuration = api.Configuration(host=connection.endpoint)
+        configuration.ssl_ca_cert = connection.ca_file
+        configuration.retries = RETRY
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; the configuration lets it
+        credential = connection.credential
+        secret = credential.read()
+        if secret and not credential.is_cookie:
+            configuration.api_key_prefix = {"authorization": "Bearer"}
+            configuration.api_key = {"authorization": secret}
+            configuration.refresh_api_key_hook = lambda each: each.api_key.update(authorization=credential.read())
+        super().__init__(configuration, cookie=secret if credential.is_cookie else None)
+
     def request(self, method: str, url: str, **more: Any) -> Any:
         response = super().request(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
         try:
             json.loads(response.data)
-        except ValueError:
-            raise _NotTheApiError from None
+        except ValueError:  # a page, where the API answers in JSON
+            raise RefusalError(f"{self.connection.endpoint}: {_login(self.connection)}") from None
         return response
 
 
-@dataclass(frozen=True)
 class Server:
-    """The services of a server, and whose runs it holds: `namespace` is None if the server has one user."""
+    """The services of a server; `namespace` is the user's, or None if the server has one user."""
 
-    connection: Connection
-    namespace: str | None
-    experiments: api.ExperimentServiceApi
-    runs: api.RunServiceApi
-    schedules: api.RecurringRunServiceApi
-    pipelines: api.PipelineServiceApi
-    uploads: api.PipelineUploadServiceApi
+    def __init__(self, client: _Client, namespace: str | None) -> None:
+        self.connection, self.namespace = client.connection, namespace
+        self.experiments = api.ExperimentServiceApi(client)
+        self.runs = api.RunServiceApi(client)
+        self.schedules = api.RecurringRunServiceApi(client)
+        self.pipelines = api.PipelineServiceApi(client)
+        self.uploads = api.PipelineUploadServiceApi(client)
 
     @property
     def scope(self) -> dict[str, str]:
-        """The argument by which a request says whose things it is about."""
+        """The argument with which a request names the user's namespace."""
         return {"namespace": self.namespace} if self.namespace else {}
 
     @property
     def run_namespace(self) -> str:
         """Where the pods of runs are."""
         return self.namespace or NAMESPACE
+
+    def once(self, create: Callable[[], _T], find: Callable[[], _T | None]) -> _T:
+        """What `create` creates, created once: if the answer is lost, `find` looks for it, at once and again later.
+
+        The request is not repeated: it may have arrived, and its effect may still come.
+        """
+        try:
+            return create()
+        except (ProtocolError, ReadTimeoutError, ApiException) as error:
+            if isinstance(error, ApiException) and error.status not in RETRY.status_forcelist:
+                raise
+            loss = _loss(error)
+        try:
+            for pause in (0, LOOK_AGAIN_SECONDS):
+                time.sleep(pause)
+                if (made := find()) is not None:
+                    return made
+        except (HTTPError, ApiException):
+            pass  # it cannot be looked for either
+        raise RefusalError(
+            f"{self.connection.endpoint}: {loss}; what was asked for was not found, and may come into being yet: look "
+            "for it (submit.py status, schedule list, the UI) before you ask again"
+        )
 
 
 def all_pages(fetch: Callable[..., Any], field: str, **which: Any) -> list[Any]:
@@ -132,11 +161,9 @@ def named(name: str) -> str:
 def connected(connection: Connection) -> Iterator[Server]:
     """A server that answers and has our version of the API; its refusals become InputErrors."""
     with refusals(connection):
-        client = _Client(
-            _configuration(connection), cookie=connection.credential.read() if connection.credential.is_cookie else None
-        )
+        client = _Client(connection)
         try:
-            multi_user = _has_several_users(client, connection)
+            multi_user = _has_several_users(client)
         except ApiException as error:
             if error.status != 404:
                 raise
@@ -144,35 +171,12 @@ def connected(connection: Connection) -> Iterator[Server]:
                 f"{connection.endpoint}: no API v2beta1 of Kubeflow Pipelines here (404); check the address, which in "
                 "a full Kubeflow ends in /pipeline, and that the server is version 2"
             ) from None
-        yield Server(
-            connection,
-            connection.namespace if multi_user else None,
-            api.ExperimentServiceApi(client),
-            api.RunServiceApi(client),
-            api.RecurringRunServiceApi(client),
-            api.PipelineServiceApi(client),
-            api.PipelineUploadServiceApi(client),
-        )
+        yield Server(client, connection.namespace if multi_user else None)
 
 
-def _configuration(connection: Connection) -> api.Configuration:
-    configuration = api.Configuration(host=connection.endpoint)
-    configuration.ssl_ca_cert = connection.ca_file
-    configuration.retries = RETRY
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; the configuration lets it
-    if not connection.credential.is_cookie and (token := connection.credential.read()):
-        configuration.api_key = {"authorization": token}
-        configuration.api_key_prefix = {"authorization": "Bearer"}
-
-        def refresh(configuration: api.Configuration) -> None:
-            configuration.api_key["authorization"] = connection.credential.read()
-
-        configuration.refresh_api_key_hook = refresh
-    return configuration
-
-
-def _has_several_users(client: _Client, connection: Connection) -> bool:
-    """Whether the server tells users apart. InputError where it is of another version, or needs a namespace."""
+def _has_several_users(client: _Client) -> bool:
+    """Whether the server distinguishes users. InputError where it is of another version, or needs a namespace."""
+    connection = client.connection
     health = api.HealthzServiceApi(client).healthz_service_get_healthz()
     version = str(json.loads(client.last_response.data).get("tag_name", "unknown")).removeprefix("v")
     ours = api.__version__
@@ -201,13 +205,6 @@ def refusals(connection: Connection) -> Iterator[None]:
     except ApiException as error:
         kind = FailureError if error.status >= 500 else UnreachableError if error.status == 429 else RefusalError
         raise kind(connection.credential.hide(f"{where}: {_refusal(error, connection)}")) from None
-    except _NotTheApiError:
-        raise RefusalError(f"{where}: {_login(connection)}") from None
-    except _UnansweredError as error:
-        raise RefusalError(
-            f"{where}: {error}; what was asked for was not found, and may come into being yet: look for it (submit.py "
-            "status, schedule list, the UI) before you ask again"
-        ) from None
     except HTTPError as error:
         raise UnreachableError(f"{where}: {_failure(error)}") from None
 
@@ -262,28 +259,6 @@ def _message(error: ApiException) -> str:
         text = "" if "<" in str(error.body) else error.body or ""  # of a gateway: a page, or plain text
     text = " ".join(str(text).split())
     return f": {text[:300]}" if text else ""
-
-
-def once(create: Callable[[], _T], find: Callable[[], _T | None]) -> _T:
-    """What `create` creates, created once: if the answer is lost, `find` looks for it, at once and again later.
-
-    The request is not repeated: it may have arrived, and its effect may still come.
-    """
-    try:
-        return create()
-    except (ProtocolError, ReadTimeoutError, ApiException) as error:
-        if isinstance(error, ApiException) and error.status not in RETRY.status_forcelist:
-            raise
-        lost = _UnansweredError(_loss(error))
-    try:
-        for pause in (0, LOOK_AGAIN_SECONDS):
-            time.sleep(pause)
-            made = find()
-            if made is not None:
-                return made
-    except (HTTPError, ApiException):
-        pass  # it cannot be looked for either
-    raise lost
 
 
 def _loss(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from pipelines.remote import runs, schedules, uploads
 from pipelines.remote.client import connected
 from pipelines.remote.connection import connection
 from pipelines.remote.cron import Trigger
-from pipelines.remote.names import PIPELINE, RUN, SCHEDULE, UNTIL_A_TIME, VERSION, require_name
+
+_LONGEST_NAME = 255  # bytes
 
 
 def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
@@ -32,6 +34,20 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
         {"status": status, "logs": logs, "upload": upload, "schedule": change_schedule}[options.task](options)
 
 
+def require_storable(name: str, longest: int) -> None:
+    """Raise InputError unless the server can store the `--name` of a run or schedule, of `longest` bytes at most.
+
+    The server notices late: it fails (500), and leaves the half of a schedule that starts runs.
+    """
+    size = len(name.encode())
+    shown = name if size <= longest else f"{name[:40]}..."
+    if not 1 <= size <= longest:
+        raise InputError(f"--name {shown!r}: {size} bytes long, expected 1 to {longest}; give another name")
+    # From the characters that this keeps, the server makes the name of a schedule in Kubernetes.
+    if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
+        raise InputError(f"--name {shown!r}: expected a letter (a to z) or digit before the '-'; give another name")
+
+
 @contextmanager
 def _package(options: argparse.Namespace) -> Iterator[Path]:
     """The compiled pipeline, in a folder that goes with the block."""
@@ -43,7 +59,7 @@ def _package(options: argparse.Namespace) -> Iterator[Path]:
 
 def submit(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Start one run, and print its id and where to see it; follow it if asked."""
-    require_name("--name", options.name, RUN)
+    require_storable(options.name, _LONGEST_NAME - len(" 2026-01-02 03-04-05 0a1b"))  # runs.submit adds that
     there = connection(options)
     with _package(options) as file, connected(there) as server:
         run = runs.submit(server, runs.Job(file, parameters), options.name)
@@ -79,9 +95,6 @@ def logs(options: argparse.Namespace) -> None:
 
 def upload(options: argparse.Namespace) -> None:
     """Put the pipeline, or a new version of it, into the UI's list."""
-    require_name("--name", options.name, PIPELINE if options.version else UNTIL_A_TIME)
-    if options.version:
-        require_name("--version", options.version, VERSION)
     there = connection(options)
     with _package(options) as file, connected(there) as server:
         pipeline, version = uploads.upload(server, file, options.name, options.version)
@@ -93,7 +106,7 @@ def set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> 
     """Start runs regularly, by a new schedule or by one in the place of another."""
     trigger, there = Trigger(cron=options.cron, interval=options.interval), connection(options)
     if options.action == "create":
-        require_name("--name", options.name, SCHEDULE)
+        require_storable(options.name, _LONGEST_NAME)
     with _package(options) as file, connected(there) as server:
         job = runs.Job(file, parameters)
         if options.action == "create":

@@ -1,13 +1,14 @@
-"""Where Kubeflow Pipelines is and what opens it: from options, else the environment, else a profile file.
+"""The address of Kubeflow Pipelines and the credential for it: from options, else the environment, else a profile file.
 
-A profile and the environment are each taken whole: a token that belongs to one address is never sent to another, and
-that of a pod only to the address that the environment names or into the pod's own cluster.
-docs/kubeflow-access.md says how each credential is got.
+A profile and the environment are each used as a whole, so a token for one address is never sent to another. The token
+of a pod is only sent to the address that the environment names, or inside the pod's own cluster.
+docs/kubeflow-access.md says where each credential comes from.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shlex
@@ -17,11 +18,9 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from calopipe.errors import InputError
-from pipelines.remote.names import EXPERIMENT, require_name
 
 # The names are kfp's, but for the token's, for which it has none.
 _ENVIRONMENT = {
@@ -33,35 +32,42 @@ _IAP_CLIENT = "KF_PIPELINES_IAP_OAUTH2_CLIENT_ID"
 _POD_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"  # noqa: S105  the name of a variable
 _POD_TOKEN_PATH = "/var/run/secrets/kubeflow/pipelines/token"  # noqa: S105  where a pod finds it
 _SETTINGS = ("endpoint", "ui", "namespace", "experiment", "service_account", "ca_file")
-_Kind = Literal["token", "token_file", "token_command", "cookie_file"]
-_CREDENTIALS: tuple[_Kind, ...] = get_args(_Kind)
+_CREDENTIALS = ("token", "token_file", "token_command", "cookie_file")
+_KEYS = (*_SETTINGS, *_CREDENTIALS)
 _COMMAND_SECONDS = 60.0
 _KEPT_SECONDS = 300.0  # tokens live for an hour or so; a run is followed for days
 
 
 @dataclass
 class Credential:
-    """What opens the endpoint. `source` and `renew` are for messages; what it holds is read anew and never shown."""
+    """What opens the endpoint; `source` and `renew` are for messages, the secret itself is never shown.
+
+    A secret from `fetch` is used for `kept_s` seconds, then fetched again.
+    """
 
     source: str
     renew: str
     fetch: Callable[[], str] | None = None
     is_cookie: bool = False
+    kept_s: float = 0.0
+    _secret: str = field(default="", repr=False)
+    _fetched_at: float = field(default=-math.inf, repr=False)
     _seen: set[str] = field(default_factory=set, repr=False)
 
     def read(self) -> str:
         """The token, or the value of the header Cookie; empty for no credential."""
-        if self.fetch is None:
-            return ""
+        if self.fetch is None or time.monotonic() - self._fetched_at < self.kept_s:
+            return self._secret
         secret = self.fetch().strip()
         # also keeps line breaks out of a header, which the HTTP library would quote in its error
         if not re.fullmatch(r"[!-~]+(; ?[!-~]+)*" if self.is_cookie else r"[!-~]+", secret):
             raise InputError(f"{self.source}: not a {'cookie NAME=VALUE' if self.is_cookie else 'token'}; {self.renew}")
+        self._secret, self._fetched_at = secret, time.monotonic()
         self._seen |= {secret, *(part.partition("=")[2] for part in secret.split(";") if self.is_cookie)} - {""}
         return secret
 
     def hide(self, text: str) -> str:
-        """`text`, which a server may have made, without what was read."""
+        """`text`, which may come from a server, without any secret that was read."""
         for secret in sorted(self._seen, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -69,7 +75,7 @@ class Credential:
 
 @dataclass(frozen=True)
 class Connection:
-    """Kubeflow Pipelines as a command uses it."""
+    """A server, and as whom and for what it is used."""
 
     endpoint: str
     ui: str
@@ -81,7 +87,7 @@ class Connection:
 
 
 def add_options(task: argparse.ArgumentParser) -> None:
-    """The options that say where Kubeflow Pipelines is."""
+    """The options that state a connection; `connection` reads them."""
     where = task.add_argument_group("connection (docs/kubeflow-access.md)")
     place = where.add_mutually_exclusive_group()
     place.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
@@ -99,28 +105,24 @@ def add_options(task: argparse.ArgumentParser) -> None:
 
 
 def connection(options: argparse.Namespace) -> Connection:
-    """What `options`, the environment and the profile file say; InputError where they do not suffice."""
-    given: dict[str, str] = {
-        name: value for name in (*_SETTINGS, *_CREDENTIALS) if (value := getattr(options, name, None))
-    }
+    """What `options`, the environment and the profile file state; InputError where that is wrong or not enough."""
+    given: dict[str, str] = {name: value for name in _KEYS if (value := getattr(options, name, None))}
     environment = {name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if os.environ.get(variable)}
-    if options.profile or not (given.keys() | environment.keys()) & {"endpoint"}:
+    if options.profile or "endpoint" not in given | environment:
         base = _profile(options.profile)
-    elif {"endpoint"} <= given.keys() & environment.keys() and not _same(given["endpoint"], environment["endpoint"]):
-        base = {}  # the environment is about another address
-    else:
+    elif _same((environment | given)["endpoint"], (given | environment)["endpoint"]):
         base = environment
+    else:
+        base = {}  # the environment is about another address
     if given.keys() & set(_CREDENTIALS):
         base = {name: value for name, value in base.items() if name not in _CREDENTIALS}
     settings = base | given
     endpoint = _address(settings["endpoint"])
-    experiment = settings.get("experiment", "calopipe")
-    require_name("--experiment", experiment, EXPERIMENT)
     return Connection(
         endpoint=endpoint,
         ui=_address(settings.get("ui", endpoint)),
         namespace=settings.get("namespace"),
-        experiment=experiment,
+        experiment=settings.get("experiment", "calopipe"),
         service_account=settings.get("service_account"),
         ca_file=_existing(settings.get("ca_file")),
         credential=_credential(settings, endpoint),
@@ -140,20 +142,18 @@ def _profile(name: str | None) -> dict[str, str]:
         profiles = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from None
-    profile = profiles.get(name or "default")
+    where, profile = f"{path}: [{name or 'default'}]", profiles.get(name or "default")
     if not isinstance(profile, dict):
         raise InputError(f"{path}: no profile [{name or 'default'}]; it has {', '.join(profiles) or 'none'}")
     for key, value in profile.items():
-        if key not in (*_SETTINGS, *_CREDENTIALS):
-            raise InputError(f"{path}: [{name or 'default'}] {key}: expected {', '.join((*_SETTINGS, *_CREDENTIALS))}")
-        if not isinstance(value, str):
-            raise InputError(f"{path}: [{name or 'default'}] {key}: expected a string")
+        if key not in _KEYS or not isinstance(value, str):
+            raise InputError(f"{where} {key}: expected {'a string' if key in _KEYS else ', '.join(_KEYS)}")
     if len(profile.keys() & set(_CREDENTIALS)) > 1:
-        raise InputError(f"{path}: [{name or 'default'}]: give one of {', '.join(_CREDENTIALS)}")
+        raise InputError(f"{where}: give one of {', '.join(_CREDENTIALS)}")
     if "token" in profile and path.stat().st_mode & 0o077:
         raise InputError(f"{path}: holds a token and others may read it; chmod 600 it, or give token_file instead")
     if "endpoint" not in profile:
-        raise InputError(f"{path}: [{name or 'default'}] has no endpoint; add one")
+        raise InputError(f"{where} has no endpoint; add one")
     return profile
 
 
@@ -181,20 +181,21 @@ def _existing(name: str | None) -> str | None:
 def _credential(settings: Mapping[str, str], endpoint: str) -> Credential:
     given = next((kind for kind in _CREDENTIALS if kind in settings), None)
     if given is None:
-        return _of_this_place(endpoint)
+        return _ambient(endpoint)
     value = settings[given]
     if given == "token":
         return Credential("the token of KF_PIPELINES_TOKEN or the profile", "put a fresh one there", lambda: value)
     if given == "token_command":
-        return Credential(f"the token of `{value}`", "run it by hand to see", _kept(lambda: _output_of(value)))
+        source = f"the token of `{value}`"
+        return Credential(source, "run it by hand to see", lambda: _output_of(value), kept_s=_KEPT_SECONDS)
     path = Path(value).expanduser()
     if given == "token_file":
         return Credential(f"the token in {path}", "write a fresh one there", path.read_text)
     return Credential(f"the cookie in {path}", "log in again and copy the new one", path.read_text, is_cookie=True)
 
 
-def _of_this_place(endpoint: str) -> Credential:
-    """What this pod or this machine is given without asking, where it is meant for `endpoint`."""
+def _ambient(endpoint: str) -> Credential:
+    """The credential that this pod or machine has by itself, if it is meant for `endpoint`."""
     named = os.environ.get(_ENVIRONMENT["endpoint"], "")
     pod = Path(os.environ.get(_POD_TOKEN) or _POD_TOKEN_PATH)
     if pod.is_file() and (_same(endpoint, named) or _in_cluster(endpoint)):
@@ -202,12 +203,13 @@ def _of_this_place(endpoint: str) -> Credential:
         return Credential(f"the token of this pod, {pod}", renew, pod.read_text)
     if (not named or _same(endpoint, named)) and (client := os.environ.get(_IAP_CLIENT)):
         renew = "run it as a service account that IAP lets pass, or give --token-command"
-        return Credential(f"the Google identity for {_IAP_CLIENT}", renew, _kept(lambda: _google_identity(client)))
+        source = f"the Google identity for {_IAP_CLIENT}"
+        return Credential(source, renew, lambda: _google_identity(client), kept_s=_KEPT_SECONDS)
     return Credential("no credential", "give --token-file, --token-command or --cookie-file (docs/kubeflow-access.md)")
 
 
 def _in_cluster(endpoint: str) -> bool:
-    """Whether `endpoint` names a service of the pod's own cluster, or this pod itself."""
+    """Whether `endpoint` names a service in the pod's own cluster, or this pod itself."""
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".svc", ".svc.cluster.local")) or not set(host) & set(".:")  # the last is of IPv6
 
@@ -234,15 +236,3 @@ def _google_identity(client: str) -> str:
         return str(fetch_id_token(Request(), client))  # type: ignore[no-untyped-call]
     except GoogleAuthError as error:
         raise InputError(f"{_IAP_CLIENT}: no Google identity here ({error}); give --token-command") from None
-
-
-def _kept(fetch: Callable[[], str]) -> Callable[[], str]:
-    """`fetch`, not more often than every few minutes."""
-    kept: list[tuple[float, str]] = []
-
-    def read() -> str:
-        if not kept or time.monotonic() - kept[-1][0] > _KEPT_SECONDS:
-            kept[:] = [(time.monotonic(), fetch())]
-        return kept[-1][1]
-
-    return read

@@ -1,8 +1,8 @@
 """When a schedule starts its runs.
 
-Checked here, because the server takes five fields too, which it does not read as cron(8) does: their first is the
-second, so that 3:00 on Mondays would become every hour of January. And because its controller, given a date that never
-comes, looks for it for ever, and starts no other schedule of the cluster any more.
+The server refuses fields that it cannot read. Two errors it does not notice, so they are refused here. It also takes
+five fields, of which the first is the second and not the minute as in cron(8): 3:00 on Mondays would become every hour
+of January. And its controller, given a date that never comes, searches for ever and starts no schedule of the cluster.
 """
 
 from __future__ import annotations
@@ -10,30 +10,23 @@ from __future__ import annotations
 import argparse
 import calendar
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
 from calopipe.errors import InputError
 
+_FIELDS = 6  # second, minute, hour, day of the month, month, day of the week
 _MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
-_DAYS = {calendar.day_abbr[number - 1].lower(): number for number in range(7)}  # from Sunday, which here is 0
-_FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
-    ("second", 0, 59, {}),
-    ("minute", 0, 59, {}),
-    ("hour", 0, 23, {}),
-    ("day of the month", 1, 31, {}),
-    ("month", 1, 12, _MONTHS),
-    ("day of the week", 0, 6, _DAYS),
-)
-_YEARS_AHEAD = 5  # so far the server looks for the next date
+_WEEKDAYS = {calendar.day_abbr[number - 1].lower(): number for number in range(7)}  # from Sunday, which here is 0
+_YEARS_AHEAD = 5  # the server looks for the next date so far
 _YEARS_UNTIL_THE_SAME = 28  # after which a date falls on the same day of the week, until 2100
 _EXAMPLE = "'0 0 3 * * 1' is Mondays at 3:00:00"
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """Either six fields, seconds first, in the server's time zone; or so many seconds between two starts."""
+    """Either six fields, seconds first, in the server's time zone; or the seconds between two starts."""
 
     cron: str | None = None
     interval: int | None = None
@@ -43,6 +36,12 @@ class Trigger:
             raise InputError(f"--interval is {self.interval}, expected a number of seconds, at least 1")
         if self.cron is not None:
             _check(self.cron)
+
+    def body(self) -> dict[str, Any]:
+        """The trigger as a request states it."""
+        if self.cron:
+            return {"cron_schedule": {"cron": self.cron}}
+        return {"periodic_schedule": {"interval_second": self.interval}}
 
 
 def add_options(task: argparse.ArgumentParser) -> None:
@@ -56,44 +55,40 @@ def add_options(task: argparse.ArgumentParser) -> None:
 
 
 def _check(expression: str) -> None:
-    given = expression.split()
-    if len(given) != len(_FIELDS):
-        raise InputError(f"--cron {expression!r}: {len(given)} fields, expected six fields, seconds first; {_EXAMPLE}")
-    fields = []
-    for text, (name, low, high, names) in zip(given, _FIELDS, strict=True):
-        try:
-            fields.append(set(chain.from_iterable(_numbers(part, low, high, names) for part in text.split(","))))
-        except ValueError as problem:
-            raise InputError(f"--cron {expression!r}: {name} {text!r}: {problem}") from None
-    days, months, weekdays = fields[3:]
-    # Where neither is * or ?, the server takes a day that one of the two names.
-    if set("*?") & {*given[3], *given[5]} and not _comes(days, months, weekdays):
+    fields = expression.split()
+    if len(fields) != _FIELDS:
+        raise InputError(f"--cron {expression!r}: {len(fields)} fields, expected six fields, seconds first; {_EXAMPLE}")
+    days = _values(fields[3], range(1, 32), {})
+    months = _values(fields[4], range(1, 13), _MONTHS)
+    weekdays = _values(fields[5], range(7), _WEEKDAYS)
+    # Where neither field has * or ?, the server takes a day that one of the two names.
+    both_needed = set("*?") & {*fields[3], *fields[5]}
+    if both_needed and days and months and weekdays and not _comes(days, months, weekdays):
         raise InputError(
             f"--cron {expression!r}: there are {_YEARS_AHEAD} years without such a day, and the server, which looks no "
             "further, would start no schedule any more; name a day that the months have"
         )
 
 
-def _numbers(part: str, low: int, high: int, names: dict[str, int]) -> range:
-    """What one of a field's parts names, which is * or ?, N, N-M, any of them with /STEP; ValueError for any other."""
-    found = re.fullmatch(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
-    if not found:
-        raise ValueError("expected *, N, N-M, or one of them and /STEP, separated by commas")
-    first, last, step = found.groups()
-    start = _value(first, names) if first else low
-    end = _value(last, names) if last else start if first and not step else high
-    if start is None or end is None or not (low <= start <= high and low <= end <= high):
-        also = f", or {' '.join(names).upper()}" if names else ""
-        raise ValueError(f"expected {low} to {high}{also}")
-    if start > end:
-        raise ValueError("its range ends before it begins")
-    if step and int(step) == 0:
-        raise ValueError("a step of 0")
-    return range(start, end + 1, int(step or 1))
+def _values(text: str, allowed: range, names: Mapping[str, int]) -> set[int]:
+    """The numbers that a field names; empty if the server will refuse it."""
+    found: set[int] = set()
+    numbers = re.sub("[a-z]+", lambda name: str(names.get(name[0], name[0])), text.lower())
+    for part in numbers.split(","):
+        form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
+        if not form:
+            return set()
+        first, last, step = (int(each) if each else None for each in form.groups())
+        if first is None:
+            first, last = allowed[0], allowed[-1]
+        elif last is None:
+            last = allowed[-1] if step else first
+        found |= set(range(first, last + 1, step or 1))
+    return found if found <= set(allowed) else set()
 
 
 def _comes(days: Set[int], months: Set[int], weekdays: Set[int]) -> bool:
-    """Whether such a day comes in any so many years in a row as the server looks ahead."""
+    """Whether each span of years that the server looks ahead has such a day."""
     held = {
         year % _YEARS_UNTIL_THE_SAME
         for year in range(2001, 2001 + _YEARS_UNTIL_THE_SAME)
@@ -105,7 +100,3 @@ def _comes(days: Set[int], months: Set[int], weekdays: Set[int]) -> bool:
         held & {(year + ahead) % _YEARS_UNTIL_THE_SAME for ahead in range(_YEARS_AHEAD)}
         for year in range(_YEARS_UNTIL_THE_SAME)
     )
-
-
-def _value(text: str, names: dict[str, int]) -> int | None:
-    return int(text) if text.isdecimal() else names.get(text.lower())

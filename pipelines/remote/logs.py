@@ -29,9 +29,10 @@ def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[]
     done: set[str] = set()
     waiting: dict[str, str] = {}
     cluster = kubernetes.connect(_RETRIES)
-    with kubernetes.refusals("read the logs", namespace, _GRANT):
-        while True:
-            more = going is not None and going()  # before the look, so that the last pods are seen
+    more = True
+    while more:
+        more = going is not None and going()  # before the look, so that the last pods are seen
+        with kubernetes.refusals("read the logs", namespace, _GRANT):
             for pod in _pods(cluster, run, step, namespace):
                 name = pod.metadata.name
                 why = kubernetes.reason(pod, "main") if pod.status.phase == "Pending" else ""
@@ -40,8 +41,7 @@ def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[]
                     waiting[name] = why
                 elif not why and name not in done and _print(cluster, pod, follow=more):
                     done.add(name)
-            if not more:
-                break
+        if more:
             time.sleep(POLL_SECONDS)
     if not done and not waiting:
         what = f"step {step} of run {run}" if step else f"run {run}"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kfp_server_api import ApiException, V2beta1Experiment, V2beta1Run, V2beta1RuntimeConfig
+from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
-from pipelines.remote.client import RefusalError, Server, UnreachableError, named, once, refusals
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named, refusals
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
@@ -33,15 +33,15 @@ class Job:
     package: Path
     parameters: Mapping[str, Any]
 
-    def fields(self, server: Server) -> dict[str, Any]:
-        """What a run and a schedule are both created with."""
+    def body(self, server: Server) -> dict[str, Any]:
+        """What a request for a run and one for a schedule have in common."""
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
+        account = server.connection.service_account
         return {
             "experiment_id": experiment_id(server),
             "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform[0]} if platform else pipeline,
-            "runtime_config": V2beta1RuntimeConfig(parameters=dict(self.parameters)),
-            "service_account": server.connection.service_account,
-        }
+            "runtime_config": {"parameters": self.parameters},
+        } | ({"service_account": account} if account else {})
 
 
 @dataclass(frozen=True)
@@ -55,40 +55,35 @@ class Step:
     error: str = ""
 
     def __str__(self) -> str:
-        took = f"  {_duration(self.started, self.ended)}" if self.started and self.ended else ""
-        return f"{self.name:<12}{self.state.lower()}{took}{'  ' + self.error if self.error else ''}"
+        line = f"{self.name:<12}{self.state.lower()}"
+        if self.started and self.ended:
+            line += f"  {timedelta(seconds=round((self.ended - self.started).total_seconds()))}"
+        return f"{line}  {self.error}" if self.error else line
 
 
 def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`; its id. `name` gets a time and a few digits, by which the run is found again."""
     unique = f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S} {secrets.token_hex(2)}"
-    run = V2beta1Run(display_name=unique, **job.fields(server))
+    run = {"display_name": unique} | job.body(server)
 
     def find() -> Any:
-        found = server.runs.run_service_list_runs(experiment_id=run.experiment_id, filter=named(unique)).runs
+        found = server.runs.run_service_list_runs(experiment_id=run["experiment_id"], filter=named(unique)).runs
         return found[0] if found else None
 
-    return str(once(lambda: server.runs.run_service_create_run(run), find).run_id)
+    return str(server.once(lambda: server.runs.run_service_create_run(run), find).run_id)
 
 
 def experiment_id(server: Server) -> str:
     """The id of the connection's experiment, which is created if there is none."""
     name = server.connection.experiment
-
-    def create() -> Any:
-        wanted = V2beta1Experiment(display_name=name, **server.scope)
-        return server.experiments.experiment_service_create_experiment(wanted)
-
-    def find() -> Any:
-        return _experiment(server, name)
-
-    if (found := find()) is None:
+    found = _experiment(server, name)
+    if found is None:
         try:
-            found = once(create, find)
+            found = server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)
         except ApiException as error:
             if error.status != 409:
                 raise
-            found = find()  # another command created it meanwhile
+            found = _experiment(server, name)  # another command created it meanwhile
     return str(found.experiment_id)
 
 
@@ -188,7 +183,9 @@ def show(server: Server, run: str) -> Iterator[str]:
 
 def newest(server: Server, experiment: str | None) -> Iterator[str]:
     """The newest runs, a line each."""
-    which = {"experiment_id": _existing(server, experiment)} if experiment else server.scope
+    which = server.scope
+    if experiment:
+        which = {"experiment_id": str(_existing(server, experiment).experiment_id)}
     runs = server.runs.run_service_list_runs(page_size=10, sort_by="created_at desc", **which).runs
     for run in runs or []:
         yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state_of(run).lower():<10}  {run.display_name}"
@@ -196,9 +193,9 @@ def newest(server: Server, experiment: str | None) -> Iterator[str]:
         yield "no runs"
 
 
-def _existing(server: Server, experiment: str) -> str:
+def _existing(server: Server, experiment: str) -> Any:
     if found := _experiment(server, experiment):
-        return str(found.experiment_id)
+        return found
     there = server.experiments.experiment_service_list_experiments(page_size=100, **server.scope).experiments or []
     names = ", ".join(sorted(one.display_name for one in there)) or "none"
     raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}")
@@ -246,7 +243,3 @@ def _tasks(server: Server, run: Any) -> dict[str, Any]:
         ).pipeline_spec
     specification = specification.get("pipeline_spec", specification)  # the platform's part is beside it, if any
     return dict(specification["root"]["dag"]["tasks"])
-
-
-def _duration(start: datetime, end: datetime) -> str:
-    return str(timedelta(seconds=round((end - start).total_seconds())))

@@ -6,17 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kfp_server_api import (
-    ApiException,
-    RecurringRunMode,
-    V2beta1CronSchedule,
-    V2beta1PeriodicSchedule,
-    V2beta1RecurringRun,
-    V2beta1Trigger,
-)
+from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
-from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, once, refusals
+from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, refusals
 from pipelines.remote.cron import Trigger
 from pipelines.remote.runs import Job
 
@@ -48,15 +41,13 @@ def replace(server: Server, job: Job, which: str, trigger: Trigger) -> str:
 
 def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: bool) -> str:
     known = {one.recurring_run_id for one in _all(server)}
-    when = (
-        V2beta1Trigger(cron_schedule=V2beta1CronSchedule(cron=trigger.cron))
-        if trigger.cron
-        else V2beta1Trigger(periodic_schedule=V2beta1PeriodicSchedule(interval_second=trigger.interval))
-    )
-    wanted = V2beta1RecurringRun(
-        display_name=name, trigger=when, mode=RecurringRunMode.ENABLE if enabled else RecurringRunMode.DISABLE,
-        max_concurrency=1, no_catchup=True, **job.fields(server),
-    )  # fmt: skip
+    wanted = job.body(server) | {
+        "display_name": name,
+        "trigger": trigger.body(),
+        "mode": "ENABLE" if enabled else "DISABLE",
+        "max_concurrency": 1,
+        "no_catchup": True,
+    }
 
     def new() -> Any:
         found = (one for one in _all(server) if one.display_name == name and one.recurring_run_id not in known)
@@ -64,7 +55,7 @@ def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: b
 
     try:
         with refusals(server.connection):
-            made = once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
+            made = server.once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
     except FailureError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
@@ -96,22 +87,15 @@ def _require_account(server: Server, made: Any) -> None:
 
 def pause(server: Server, which: str) -> str:
     """No more runs until `resume`; one that runs goes on."""
-    return _switch(server, which, server.schedules.recurring_run_service_disable_recurring_run, "DISABLED")
+    identity = str(find(server, which).recurring_run_id)
+    server.schedules.recurring_run_service_disable_recurring_run(identity)
+    return identity
 
 
 def resume(server: Server, which: str) -> str:
     """Runs again, from the next time on; those missed are not caught up."""
-    return _switch(server, which, server.schedules.recurring_run_service_enable_recurring_run, "ENABLED")
-
-
-def _switch(server: Server, which: str, switch: Any, wanted: str) -> str:
     identity = str(find(server, which).recurring_run_id)
-
-    def already() -> Any:
-        now = server.schedules.recurring_run_service_get_recurring_run(identity)
-        return now if now.status == wanted else None
-
-    once(lambda: switch(identity), already)
+    server.schedules.recurring_run_service_enable_recurring_run(identity)
     return identity
 
 

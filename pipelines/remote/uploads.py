@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.remote.client import Server, all_pages, named, once
+from pipelines.remote.client import Server, all_pages, named
 
 
 def upload(server: Server, package: Path, name: str, version: str | None) -> tuple[str, str]:
@@ -17,25 +17,20 @@ def upload(server: Server, package: Path, name: str, version: str | None) -> tup
     is not found, because the server has yet to write it or another upload came between, one more is uploaded.
     """
 
-    def pipeline() -> Any:
-        found = server.pipelines.pipeline_service_list_pipelines(filter=named(name), **server.scope).pipelines
-        return found[0] if found else None
-
-    there = pipeline()
-    if there is None:
-        there = once(lambda: server.uploads.upload_pipeline(str(package), name=name, **server.scope), pipeline)
-        if first := _version(server, there.pipeline_id, name):
+    found = server.pipelines.pipeline_service_list_pipelines(filter=named(name), **server.scope).pipelines
+    if found:
+        pipeline = found[0].pipeline_id
+    else:
+        pipeline = server.uploads.upload_pipeline(str(package), name=name, **server.scope).pipeline_id
+        if first := _version(server, pipeline, name):
             if version:
                 print(
                     f"the first version of a pipeline is called as the pipeline: {name}, not {version}", file=sys.stderr
                 )
-            return str(there.pipeline_id), str(first.pipeline_version_id)
+            return str(pipeline), str(first.pipeline_version_id)
     new = version or f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"
-    made = once(
-        lambda: server.uploads.upload_pipeline_version(str(package), name=new, pipelineid=there.pipeline_id),
-        lambda: _version(server, there.pipeline_id, new),
-    )
-    return str(there.pipeline_id), str(made.pipeline_version_id)
+    made = server.uploads.upload_pipeline_version(str(package), name=new, pipelineid=pipeline)
+    return str(pipeline), str(made.pipeline_version_id)
 
 
 def _version(server: Server, pipeline: str, name: str) -> Any:

@@ -1,1 +1,1 @@
-"""A training on several machines: workers, their supervision, and Kubeflow's TrainJob."""
+"""Training in several processes: the workers, their supervision on one machine, and Kubeflow's TrainJob."""

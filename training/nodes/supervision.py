@@ -12,9 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
@@ -38,32 +38,33 @@ def supervise(
     """Run `workers` processes of `command` on this machine as one training; the exit code to end with.
 
     Each process gets `environment` and a TF_CONFIG of its own. When a worker dies of a signal, or ends with
-    LOST_WORKER or PREEMPTED, the others are ended, and all are started again: at most `restarts` times until
+    LOST_WORKER or PREEMPTED, the others are ended and all are started again: at most `restarts` times until
     `progress()`, such as the step of the newest checkpoint, has grown; then the code is LOST_WORKER. Any other failure
-    ends all and its code is returned. After a failure the others have `settle_s` to end by themselves, which tells
-    what the cause was; then they are told to end, and killed after `grace_s`.
+    ends all, and its code is returned. After a failure the others have `settle_s` seconds to end by themselves, which
+    shows what the cause was; then they get SIGTERM, and are killed after `grace_s`.
 
-    SIGTERM and SIGINT are handed on to the workers, which may take their time to save; a second one kills them. The
+    SIGTERM and SIGINT are passed on to the workers, which may take their time to save; a second one kills them. The
     code is then PREEMPTED or 130, unless all had finished.
 
-    The first worker's output is passed through. Of the others only standard error is kept, and shown if it tells why
+    The first worker's output is passed through. Of the others only standard error is kept, and shown if it says why
     the run ends. The workers share the machine's cores and see the same GPUs: unless `environment` says otherwise,
-    each of them sets up as many threads as there are cores. To be called from the main thread, which signals need.
+    each of them sets up as many threads as there are cores. Must be called from the main thread, since it handles
+    signals.
     """
     restarted, reached = 0, progress()
-    with stop_signals() as told:
+    with stop_signals() as signals:
         while True:
-            with _Team(command, workers, environment) as team:
-                team.wait(told)
+            with _team(command, workers, environment) as team:
+                team.wait(signals)
                 own = team.settle(settle_s)
                 team.end(grace_s)
-                index, code = _verdict(own, team.codes(), told)
-                if told or not _restarts_help(code):
+                index, code = _decisive(own, team.codes(), signals)
+                if signals or not _restarts_help(code):
                     team.show(index)
                     return code
                 if (now := progress()) > reached:
                     restarted, reached = 0, now
-                lost = f"worker {index} of {workers} {_told(code)}"
+                lost = f"worker {index} of {workers} {_cause(code)}"
                 if restarted == restarts:
                     team.show(index)
                     _say(f"error: {lost}; no progress after restarts: {restarts}; see what it lacks, and run again")
@@ -72,18 +73,17 @@ def supervise(
             _say(f"{lost}; starting all again from the last checkpoint ({restarted} of {restarts})")
 
 
-def _verdict(own: list[int | None], codes: list[int | None], told: Sequence[int]) -> tuple[int, int]:
-    """The worker that decides how a run ended, and the exit code it is to end with.
+def _decisive(own: list[int | None], codes: list[int | None], signals: Sequence[int]) -> tuple[int, int]:
+    """The worker that decides how a run ended, and the exit code to end with.
 
-    `own` are the exit codes of those that had ended by themselves, `codes` those of all. Bad input tells most, then
-    any other error, then a death, then the report of another's.
+    `own` are the exit codes of those that had ended by themselves, `codes` those of all.
     """
     if not any(codes):
         return 0, 0
     if BAD_INPUT_EXIT_CODE in codes:
         return codes.index(BAD_INPUT_EXIT_CODE), BAD_INPUT_EXIT_CODE
-    if told:
-        return 0, 130 if told[0] == signal.SIGINT else PREEMPTED
+    if signals:
+        return 0, 130 if signals[0] == signal.SIGINT else PREEMPTED
     failed = {index: code for index, code in enumerate(own) if code}
     index = most_telling(failed)
     return index, failed[index]
@@ -93,7 +93,7 @@ def _restarts_help(code: int) -> bool:
     return code < 0 or code in (LOST_WORKER, PREEMPTED)
 
 
-def _told(code: int) -> str:
+def _cause(code: int) -> str:
     if code < 0:
         memory = " (is memory used up?)" if code == -signal.SIGKILL else ""
         return f"died of {signal.Signals(-code).name}{memory}"
@@ -106,7 +106,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The list of the SIGTERM and SIGINT that have come since."""
+    """A list of the SIGTERM and SIGINT that come during the block."""
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -120,33 +120,26 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class _Team:
-    """One attempt: the workers' processes. None of them outlives the block, nor this process."""
+@contextmanager
+def _team(command: Sequence[str], workers: int, environment: Mapping[str, str]) -> Iterator[_Team]:
+    """One attempt: the workers' processes, which end with the block, and with this process at the latest."""
+    team, hosts = _Team(command, environment), _free_hosts(workers)
+    try:
+        for index in range(workers):
+            team.start(Cluster(hosts, index))
+        yield team
+    finally:
+        team.kill()
 
-    def __init__(self, command: Sequence[str], workers: int, environment: Mapping[str, str]) -> None:
+
+class _Team:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = command, environment
-        self._hosts = _free_hosts(workers)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._errors: list[IO[bytes]] = []
-        self._files = ExitStack()
 
-    def __enter__(self) -> _Team:
-        try:
-            for index in range(len(self._hosts)):
-                self._start(Cluster(self._hosts, index))
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kill()
-        self._files.close()
-
-    def _start(self, cluster: Cluster) -> None:
-        errors = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the block
+    def start(self, cluster: Cluster) -> None:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         self._errors.append(errors)
         self._processes.append(
             subprocess.Popen(
@@ -155,7 +148,7 @@ class _Team:
                 stdin=subprocess.DEVNULL,
                 stdout=None if cluster.chief else subprocess.DEVNULL,
                 stderr=None if cluster.chief else errors,
-                process_group=0,  # a terminal's Ctrl-C comes to us alone, who hand it on once
+                process_group=0,  # a terminal's Ctrl-C comes to this process alone, which passes it on once
                 preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - this process has no other threads
             )
         )
@@ -164,13 +157,13 @@ class _Team:
         """The exit code of each worker, None while it runs."""
         return [process.poll() for process in self._processes]
 
-    def wait(self, told: Sequence[int]) -> None:
-        """Until all have ended or one has failed; once stop signals are in `told`, hand them on and wait for all."""
-        handed_on = 0
-        while None in (codes := self.codes()) and (told or not any(codes)):
-            for number in told[handed_on:]:
-                self._signal(number if handed_on == 0 else signal.SIGKILL)
-                handed_on += 1
+    def wait(self, signals: Sequence[int]) -> None:
+        """Wait until all have ended or one has failed; pass on the stop signals that come, and then wait for all."""
+        passed_on = 0
+        while None in (codes := self.codes()) and (signals or not any(codes)):
+            for number in signals[passed_on:]:
+                self._signal(number if passed_on == 0 else signal.SIGKILL)
+                passed_on += 1
             time.sleep(_POLL_S)
 
     def settle(self, seconds: float) -> list[int | None]:
@@ -179,13 +172,13 @@ class _Team:
         return self.codes()
 
     def end(self, grace_s: float) -> None:
-        """Tell all that still run to end; kill them if they have not after `grace_s`."""
+        """Ask all that still run to end; kill those that have not after `grace_s`."""
         self._signal(signal.SIGTERM)
         self._wait_s(grace_s)
-        self._kill()
+        self._end_all()
 
     def show(self, index: int) -> None:
-        """Repeat the last lines of the standard error of a worker; the first one's have been seen."""
+        """Print the last lines of a worker's standard error; the first one's have been seen."""
         self._errors[index].seek(0)
         for line in self._errors[index].read().decode(errors="replace").splitlines()[-_LINES_SHOWN:]:
             _say(f"worker {index}: {line}")
@@ -199,14 +192,20 @@ class _Team:
         while None in self.codes() and time.monotonic() < until:
             time.sleep(_POLL_S)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill all that still run, and forget what they wrote."""
+        self._end_all()
+        for errors in self._errors:
+            errors.close()
+
+    def _end_all(self) -> None:
         self._signal(signal.SIGKILL)
         for process in self._processes:
             process.wait()
 
 
 def _die_with(parent: int) -> None:
-    """In a new process: ask Linux to kill it when `parent` dies, however that happens and whatever it is doing then."""
+    """In a new process: ask Linux to kill it when `parent` dies, in whatever way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we could ask
@@ -216,7 +215,7 @@ def _die_with(parent: int) -> None:
 def _free_hosts(count: int) -> tuple[str, ...]:
     """Loopback addresses with free ports.
 
-    Below the ports that Linux gives to outgoing connections, lest one be taken before its worker listens.
+    They are below the ports that Linux gives to outgoing connections, so none is taken before its worker listens.
     """
     ports: list[int] = []
     for port in random.sample(range(20000, 30000), 1000):

@@ -73,10 +73,10 @@ class TrainJobs:
             none_for={404, 409},
         )
 
-    def delete(self, job: Json, *, pause: Callable[[], None] | None = None, patience_s: float | None = None) -> None:
+    def delete(self, job: Json) -> None:
         """Have `job` deleted, and before it everything that it owns: its name is free once its pods are gone.
 
-        Another job that has taken its name since is left alone. `pause` and `patience_s` replace this object's.
+        Another job that has taken its name since is left alone.
         """
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         options = V1DeleteOptions(propagation_policy="Foreground", preconditions=V1Preconditions(uid=uid))
@@ -84,9 +84,7 @@ class TrainJobs:
         self._ask(
             f"delete TrainJob {name}",
             partial(delete, **self._kind, name=name, body=options),
-            {404, 409},  # 409: the uid is another's
-            pause,
-            patience_s,
+            none_for={404, 409},  # 409: the uid is another's
         )
 
     def pods(self, name: str) -> Sequence[V1Pod]:
@@ -113,16 +111,9 @@ class TrainJobs:
             return None  # or its node does not answer
         return None if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def _ask(
-        self,
-        doing: str,
-        request: Callable[[], Any],
-        none_for: Collection[int] = (),
-        pause: Callable[[], None] | None = None,
-        patience_s: float | None = None,
-    ) -> Any:
+    def _ask(self, doing: str, request: Callable[[], Any], none_for: Collection[int] = ()) -> Any:
         """What `request` returns, None for the HTTP statuses `none_for` if they are about the object."""
-        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        until = time.monotonic() + self._patience_s
         silent = False
         while True:
             try:
@@ -147,7 +138,7 @@ class TrainJobs:
             if not silent:
                 print(f"the Kubernetes API does not answer, trying on: {reason}", file=sys.stderr, flush=True)
             silent = True
-            (pause or self._pause)()
+            self._pause()
 
 
 def this_pod() -> Json | None:

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,7 @@ _SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of on
 
 _LINES_SHOWN = 40
 _LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps
-_CLEARING_S = 10.0  # for the deletion: after a signal, a pod has 30 s by default until it is killed
+_DELETING_S = 10.0  # after a signal, a pod has 30 s by default until it is killed
 
 
 def job_name(training: str) -> str:
@@ -103,49 +102,38 @@ def launch(
     )
     owner = this_pod()
     with stop_signals() as signals:
-        clock = _Clock(signals, time.monotonic() + deadline_s, every_s)
+        clock = _Clock(signals, deadline_s, every_s)
         jobs = TrainJobs(clock.pause, patience_s)
+        job = _attach(jobs, wanted, owner, clock)
         try:
-            job = _attach(jobs, wanted, owner, clock)
-            try:
-                ended = _watch(jobs, job, clock)
-                failure = _failure(jobs, ended) if _is(ended, "Failed") else None
-            finally:
-                _delete(jobs, job)
-        except _StoppedError:
-            raise SystemExit(130 if signals[0] == signal.SIGINT else PREEMPTED) from None
-        except _LateError:
-            raise InputError(
-                f"training on {nodes} nodes did not end within {deadline_s:g} s; its checkpoints are kept: "
-                "run again to go on, with more time"
-            ) from None
+            ended = _watch(jobs, job, clock)
+            failure = _failure(jobs, ended) if _is(ended, "Failed") else None
+        finally:
+            _delete(job)
     if failure is not None:
         raise failure
 
 
-class _StoppedError(Exception):
-    """This process got a signal to stop."""
-
-
-class _LateError(Exception):
-    """The deadline has passed."""
-
-
-@dataclass(frozen=True)
 class _Clock:
-    signals: Sequence[int]
-    deadline: float
-    every_s: float
+    """Waits between two looks at the cluster, until a stop signal or the deadline ends the launch."""
+
+    def __init__(self, signals: Sequence[int], deadline_s: float, every_s: float) -> None:
+        self._signals, self._deadline_s, self._every_s = signals, deadline_s, every_s
+        self._started = time.monotonic()
 
     def pause(self) -> None:
-        """Wait for the next look; the only place where a signal or the deadline ends the waiting."""
-        until = time.monotonic() + self.every_s
-        while not self.signals and time.monotonic() < min(until, self.deadline):
-            time.sleep(min(0.2, self.every_s))
-        if self.signals:
-            raise _StoppedError
-        if time.monotonic() >= self.deadline:
-            raise _LateError
+        """Wait for the next look. SystemExit after a stop signal, InputError after the deadline."""
+        deadline = self._started + self._deadline_s
+        until = min(time.monotonic() + self._every_s, deadline)
+        while not self._signals and time.monotonic() < until:
+            time.sleep(min(0.2, self._every_s))
+        if self._signals:
+            raise SystemExit(130 if self._signals[0] == signal.SIGINT else PREEMPTED)
+        if time.monotonic() >= deadline:
+            raise InputError(
+                f"training on several nodes did not end within {self._deadline_s:g} s; its checkpoints are kept: "
+                "run again to go on, with more time"
+            )
 
 
 def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
@@ -196,11 +184,11 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
         clock.pause()
 
 
-def _delete(jobs: TrainJobs, job: Json) -> None:
+def _delete(job: Json) -> None:
     """Delete `job`. A failure to delete it is printed and not raised, so that it hides no earlier error."""
     name = job["metadata"]["name"]
     try:
-        jobs.delete(job, pause=partial(time.sleep, 1.0), patience_s=_CLEARING_S)
+        TrainJobs(partial(time.sleep, 1.0), _DELETING_S).delete(job)
     except InputError as error:
         _say(f"{error}; when it can be reached: kubectl delete trainjob {name}")
     else:

@@ -1,7 +1,7 @@
-"""Training in several processes, one a worker: who they are, how a loss is noticed, and how all are started again.
+"""The workers of a training, one process each: how they find each other, and how the loss of one is noticed.
 
-A worker that is lost cannot come back into a running training: TensorFlow's collectives have no place for it. So the
-others end too, with an exit code that says why, and all are started again from the last checkpoint: on one machine by
+A lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
+too, with an exit code that says why, and all are started again from the last checkpoint: on one machine by
 `training.nodes.supervision`, on a cluster by its failure policy. No TensorFlow in here.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, describe
 
-# Both mean "run again, and training goes on from its last checkpoint"; a supervisor or a cluster's failure policy can
-# tell them from a defect (1) and from bad input (2). 75 is EX_TEMPFAIL of sysexits.h: a temporary failure, the caller
-# is invited to try again. 76 is the next to it: EX_PROTOCOL there, a remote system that misbehaves, and free here.
-PREEMPTED = 75  # was told to stop (SIGTERM), and saved
+# Both mean "run again, and training continues from its last checkpoint". A supervisor, or a cluster's failure policy,
+# treats them differently from a defect (1) and bad input (2). 75 is EX_TEMPFAIL of sysexits.h, a temporary failure: try
+# again. 76 is the next number: EX_PROTOCOL there, a remote system that misbehaves, and not used otherwise here.
+PREEMPTED = 75  # got SIGTERM, and saved
 LOST_WORKER = 76  # another worker is gone
 
 
@@ -70,7 +70,7 @@ class Cluster:
 
     @property
     def chief(self) -> bool:
-        """Whether this worker is the one that writes what is written once."""
+        """Whether this is the worker that writes checkpoints, model and history."""
         return self.index == 0
 
     @property
@@ -84,10 +84,9 @@ class Cluster:
 
     @classmethod
     def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
-        """The cluster this process is in: of `hosts` if any, else of the environment's TF_CONFIG; None without either.
+        """The cluster that this process belongs to: from `hosts`, else from TF_CONFIG; None without either.
 
-        An index that is not given is that of the pod this process runs in, if that has one. Raises InputError where
-        they contradict themselves.
+        Without an `index`, it is that of the pod that this process runs in. InputError if hosts or index are wrong.
         """
         if hosts:
             return cls(tuple(hosts), _index_of_pod(len(hosts)) if index is None else index)
@@ -98,7 +97,7 @@ class Cluster:
 
     @classmethod
     def _parse(cls, text: str) -> Cluster:
-        """The cluster of a TF_CONFIG: of "worker", or of "chief" and "worker", where the chief is worker 0 here."""
+        """The cluster of a TF_CONFIG with the job "worker", or "chief" and "worker"; a chief is worker 0 here."""
         try:
             document = json.loads(text)
             jobs: Mapping[str, Any] = document["cluster"]
@@ -122,7 +121,7 @@ class Cluster:
         return cls(tuple(hosts), index if kind == "chief" else len(chiefs) + index)
 
     def to_environment(self) -> dict[str, str]:
-        """The variable by which TensorFlow learns of the cluster; a chief is its worker 0."""
+        """The variable in which TensorFlow looks for the cluster; a chief is its worker 0."""
         task = {"type": "worker", "index": self.index}
         return {_VARIABLE: json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})}
 
@@ -141,9 +140,9 @@ def _shortened(text: str) -> str:
 
 
 def exit_lost(host: str) -> None:
-    """End this process at once, in one line, because the worker at `host` is gone.
+    """End this process at once, with one line, because the worker at `host` is gone.
 
-    Neither handlers nor destructors run: a thread that is inside a collective would not let them.
+    No handlers or destructors run, since they would wait for a thread that is inside a collective.
     """
     os.write(2, f"error: lost the worker at {host}; run all again, training goes on from its checkpoint\n".encode())
     os._exit(LOST_WORKER)
@@ -160,9 +159,9 @@ def watch_peers(
 ) -> Iterator[None]:
     """While the block runs, call `lost` with the address of any peer that was up and is gone.
 
-    Every peer's port is greeted each `every_s` seconds, and has `answer_s` to answer. A peer is gone once it has not
-    answered for `give_up_s`; one that has not been up yet may take its time. An error that leaves the block, and is
-    not one that the user can mend, counts as a loss if a peer is gone at that moment: a collective fails so when its
+    Every `every_s` seconds each peer's port gets a greeting, to be answered within `answer_s`. A peer is gone once it
+    has not answered for `give_up_s`; one that was never up is waited for without limit. An error inside the block that
+    is not bad input counts as a loss if a peer is gone at that moment, because that is how a collective fails when its
     peer dies. `lost` may be called by a thread of the watch.
 
     Leave the block right after the last collective, which all workers reach together: a worker that is done may then
@@ -203,7 +202,7 @@ class _Watch:
                     return
 
     def first_gone(self) -> str | None:
-        """A peer that was up and does not answer now, or in a moment: it may be about to end."""
+        """A peer that was up and does not answer now or within `answer_s`, since it may be about to end; else None."""
         until = time.monotonic() + self._answer_s
         while True:
             for host in sorted(self._up):

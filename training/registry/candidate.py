@@ -1,4 +1,4 @@
-"""What is to be promoted: a model, the showers it was judged by, and the verdict on them."""
+"""What may be promoted: a model, its showers, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from training.folder import Card
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is to be promoted: a model's folder, the showers it was judged by, the folder of the verdict.
+    """The folder of a model, the file of its showers, and the folder of the verdict on them.
 
-    `request` is what the verdict must answer, so that it is not another run's. `rival` is where the showers of the
-    incumbent are that the verdict compares it with, if there was one.
+    `verdict_id` is the `request` of that verdict, so that another run's verdict is recognised. `incumbent` is the file
+    of the incumbent's showers, which exists if the verdict compares the two.
     """
 
     model: Path
     generated: Path
     judgement: Path
-    request: str
-    rival: Path
+    verdict_id: str
+    incumbent: Path
 
     def check(self, card: Card, verdict: dict[str, Any]) -> None:
         """Raise InputError unless the verdict is on these showers against the test split, and they are of the model."""
         path = self.judgement / VERDICT_FILE
-        if verdict["request"] != self.request:
+        if verdict["request"] != self.verdict_id:
             raise InputError(f"{path}: another verdict than the one just given; does another run write there?")
         judged = [file["sha256"] for file in verdict["inputs"]["candidate"]]
         if judged != [storage.sha256_of_file(self.generated)]:
@@ -42,21 +42,21 @@ class Candidate:
             raise InputError(f"{self.generated}: not made by the model that is to be promoted; generate again")
 
     def defeat(self, name: str, fingerprint: str, verdict: dict[str, Any]) -> str | None:
-        """Why the verdict does not let it take the place of the current model, of this name; None if it does."""
+        """Why the verdict does not let it replace the current model, which has this name; None if it does."""
         judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
-        at_hand = [storage.sha256_of_file(self.rival)] if self.rival.is_file() else []
-        if not judged or judged != at_hand or _model_of(self.rival) != fingerprint:
+        present = [storage.sha256_of_file(self.incumbent)] if self.incumbent.is_file() else []
+        if not judged or judged != present or _model_of(self.incumbent) != fingerprint:
             return f"the verdict does not compare it with {name}, the current model by now; run again"
         return f"it is worse than {name}, the current model" if verdict["incumbent"]["outcome"] == WORSE else None
 
 
 def pin(grade: dict[str, Any]) -> str:
-    """A verdict's grade by its name and, since files of one name differ, by the hash of its tolerances."""
+    """The name of a verdict's grade with the hash of its tolerances, since files of one name can differ."""
     return f"{grade['name']} {storage.fingerprint(grade['tolerance'])[:16]}"
 
 
 def content(pinned: str) -> str:
-    """Of what `pin` writes, the hash."""
+    """The hash in what `pin` returns."""
     return pinned.rpartition(" ")[2]
 
 

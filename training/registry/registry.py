@@ -1,9 +1,10 @@
-"""The registry of promoted models: only what a verdict accepted, one after the other, with the history kept.
+"""The registry of promoted models: models that a verdict accepted, one after the other, with their history.
 
-A promotion is a numbered document; the one with the highest number names the current model. A document is only ever
-created, so the history cannot be rewritten, and of two runs that would follow the same promotion one succeeds. The
-models stand beside it under names of their content. The first model's grade is the registry's: a model that was
-accepted under other tolerances is not promoted. The registry is a folder or a gs:// address. No TensorFlow in here.
+A promotion is a numbered document; the one with the highest number names the current model. Documents are created and
+never changed, so the history cannot be rewritten, and of two runs that promote at once only one can create the next
+number. The models are stored beside them under names made from their content. The first model's grade is the
+registry's: a model that was accepted under other tolerances is not promoted. The registry is a folder or a gs://
+address. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -34,12 +35,11 @@ _NUMBERED = re.compile(r"\d{6}\.json")
 
 @dataclass(frozen=True)
 class Promotion:
-    """That a model became the current one, or that another grade is asked for from then on.
+    """A model became the current one, or another grade is asked for from then on.
 
     `model` is its name in the registry and `fingerprint` that of its weights; `replaced` names the model that was
-    current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC, `id`
-    unique. `grade` is what a model must be accepted under to follow, as `pin` writes it; empty where an earlier version
-    of this program did not keep it.
+    current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC, `id` unique.
+    `grade` is what the next model must be accepted under, as `pin` writes it.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Promotion:
     why: str
     at: str
     id: str
-    grade: str = ""
+    grade: str
 
 
 @dataclass(frozen=True)
@@ -59,31 +59,33 @@ class Registry:
     place: Location
 
     def require_usable(self) -> None:
-        """Raise InputError or OSError unless a model can be promoted here, as far as can be seen without writing."""
+        """Raise InputError or OSError if it is already clear, without writing, that no model can be promoted here."""
         self.current()
         place = self.place
         if isinstance(place, Path):
             if place.exists() and not place.is_dir():
                 raise InputError(f"--registry {place}: a file, not a folder; give another")
-            standing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
-            if not os.access(standing, os.W_OK | os.X_OK):
-                raise InputError(f"--registry {place}: {standing} cannot be written; give another")
+            existing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+            if not os.access(existing, os.W_OK | os.X_OK):
+                raise InputError(f"--registry {place}: {existing} cannot be written; give another")
 
     def history(self) -> list[Promotion]:
         """All promotions, the oldest first."""
-        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
-        return storage.at_once(self._read, names)
+        return storage.at_once(self._read, self._names())
 
     def current(self) -> Promotion | None:
         """The promotion of the model that is in use; None before the first."""
-        names = sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
+        names = self._names()
         return self._read(names[-1]) if names else None
 
-    def incumbent(self, challenger: str | None = None) -> Promotion | None:
-        """Whom a model of the fingerprint `challenger` has to beat: the current one.
+    def _names(self) -> list[str]:
+        return sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
 
-        Where it is the current one itself, the one that it replaced when it was promoted; so a run that is repeated
-        finds the same opponent as before.
+    def incumbent(self, challenger: str | None = None) -> Promotion | None:
+        """The promotion of the model that one with the fingerprint `challenger` has to beat: the current model.
+
+        If the challenger is the current model itself, the model that it replaced when it was promoted, so that a
+        repeated run is judged against the same model as before.
         """
         history = self.history()
         if not history or history[-1].fingerprint != challenger:
@@ -92,7 +94,7 @@ class Registry:
         return history[promoted[-1] - 1] if promoted[-1] else None
 
     def withdrawn(self) -> dict[str, Promotion]:
-        """The rollbacks that took models out of use, by the fingerprints of these models."""
+        """The rollbacks that took models out of use, by the fingerprints of the models."""
         found: dict[str, Promotion] = {}
         history = self.history()
         for before, each in zip([None, *history], history, strict=False):
@@ -101,45 +103,27 @@ class Registry:
                 found[before.fingerprint] = each
         return found
 
-    def grade(self, current: Promotion) -> str:
-        """The grade that a model must be accepted under to follow `current`: its name and the hash of its tolerances.
-
-        Where an earlier version of this program did not keep it, it is that of the current model's verdict.
-        """
-        if current.grade:
-            return current.grade
-        try:
-            return pin(read_verdict(self.place / _MODELS / current.model / VERDICT_FILE)["grade"])
-        except InputError as error:
-            raise InputError(
-                f"--registry {self.place}: the grade of its current model is not known ({error}); state it: "
-                f"python -m training regrade --registry {self.place} --grade NAME"
-            ) from None
-
     def regrade(self, grade: dict[str, Any]) -> Promotion:
         """Ask for another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""
         current = self.current()
         if current is None:
             raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
-        done = self._follow(current, current.model, current.fingerprint, REGRADED, pin(grade))
-        if done is None:
-            raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
-        return done
+        return self._require_first(self._append(current, current.model, current.fingerprint, REGRADED, pin(grade)))
 
     def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True) -> folder.Card:
-        """The card of a promoted model, copied to the folder `to` unless it stands there.
+        """The card of a promoted model, copied to the folder `to` unless it is there.
 
-        InputError where another model or training is in its place, unless it may `overwrite` that.
+        InputError if another model or training is there, and may not be overwritten (`overwrite`).
         """
-        standing = folder.model_in(to)
-        if standing is not None and standing.fingerprint() == promotion.fingerprint:
-            return standing
-        with self._at_hand(promotion) as model:
+        present = folder.model_in(to)
+        if present is not None and present.fingerprint() == promotion.fingerprint:
+            return present
+        with self._local(promotion) as model:
             return folder.take_over(model, to, overwrite=overwrite)
 
     @contextmanager
-    def _at_hand(self, promotion: Promotion) -> Iterator[Path]:
-        """A promoted model on a local disk, whole; InputError."""
+    def _local(self, promotion: Promotion) -> Iterator[Path]:
+        """The folder of a promoted model on a local disk; InputError if it is damaged or of another version."""
         source = self.place / _MODELS / promotion.model
         names = [name for name in storage.listing(source) if "/" not in name]
         if folder.CARD not in names:
@@ -158,11 +142,11 @@ class Registry:
             yield local
 
     def promote(self, candidate: Candidate) -> str:
-        """Make the candidate the current model if its verdict accepts it and finds it no worse; say what was done.
+        """Make the candidate the current model if its verdict accepts it and finds it no worse; what was done.
 
-        The verdict must be of the candidate's showers, these of its model, and the comparison with the current model
-        of this registry; InputError where files contradict each other. A model that was rolled back is not promoted
-        again. Of several that are promoted at once, one succeeds.
+        The verdict must be on the candidate's showers, the showers of its model, and the comparison with the current
+        model of this registry; InputError if these files contradict each other. A model that was rolled back is not
+        promoted again. If several are promoted at once, one succeeds.
         """
         card = folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
@@ -174,8 +158,8 @@ class Registry:
             return f"not promoted: {refusal}"
         name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
         self._store(candidate, name, card)
-        asked = self.grade(current) if current else pin(verdict["grade"])
-        if self._follow(current, name, card.fingerprint(), PROMOTED, asked) is not None:
+        asked = current.grade if current else pin(verdict["grade"])
+        if self._append(current, name, card.fingerprint(), PROMOTED, asked) is not None:
             return f"promoted to {self.place / _MODELS / name}"
         winner = self.current()
         if winner is not None and winner.fingerprint == card.fingerprint():  # the same step, started twice
@@ -183,13 +167,13 @@ class Registry:
         return "not promoted: another run promoted a model at the same time; run again, against that one"
 
     def rollback(self, to: str | None = None) -> Promotion:
-        """Make the model named `to`, or the one before the current one, current again. InputError without such."""
+        """Make the model named `to`, or the one before the current one, current again; InputError if there is none."""
         history = self.history()
         if not history:
             raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
         current, away = history[-1], self.withdrawn()
         past = [each for each in history if each.fingerprint != current.fingerprint]
-        # of those in use before, the newest that was not itself rolled back
+        # the newest model that was in use before and not itself rolled back
         chosen = [each for each in past if (each.model == to if to else each.fingerprint not in away)]
         if not chosen:
             known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
@@ -198,8 +182,11 @@ class Registry:
                 + f" to roll back to; known besides the current {current.model}, for --to: {known}"
             )  # fmt: skip
         target = chosen[-1]
-        with self._at_hand(target):  # what is damaged is not brought back
-            done = self._follow(current, target.model, target.fingerprint, ROLLED_BACK, current.grade)
+        with self._local(target):  # a damaged model is not brought back
+            done = self._append(current, target.model, target.fingerprint, ROLLED_BACK, current.grade)
+        return self._require_first(done)
+
+    def _require_first(self, done: Promotion | None) -> Promotion:
         if done is None:
             raise InputError(f"{self.place}: a model was promoted at the same time; look at the history, and try again")
         return done
@@ -215,7 +202,7 @@ class Registry:
     def _refusal(
         self, current: Promotion | None, card: folder.Card, candidate: Candidate, verdict: dict[str, Any]
     ) -> str | None:
-        """Why the candidate does not take the place of the `current` model; None if it does."""
+        """Why the candidate does not replace the `current` model; None if it does."""
         if verdict["verdict"] != "accepted":
             return _judged(verdict)
         if rollback := self.withdrawn().get(card.fingerprint()):
@@ -225,7 +212,7 @@ class Registry:
             )
         if current is None:
             return None
-        asked, given = self.grade(current), pin(verdict["grade"])
+        asked, given = current.grade, pin(verdict["grade"])
         if content(asked) != content(given):
             return (
                 f"it was accepted under the grade {given}, and this registry asks for {asked}; to change that, run "
@@ -240,10 +227,10 @@ class Registry:
         for file in files:
             storage.put(file, self.place / _MODELS / name / file.name)
 
-    def _follow(
+    def _append(
         self, current: Promotion | None, model: str, fingerprint: str, why: str, grade: str
     ) -> Promotion | None:
-        """Write the promotion that comes after `current`, and give it; None where another run was faster."""
+        """The promotion after `current`, which is written; None if another run was faster."""
         promotion = Promotion(
             number=current.number + 1 if current else 1,
             model=model,

@@ -1,4 +1,4 @@
-"""Training that keeps a model current: what is new is learnt from the model in use on, what is not is left alone.
+"""Training that keeps a model current: it starts from the model in use, and trains only if there is something new.
 
 No TensorFlow in here: a run that finds nothing new need not wait for it.
 """
@@ -21,12 +21,12 @@ from training.nodes.workers import Cluster
 from training.registry.registry import Promotion, Registry
 from training.seen import JUDGES, require_unseen
 
-# Trains on a dataset into a folder by a config, from the weights of a model in another folder, if one is given.
+# Trains on a dataset into a folder with a config, starting from the weights of a model in another folder, if given.
 Fit: TypeAlias = "Callable[[Location, Path, FitConfig, Path | None], Card]"
 
 
 def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
-    """Train in this process, in place of a model of other data or settings."""
+    """Train in this process; a model of other data or settings is replaced."""
     from training.fit import fit  # noqa: PLC0415  TensorFlow
 
     return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
@@ -37,19 +37,19 @@ def fit_on_nodes(
 ) -> Fit:
     """As `fit_here`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
 
-    `name` is that of the config before settings; the rest is `training.nodes.trainjob.launch`'s.
+    `name` is the config's name; the other arguments are those of `training.nodes.trainjob.launch`.
     """
 
     def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
         from training.nodes.trainjob import launch  # noqa: PLC0415  the client of the Kubernetes API
 
         earlier = folder.read_card(warm_start) if warm_start else None
-        request = folder.request_fingerprint(read_manifest(dataset), config, earlier)
+        training = folder.request_fingerprint(read_manifest(dataset), config, earlier)
         arguments = ["fit", "--dataset", str(dataset), "--output", str(model), "--overwrite", *as_options(config, name)]
         if warm_start is not None:
             arguments += ["--warm-start", str(warm_start)]
         launch(
-            training=f"{request} {model}",
+            training=f"{training} {model}",
             nodes=int(nodes),  # kfp hands numbers on as JSON's one kind
             image=image,
             arguments=arguments,
@@ -58,7 +58,7 @@ def fit_on_nodes(
             runtime=runtime,
         )
         card = folder.model_in(model)
-        if card is None or card.request != request:
+        if card is None or card.request != training:
             raise InputError(f"{model}: the nodes left no model there; do they mount what this step sees there?")
         return card
 
@@ -66,50 +66,57 @@ def fit_on_nodes(
 
 
 def retrain(
-    dataset: Location, model: Path, config: FitConfig, registry: Registry, *, origin: str, rival: Path, fit: Fit
+    dataset: Location,
+    model: Path,
+    config: FitConfig,
+    registry: Registry,
+    *,
+    origin: str,
+    incumbent_folder: Path,
+    fit: Fit,
 ) -> tuple[Card, Promotion | None]:
     """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
 
-    Where the model that stands there, the last attempt, is of the same data and settings, or the current one of the
-    registry is, nothing is trained. Otherwise `fit` is called, with weights to begin with if `origin` is "incumbent":
-    those of the incumbent, unless it is of other networks, or does not say which events it was trained on. The
-    incumbent's model is put into the folder `rival`. InputError where it is of another detector, or was trained on
-    events that are to judge both.
+    Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
+    same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
+    incumbent, unless that has other networks or does not say which events it was trained on. The incumbent's model is
+    copied to `incumbent_folder`. InputError if it is of another detector, or was trained on events that are to judge
+    both.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
     card = folder.model_in(model)
     if card is None:
-        (model / folder.CARD).unlink(missing_ok=True)  # what is damaged is made again, from its checkpoints
+        (model / folder.CARD).unlink(missing_ok=True)  # a damaged model is made again, from its checkpoints
     if card is not None and card.answers(manifest, config, origin):
         say(f"model stands: {model} is of these data and settings; nothing to do")
     else:
-        card = _current_of(manifest, config, registry, origin=origin, rival=rival, model=model)
+        card = _current_of(manifest, config, registry, origin=origin, incumbent_folder=incumbent_folder, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
-    theirs = registry.fetch(incumbent, rival) if incumbent else None
+    theirs = registry.fetch(incumbent, incumbent_folder) if incumbent else None
     if theirs is not None:
         _require_one_detector(theirs, manifest, registry)
     if card is None:
         begin = None
         if theirs is not None:
             judges = digests_in(dataset, manifest, [JUDGES])
-            seen = require_unseen(rival, theirs, judges, f"--registry {registry.place}: its current model")
+            seen = require_unseen(incumbent_folder, theirs, judges, f"--registry {registry.place}: its current model")
             if origin == FROM_INCUMBENT and _may_begin(theirs, config, knows=seen is not None):
-                begin = rival
+                begin = incumbent_folder
         card = fit(dataset, model, config, begin)
         say(card.summary())
     return card, incumbent
 
 
 def _current_of(
-    manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, rival: Path, model: Path
+    manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, incumbent_folder: Path, model: Path
 ) -> Card | None:
     """The registry's current model, copied to `model`, if it is of these data and settings."""
     current = registry.current()
-    if current is None or not registry.fetch(current, rival).answers(manifest, config, origin):
+    if current is None or not registry.fetch(current, incumbent_folder).answers(manifest, config, origin):
         return None
     say(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
-    return folder.take_over(rival, model, overwrite=True)
+    return folder.take_over(incumbent_folder, model, overwrite=True)
 
 
 def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) -> None:
@@ -122,9 +129,9 @@ def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) 
 
 
 def _may_begin(theirs: Card, config: FitConfig, *, knows: bool) -> bool:
-    """Whether training may begin with the weights of the current model, whose card is `theirs`; says so.
+    """Whether training may start from the weights of the current model, whose card is `theirs`; printed too.
 
-    `knows`: it says which events it has seen.
+    `knows` is whether that model says which events it was trained on.
     """
     reason = ""
     if theirs.config.model != config.model:
