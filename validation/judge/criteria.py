@@ -14,10 +14,10 @@ import numpy as np
 
 from calopipe.grade import Grade
 from validation.judge.answers import Measurement
-from validation.judge.expectation import SAMPLE_SHOWERS, Expectation
+from validation.judge.expectation import Expectation
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Array, Observables
-from validation.measure.table import Rows, Samples, samples, selected, thinned
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
 from validation.statistics.estimates import (
     Estimate,
@@ -210,7 +210,7 @@ class _Bin:
         return found
 
     def rings(self) -> list[Measurement]:
-        """Ratios of the share of the energy, and of the cells with energy, in each ring about the axis: core and tail."""
+        """Ratios of the shares of the energy, and of the cells with energy, in rings about the axis: core and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         found = []
         for feature, name in RINGS.items():

@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from validation.measure.observables import Array, Observables
-from validation.measure.table import Labels, Rows
+from validation.measure.table import SAMPLE_SHOWERS, Labels, Rows
 
-# Edges of histograms, and what is expected at a label, come from so many showers; what is measured comes from all.
-SAMPLE_SHOWERS = 10_000
 _LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the noise of the events it is fitted to
 
 

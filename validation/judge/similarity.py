@@ -17,14 +17,12 @@ from validation.measure.axis import ring_shares
 from validation.measure.coarse import root_shares
 from validation.measure.observables import Observables
 from validation.measure.reader import Measured
-from validation.measure.table import Samples, selected, thinned
+from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
 from validation.statistics.classifier import auc
 from validation.statistics.distances import compare_distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.fpd import features
 from validation.statistics.neighbours import Relative, coverage, memorisation
-
-SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
 
 
 def similarity(

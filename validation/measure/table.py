@@ -18,6 +18,7 @@ from calopipe.errors import InputError
 from validation.measure.observables import Observables
 
 PIECE_SHOWERS = 2_000  # read at once: a few MB
+SAMPLE_SHOWERS = 10_000  # of each set: for bins, fits, a classifier and nearest neighbours
 _NAMES = [field.name for field in fields(Observables)]
 
 Labels = npt.NDArray[np.floating]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -150,35 +151,37 @@ def resample(
     which needs no second look at the data; the null and the halves deal each event by the toss of a coin. Each of
     these has a stream of `rng` of its own, so that the reference is resampled alike whatever it is compared with.
     """
-    point, bootstrap, null, half = (_Pair() for _ in range(4))
+    sums = _Sums()
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
         mine, n = reference(rows), rows.stop - rows.start
-        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
-        point.reference.add(np.ones((1, n)), mine)
-        bootstrap.reference.add(drawn, mine)
-        half.reference.add(streams[1].integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64), mine)
+        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
+        sums.add("point", "reference", np.ones((1, n)), mine)
+        sums.add("bootstrap", "reference", drawn, mine)
+        sums.add("halves", "reference", streams[1].integers(0, 2, (NULL_RESAMPLES, n)), mine)
         if not per_event:
-            null.reference.add(_coins(streams[2], n, events), mine)
+            sums.add("null", "reference", _coins(streams[2], n, events), mine)
             continue
         theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
-        point.candidate.add(np.ones((1, n * per_event)), theirs)
-        bootstrap.candidate.add(np.repeat(drawn, per_event, axis=1), theirs)
         dealt = deal(n, n * per_event, per_event=per_event, rng=streams[2], permutations=NULL_RESAMPLES)[1:]
-        null.reference.add(dealt[:, :n].astype(np.float64), mine)
-        null.candidate.add(dealt[:, n:].astype(np.float64), theirs)
+        sums.add("point", "candidate", np.ones((1, n * per_event)), theirs)
+        sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), theirs)
+        sums.add("null", "reference", dealt[:, :n], mine)
+        sums.add("null", "candidate", dealt[:, n:], theirs)
     for rows in _slices(0 if per_event else events[1]):
         theirs, m = candidate(rows), rows.stop - rows.start
-        point.candidate.add(np.ones((1, m)), theirs)
-        bootstrap.candidate.add(streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64), theirs)
-        null.candidate.add(_coins(streams[2], m, events), theirs)
+        sums.add("point", "candidate", np.ones((1, m)), theirs)
+        sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), theirs)
+        sums.add("null", "candidate", _coins(streams[2], m, events), theirs)
 
-    whole = point.means()
+    ours, theirs_all = sums["point", "reference"], sums["point", "candidate"]
+    chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
+    point = sums.means(ours, theirs_all)
     return Resampled(
-        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (whole.reference, whole.candidate))),
-        bootstrap=bootstrap.means(),
-        null=_divided(point.reference + point.candidate, null.reference + null.candidate),
-        halves=_divided(point.reference, half.reference),
+        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
+        bootstrap=sums.means(sums["bootstrap", "reference"], sums["bootstrap", "candidate"]),
+        null=sums.means(chosen, ours + theirs_all - chosen),
+        halves=sums.means(half, ours - half),
         events=events,
         independent=events[0] if per_event else min(events),
     )
@@ -247,50 +250,28 @@ def correlation_differences(name: str, columns: int) -> Statistic:
 
 
 class _Sums:
-    """Weighted sums of features over events, added to piece by piece."""
+    """Weighted sums of features for each kind of draw and side, (resamples, columns + 1): the last sums the weights."""
 
     def __init__(self) -> None:
-        self._sums: Means = {}
-        self._weight: Array = np.zeros(1)
+        self._sums: dict[tuple[str, str], Array] = {}
+        self._widths: dict[str, int] = {}
 
-    def add(self, weights: Array, features: Features) -> None:
+    def add(self, kind: str, side: str, weights: npt.NDArray[Any], features: Features) -> None:
         """Add features (events, k) with `weights` (resamples, events)."""
-        self._weight = self._weight + weights.sum(axis=1)
-        widths = [values.shape[1] for values in features.values()]
-        product = weights @ np.concatenate(list(features.values()), axis=1)
-        for name, values in zip(features, np.split(product, np.cumsum(widths)[:-1], axis=1), strict=True):
-            self._sums[name] = self._sums[name] + values if name in self._sums else values
+        self._widths = {name: values.shape[1] for name, values in features.items()}
+        weights = weights.astype(np.float64, copy=False)
+        products = weights @ np.concatenate(list(features.values()), axis=1)
+        more = np.column_stack([products, weights.sum(axis=1)])
+        self._sums[kind, side] = self._sums.get((kind, side), 0.0) + more
 
-    def __add__(self, other: _Sums) -> _Sums:
-        return self._with(other, 1)
+    def __getitem__(self, place: tuple[str, str]) -> Array:
+        return self._sums[place]
 
-    def __sub__(self, other: _Sums) -> _Sums:
-        return self._with(other, -1)
-
-    def _with(self, other: _Sums, sign: int) -> _Sums:
-        total = _Sums()
-        total._sums = {name: values + sign * other._sums[name] for name, values in self._sums.items()}
-        total._weight = self._weight + sign * other._weight
-        return total
-
-    def means(self) -> Means:
-        weight = np.where(self._weight > 0, self._weight, np.nan)[:, None]
-        return {name: values / weight for name, values in self._sums.items()}
-
-
-class _Pair:
-    """Sums over the reference and over the candidate."""
-
-    def __init__(self) -> None:
-        self.reference, self.candidate = _Sums(), _Sums()
-
-    def means(self) -> Pair:
-        return Pair(self.reference.means(), self.candidate.means())
-
-
-def _divided(total: _Sums, part: _Sums) -> Pair:
-    """A part of the showers, and the rest of them."""
-    return Pair(part.means(), (total - part).means())
+    def means(self, reference: Array, candidate: Array) -> Pair:
+        """By name, NaN where the weights sum to zero."""
+        places = np.cumsum(list(self._widths.values()))[:-1]
+        columns = (sums[:, :-1] / np.where(sums[:, -1:] > 0, sums[:, -1:], np.nan) for sums in (reference, candidate))
+        return Pair(*(dict(zip(self._widths, np.split(each, places, axis=1), strict=True)) for each in columns))
 
 
 def _slices(events: int) -> Iterator[slice]:
@@ -298,9 +279,9 @@ def _slices(events: int) -> Iterator[slice]:
     return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
 
 
-def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Array:
-    """Which of the showers play the reference, (resamples, showers) of 0 and 1, in the ratio of the two sets."""
-    return (rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)).astype(np.float64)
+def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Which of the showers play the reference, (resamples, showers), in the ratio of the two sets."""
+    return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
 
 
 def _spread(values: Array, centred: bool = True) -> Array:
