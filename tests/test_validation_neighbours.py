@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.spatial.distance import cdist
-from showers import make_showers
+from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.showers.cells import FloatArray
-from validation.measure.coarse import coarse, coarse_edges, root_shares
+from validation.measure.observables import observe
+from validation.measure.voxels import coarse_edges, root_shares
 from validation.statistics.neighbours import Array, coverage, memorisation, nearest
 
 
@@ -171,8 +173,8 @@ def test_edges_are_fine_in_the_middle_and_cover_every_cell() -> None:
 
 
 def coarse_cells(cells: FloatArray) -> FloatArray:
-    event, x, y, layer = np.nonzero(cells)
-    return coarse(event, x, y, layer, cells[event, x, y, layer], events=len(cells), shape=cells.shape[1:])
+    labels = np.full(len(cells), 100.0), np.full(len(cells), 1.5)
+    return observe(cells, *labels, replace(SMALL_GEOMETRY, file_unit_gev=1.0)).coarse
 
 
 def test_coarse_cells_agree_with_loops_and_keep_the_energy() -> None:

@@ -14,10 +14,10 @@ from calopipe.showers.hits import Digests
 from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares
-from validation.measure.coarse import root_shares
 from validation.measure.observables import Observables
 from validation.measure.reader import Measured
 from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
+from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
 from validation.statistics.distances import compare_distances
 from validation.statistics.estimates import Estimate

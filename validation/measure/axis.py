@@ -27,13 +27,6 @@ def ring_labels() -> list[str]:
     return [*inner, f"beyond {RING_EDGES[-1]:g} cells"]
 
 
-def in_rings(event: npt.NDArray[np.intp], ring: npt.NDArray[np.intp], events: int, weights: Array | None) -> Array:
-    """Sum of the weights of each shower's cells in each ring, (events, 29), or their number where there are none."""
-    rings = len(RING_EDGES)
-    sums = np.bincount(event * rings + ring, weights=weights, minlength=events * rings)
-    return sums.reshape(events, rings).astype(np.float64, copy=False)
-
-
 def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
     """The share of each ring in what `rings` (N, 29) hold, NaN for a shower without any."""
     held = rings.astype(np.float64)
