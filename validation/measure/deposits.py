@@ -34,7 +34,8 @@ class Deposits:
     def of(cls, hits: Hits, geometry: Geometry) -> Deposits:
         in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
         energy = hits.value.astype(np.float64) * geometry.file_unit_gev
-        return cls(hits.row, *np.unravel_index(hits.cell, geometry.shape), energy, in_x, in_y, geometry.shape)
+        x, y, layer = np.unravel_index(hits.cell, geometry.shape)
+        return cls(hits.row, x, y, layer, energy, in_x, in_y, geometry.shape)
 
     @property
     def events(self) -> int:
