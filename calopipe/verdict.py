@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,11 @@ def summary_line(document: dict[str, Any]) -> str:
     answers = [criterion["verdict"] for criterion in document["criteria"]]
     counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
     return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
+
+
+def finite(value: float) -> float | None:
+    """`value` for JSON, which has no infinity and no NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def number(value: float | None, scale: float = 1) -> str:

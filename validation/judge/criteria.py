@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calopipe.grade import Grade
+from calopipe.verdict import finite
 from validation.judge.answers import Measurement
 from validation.judge.expectation import Expectation
 from validation.measure.axis import ring_labels, ring_shares
@@ -184,7 +185,7 @@ class _Bin:
         labels: Sequence[str] = (),
     ) -> Measurement:
         """`floor`: a typical distance from the target between halves of the reference."""
-        known = {"value": floor if math.isfinite(floor) else None, "scaled": True, "events": self.drawn.events[0] // 2}
+        known = {"value": finite(floor), "scaled": True, "events": self.drawn.events[0] // 2}
         return Measurement(
             name, key, self.label, unit, target, self.tolerance[key], tuple(estimates), known,
             side=side, labels=tuple(labels),
@@ -258,7 +259,7 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     near = coverage(features(some.reference), features(some.candidate), per_event=some.per_event, rng=rng)
     error = near.coverage.standard_error
     estimate = Estimate(near.coverage.value, error, events, groups=near.blocks, replicates=near.replicates)
-    floor = {"value": near.floor if math.isfinite(near.floor) else None, "scaled": False, "events": len(some.reference)}
+    floor = {"value": finite(near.floor), "scaled": False, "events": len(some.reference)}
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,
         most_events=SAMPLE_SHOWERS,

@@ -1,4 +1,4 @@
-"""What Monte Carlo expects of an observable at a shower's own energy and angle."""
+"""What Monte Carlo predicts for an observable at a shower's own energy and angle."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the nois
 
 @dataclass(frozen=True)
 class Expectation:
-    """What Monte Carlo expects of an observable at a shower's own energy and angle.
+    """The mean of an observable in Monte Carlo as a function of log E and theta, of second degree.
 
-    Taking it out leaves means as they are where both sets have the same labels. Where they have not, it removes
-    what the labels alone make different, and the noise that their spread would add. A surface of second degree in
-    log E and theta; too few events for it have their mean alone.
+    Subtracting it removes differences that are due to the labels alone, and the noise of their spread; means of sets
+    with the same labels stay as they are. With few events it is a constant.
     """
 
     values: Callable[[Observables], Array]
@@ -44,13 +43,13 @@ class Expectation:
         return cls(values, centre, np.sum(sums, axis=0) / len(reference), coefficients)
 
     def take_out(self, table: Observables) -> Array:
-        """The observable less what the labels of `table` add to the mean of the reference: (n, k)."""
+        """The observable less what the labels add to the mean of the reference, (n, k)."""
         terms = _terms(_labels(table.energy_gev, table.theta_rad), self.centre, len(self.coefficients) > 1)
         return self.values(table) - (terms - self.mean_terms) @ self.coefficients
 
 
 def _parts(labels: Labels) -> list[Labels]:
-    """Few at a time, so that what is made of them does not grow with the showers."""
+    """Few at a time, so that memory does not grow with the number of showers."""
     return np.array_split(labels, max(len(labels) // SAMPLE_SHOWERS, 1))
 
 

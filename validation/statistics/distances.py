@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.verdict import finite
 from validation.measure.observables import SCALARS, Observables
 from validation.statistics.fpd import (
     dealt_frechet_distances,
@@ -127,11 +128,7 @@ def _entry(name: str, value: float, dealt: Array, halves: Array, sizes: tuple[in
     floor = float(np.abs(halves).mean()) if len(halves) else math.nan
     scale = ((1 / n + 1 / m) / (4 / n)) ** _FALL[name] if len(halves) else 1.0
     return {
-        "value": _finite(value),
-        "p_value": _finite(p_value(dealt)),
-        "floor": {"value": _finite(floor * scale), "scaled": _FALL[name] > 0},
+        "value": finite(value),
+        "p_value": finite(p_value(dealt)),
+        "floor": {"value": finite(floor * scale), "scaled": _FALL[name] > 0},
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -25,11 +25,10 @@ _CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number measured on two finite sets of showers; `standard_error` is NaN where it cannot be known.
+    """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
-    For a separation power `null` is the mean and the standard deviation of S between two samples of one truth: a
-    part of the standard error that falls as 1/events, not as its root, and whose upper tail is long. `growth` is by
-    how much the variance rises with the true S.
+    A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
+    `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
     """
 
     value: float
@@ -41,17 +40,16 @@ class Estimate:
     growth: float = 0.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The two-sided interval at `level`, or None where there is none.
+        """The two-sided interval at `level` by Student's distribution, or None where there is none.
 
-        Normal, and as wide as Student's where events are few: the standard error is then itself uncertain. The lower
-        end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution. Its
-        upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S itself
-        is too small where S came out low by chance.
+        A separation power's lower end allows for the long tail of its null, a sum of squares: a gamma distribution.
+        Its upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S
+        itself is too small where S came out low by chance.
         """
         resampled = self.groups or self.events
         if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < LEAST_EVENTS:
             return None
-        factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))
+        factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
         below = factor * self.standard_error
         reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
@@ -85,8 +83,10 @@ Statistic = Callable[[Pair], Array]  # of means of shape (..., k)
 
 @dataclass(frozen=True)
 class Resampled:
-    """`point`: the two sets as they are. `bootstrap`: each resampled with replacement. `null`: events dealt anew
-    between the two, so that they differ by chance alone. `halves`: the reference against itself, dealt in two.
+    """Means of the two sets as they are (`point`) and resampled.
+
+    `bootstrap`: each set with replacement. `null`: events dealt anew between the two sets, so that they differ by
+    chance alone. `halves`: two halves of the reference.
     """
 
     point: Pair
@@ -109,9 +109,8 @@ class Resampled:
     def separation(self, name: str) -> Estimate:
         """S of the histograms `name`, less its mean under the null, with its standard error.
 
-        The bootstrap adds to S a second helping of noise, so its spread is too wide where S is near the null. Of its
-        variance, the part V0 of the null is kept whole, and the rest, which grows in proportion to the true S, is
-        scaled by the share of S that is not the null's.
+        The bootstrap adds noise to noise, so its spread is too wide where S is near the null. The null's part of the
+        variance is kept; the rest, which is proportional to the true S, is scaled by the share of S above the null.
         """
         observed = separation_power(self.point, name)
         null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
@@ -130,7 +129,7 @@ class Resampled:
         return _spread(away, centred=False) * self.half_to_sample()
 
     def half_to_sample(self) -> float:
-        """What turns the spread of a mean between halves of the reference into that between two sets of this size."""
+        """Turns the spread of a mean between halves of the reference into that between two sets of this size."""
         reference, candidate = self.events
         return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
 
@@ -145,11 +144,10 @@ def resample(
 ) -> Resampled:
     """Average features over both sets as they are and over resampled ones, reading each event once.
 
-    `reference` and `candidate` give the features of a slice of their events. Where the sets are paired, the candidate
-    holds `per_event` showers for each event of the reference, in its order, and events are drawn together with their
-    partners; 0 says that they are not. The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012),
-    which needs no second look at the data; the null and the halves deal each event by the toss of a coin. Each of
-    these has a stream of `rng` of its own, so that the reference is resampled alike whatever it is compared with.
+    `reference` and `candidate` return the features of a slice of their events. In paired sets the candidate holds
+    `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0. The
+    bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
+    toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
     """
     sums = _Sums()
     streams = rng.spawn(4)
@@ -216,12 +214,14 @@ def separation_power(pair: Pair, name: str) -> Array:
 
     The histograms are the features `name`, (..., bins). 0 where they agree or one is empty, 1 where no bin is shared.
     """
-    first, second = (
-        h / np.where(h.sum(axis=-1, keepdims=True) > 0, h.sum(axis=-1, keepdims=True), np.nan)
-        for h in (pair.reference[name], pair.candidate[name])
-    )
+    first, second = _normalised(pair.reference[name]), _normalised(pair.candidate[name])
     total = first + second
     return np.nansum((first - second) ** 2 / np.where(total > 0, total, 1.0), axis=-1) / 2
+
+
+def _normalised(histograms: Array) -> Array:
+    total = histograms.sum(axis=-1, keepdims=True)
+    return histograms / np.where(total > 0, total, np.nan)
 
 
 def with_products(values: Array) -> Array:
