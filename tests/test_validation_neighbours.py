@@ -134,7 +134,8 @@ def test_five_percent_of_training_showers_with_noise_are_found() -> None:
     candidate[:100] = training[:100] * (1 + 0.05 * rng(204).normal(size=(100, 12)))
     found = memorisation(training, blobs(2_000, 202), candidate)
     assert found["copied"]
-    assert found["low"] < found["share"] < found["high"]
+    low, high = found["interval"]
+    assert low < found["share"] < high
     assert found["share"] == pytest.approx(0.06, abs=0.012)
     assert found["expected"] == pytest.approx(0.01, rel=0.01)
     assert json.loads(json.dumps(found)) == found

@@ -54,13 +54,12 @@ def memorised(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
 
-    Copies, cell for cell, are found among all showers (`reference` and `candidate` are their digests), those that are
-    near among samples. Monte Carlo that the candidate was trained on cannot tell what Monte Carlo does.
+    Exact copies are sought among all showers, by their digests `reference` and `candidate`; near ones in samples. It
+    is a caution, too, if the reference itself is in the training set.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
     found = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
-    low, high = found.pop("low"), found.pop("high")
-    section = found | {"interval": None if low is None else [low, high], "training": len(training)}
+    section = found | {"training": len(training)}
     cautions = [
         faults.copied(candidate, learned.digests, "Showers of the training set"),
         faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
@@ -81,7 +80,7 @@ def _shares(table: Observables) -> FloatArray:
 
 
 def _observables(table: Observables) -> npt.NDArray[Any]:
-    """What the distances look at, and the shares of the rings about the axis."""
+    """The features of the distances, and the shares of the rings about the axis."""
     return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
 
 
