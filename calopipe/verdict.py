@@ -28,7 +28,7 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
 
 
 def read_verdict(path: Location) -> dict[str, Any]:
-    """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
+    """Read a verdict. InputError: another kind or version, incomplete, or not what its criteria add up to."""
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
         raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")

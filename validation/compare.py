@@ -1,4 +1,4 @@
-"""Compare a candidate's showers with Monte Carlo's: the report, and the verdict, which is written last."""
+"""Compare a candidate's showers with Monte Carlo: the report, and the verdict, which is written last."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ OVERVIEW_FILE = "overview.png"
 
 @dataclass(frozen=True)
 class Sets:
-    """What is compared: Monte Carlo, the candidate and, where they are given, the incumbent and the showers that the
-    candidate's generator was trained on.
-    """
+    """Monte Carlo, the candidate and, if given, the incumbent and the showers that the generator was trained on."""
 
     reference: ShowerSet
     candidate: ShowerSet
@@ -84,14 +82,13 @@ def validate(
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by those of `reference` that are in `split`, under `grade` (a name or a file).
 
-    Showers of the reference that deposit `cut_gev` or less are left out, as preprocessing leaves them out, and
-    corrupt ones where `bad_event` is "skip". The showers of an `incumbent` are judged beside the candidate's, and the
-    two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
-    repeats them. A `fine_classifier` also tries to tell the sets apart by their cells about the axis. `workers`
-    processes read the files; those that the dataset in the folder `memory` remembers are not hashed again.
+    Showers of the reference that deposit `cut_gev` or less are left out, as in preprocessing, and corrupt ones if
+    `bad_event` is "skip". The candidate is compared with an `incumbent`, and with the `training` showers (of
+    `training_split`), which it should not repeat. A `fine_classifier` also looks at single cells about the axis.
+    `workers` processes read the files; the dataset in the folder `memory` knows their hashes.
 
-    Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
-    Where a verdict on the very same request stands there already, with its report, nothing is computed again.
+    Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
+    the verdict on the same request is there already, with its report, nothing is computed again.
     InputError: files that cannot be read or compared, an unknown grade, an empty split.
     """
     limits = load_grade(grade)
@@ -240,17 +237,17 @@ def code_version() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what computed the numbers. Another version of a library is no other request."""
+    """Of what computed the numbers; they are not part of the request."""
     libraries = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "h5py", "hist")}
     return {"python": platform.python_version()} | libraries
 
 
 def _standing(output: Path, request: str) -> dict[str, Any] | None:
-    """The verdict on `request` that stands in `output` with the report that belongs to it."""
+    """The verdict on `request` that is in `output` already, with its report."""
     verdict, page = output / VERDICT_FILE, output / REPORT_FILE
     try:
         document = read_verdict(verdict)
-    except ValueError:  # none, or one that this program does not take for a verdict: make it anew
+    except ValueError:  # none, or not a valid one: make it anew
         return None
     whole = page.is_file() and storage.sha256_of_file(page) == document.get("report_sha256")
     return document if whole and document["request"] == request else None

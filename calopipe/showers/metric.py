@@ -1,4 +1,4 @@
-"""The reference's single figure of merit, so that published numbers can be set beside ours: P + E + A."""
+"""The reference's single figure of merit, P + E + A, for comparison with published numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_EVENTS = 500
 
 @dataclass(frozen=True)
 class MetricBin:
-    """Showers whose energy and angle are within reach of these. Infinite reaches take all there are."""
+    """Showers whose energy and angle are within reach of these; with infinite reaches, all."""
 
     energy_gev: float
     theta_rad: float
@@ -43,7 +43,7 @@ REFERENCE_BINS = tuple(
 
 @dataclass(frozen=True)
 class Profiles:
-    """All that the metric looks at: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
+    """The input of the metric: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
 
     Energies in any unit, the same for both sets; places in units of the index; the angle as the reference defines it.
     """
@@ -76,10 +76,9 @@ def metric(
     absolute values over the reference's. E leaves out the slices in which the reference's profile holds nothing, or
     less than `least_share` of its energy: those far from the shower hold next to none, and their errors are noise.
 
-    The answer holds `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the
-    numbers of showers. No figure (None) for a bin with fewer than `least_events` showers with energy in either set;
-    none for the whole where any bin has none. The fewer the showers, the larger the figure, for a perfect candidate
-    too: compare figures of equally many.
+    Returns `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the numbers of
+    showers. A bin with fewer than `least_events` showers with energy in either set has None, and then so has the
+    whole. The fewer the showers, the larger the figure, for a perfect candidate too: compare figures of equally many.
     """
     known, described = [], []
     for chosen in bins:

@@ -1,4 +1,4 @@
-"""What is measured of each shower. Pure functions of arrays, in physical units; empty showers read NaN."""
+"""The observables of each shower, from its cells, in physical units. An empty shower's means are NaN."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower: N rows of 2.7 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower, of 2.7 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
     `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; so is `ring_energy` (N, 29), of
@@ -123,7 +123,7 @@ def observe(
 def observe_hits(
     hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False
 ) -> Observables:
-    """`observe` of showers without their empty cells, which is all that there is to measure; `fine` cells if asked."""
+    """`observe` of the hits of showers; with `fine` cells, if asked."""
     deposits = Deposits.of(hits, geometry)
     layers, along_x, along_y = deposits.in_x.sum(axis=1), deposits.in_x.sum(axis=2), deposits.in_y.sum(axis=2)
     total = layers.sum(axis=1)
@@ -176,7 +176,7 @@ def observe_hits(
 
 
 def radial_edges_mm(geometry: Geometry) -> Array:
-    """Edges of `Observables.radial`, (31,); the last bin also holds all that lies farther out."""
+    """Edges of `Observables.radial`, (31,); the last bin is open."""
     return np.arange(_RADIAL_BINS + 1, dtype=np.float64) * geometry.cell_mm / 2
 
 

@@ -26,7 +26,7 @@ Index = npt.NDArray[np.intp]
 
 
 class Rows(Protocol):
-    """A table of observables, in memory or not: a row a shower, of which the labels are at hand."""
+    """A table of observables, a row a shower, in memory or not; the labels are in memory."""
 
     @property
     def energy_gev(self) -> Labels: ...
@@ -40,10 +40,10 @@ class Rows(Protocol):
 
 
 class Table:
-    """Rows in a temporary file, which nothing is left of once the process ends, however it ends.
+    """Rows in a temporary file, which is gone once the process ends, however it ends.
 
-    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. Empty are those without a
-    hit, and those that deposit no more than a cut.
+    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. A shower is empty without a
+    hit, or if it deposits no more than a cut.
     """
 
     def __init__(self, parts: Iterable[Observables], cut_gev: float = 0.0) -> None:
@@ -88,7 +88,7 @@ class Table:
         if not len(rows):
             return self._read(0, 0)
         parts, begin = [], 0
-        while begin < len(rows):  # spans of the file that are no longer than a few pieces
+        while begin < len(rows):  # in spans of at most four pieces, so that memory is bounded
             end = int(np.searchsorted(rows, rows[begin] + 4 * PIECE_SHOWERS))
             span = self._read(int(rows[begin]), int(rows[end - 1]) + 1)
             parts.append(span[rows[begin:end] - rows[begin]])
@@ -144,7 +144,7 @@ def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
 
 
 class Samples(NamedTuple):
-    """Some showers of two sets, in memory and in order. `per_event` as for the sets; it may be lower than theirs."""
+    """Some showers of two sets, in memory and in order. `per_event` may be lower than that of the sets."""
 
     reference: Observables
     candidate: Observables
@@ -152,7 +152,7 @@ class Samples(NamedTuple):
 
 
 def samples(reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator) -> Samples:
-    """At most `showers` of each set; of paired sets events with their partners, the first few where they are many."""
+    """At most `showers` of each set; in paired sets events with their partners, or the first few of them."""
     chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
     if not per_event:
         return Samples(reference[chosen], thinned(candidate, showers, rng), 0)
