@@ -18,13 +18,8 @@ _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow t
 
 def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
     """Showers of the candidate with a cell that is not a number, infinite or negative; `first` says where one is."""
-    if not count:
-        return None
-    return _failure(
-        "NaN or negative cells",
-        count,
-        f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}",
-    )
+    detail = f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}"
+    return _finding("NaN or negative cells", count, detail)
 
 
 def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> dict[str, Any] | None:
@@ -33,9 +28,7 @@ def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice
     A failure of a candidate, and a caution of Monte Carlo, whose errors are then larger than they look.
     """
     count = len(showers) - len(np.unique(showers))
-    if not count:
-        return None
-    return _failure(what, count, f"{count:,} of {len(showers):,} showers repeat another")
+    return _finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
 def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> dict[str, Any] | None:
@@ -44,9 +37,7 @@ def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what:
     A caution, not a failure: to compare a file with itself is a useful check, but says nothing of a generator.
     """
     count = int(np.isin(showers, other).sum())
-    if not count:
-        return None
-    return _failure(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
+    return _finding(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
 
 
 def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
@@ -57,7 +48,7 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
         return None
     (found, _), (expected, _) = counts
-    return _failure(
+    return _finding(
         "Empty showers", found,
         f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
         f"{expected:,} of {len(reference):,}",
@@ -73,7 +64,7 @@ def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | No
     reach = float(stats.norm.isf(SIGNIFICANCE))
     if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
         return None
-    return _failure(
+    return _finding(
         "Visible energy does not rise with E", len(candidate),
         f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
     )  # fmt: skip
@@ -110,5 +101,5 @@ def _slope(rows: Rows) -> tuple[float, float]:
     return slope, math.sqrt(residual / (n - 2) / xx)
 
 
-def _failure(name: str, count: int, detail: str) -> dict[str, Any]:
-    return {"name": name, "count": count, "detail": detail}
+def _finding(name: str, count: int, detail: str) -> dict[str, Any] | None:
+    return {"name": name, "count": count, "detail": detail} if count else None

@@ -8,8 +8,8 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +23,6 @@ _NAMES = [field.name for field in fields(Observables)]
 
 Labels = npt.NDArray[np.floating]
 Index = npt.NDArray[np.intp]
-
-
-class Rows(Protocol):
-    """A table of observables, a row a shower, in memory or not; the labels are in memory."""
-
-    @property
-    def energy_gev(self) -> Labels: ...
-    @property
-    def theta_rad(self) -> Labels: ...
-    @property
-    def empty(self) -> npt.NDArray[np.bool_]: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: slice | Index, /) -> Observables: ...
-    def pieces(self) -> Iterator[Observables]: ...
 
 
 class Table:
@@ -106,41 +92,26 @@ class Table:
         return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))
 
 
-@dataclass(frozen=True)
-class Subset:
+class Subset(Table):
     """Some rows of a table, `index` (n,) in rising order."""
 
-    rows: Rows
-    index: Index
-
-    @property
-    def energy_gev(self) -> Labels:
-        return self.rows.energy_gev[self.index]
-
-    @property
-    def theta_rad(self) -> Labels:
-        return self.rows.theta_rad[self.index]
-
-    @property
-    def empty(self) -> npt.NDArray[np.bool_]:
-        return self.rows.empty[self.index]
-
-    def __len__(self) -> int:
-        return len(self.index)
+    def __init__(self, table: Table, index: Index) -> None:
+        self._table, self._index = table, index
+        labels = table.energy_gev, table.theta_rad, table.empty
+        self.energy_gev, self.theta_rad, self.empty = (each[index] for each in labels)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
-        return self.rows[self.index[rows]]
+        return self._table[self._index[rows]]
 
-    def pieces(self) -> Iterator[Observables]:
-        return (self[start : start + PIECE_SHOWERS] for start in range(0, len(self), PIECE_SHOWERS))
+
+Rows = Table | Observables  # on disk, or in memory
 
 
 def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
     """The rows that a mask (N,) selects."""
     if mask.all():
         return rows
-    index = np.flatnonzero(mask)
-    return Subset(rows.rows, rows.index[index]) if isinstance(rows, Subset) else Subset(rows, index)
+    return Subset(rows, np.flatnonzero(mask)) if isinstance(rows, Table) else rows[mask]
 
 
 class Samples(NamedTuple):
