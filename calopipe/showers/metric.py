@@ -53,6 +53,11 @@ class Profiles:
     along: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
     angle_rad: npt.NDArray[Any]
 
+    def __getitem__(self, chosen: npt.NDArray[np.bool_]) -> Profiles:
+        """The showers that a mask (N,) selects."""
+        along = self.along[0][chosen], self.along[1][chosen], self.along[2][chosen]
+        return Profiles(self.energy_gev[chosen], self.theta_rad[chosen], along, self.angle_rad[chosen])
+
     @classmethod
     def of(cls, cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> Profiles:
         """Profiles of showers `cells` (N, x, y, layer)."""
@@ -83,13 +88,11 @@ def metric(
     known, described = [], []
     for chosen in bins:
         mine, theirs = (
-            chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)
+            showers[chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)]
             for showers in (reference, candidate)
         )
-        counts = int(mine.sum()), int(theirs.sum())
-        parts = None
-        if min(counts) >= max(least_events, 1):
-            parts = _parts(reference, candidate, mine, theirs, least_share)
+        counts = len(mine.energy_gev), len(theirs.energy_gev)
+        parts = _parts(mine, theirs, least_share) if min(counts) >= max(least_events, 1) else None
         known.append(parts)
         described.append(
             {
@@ -111,21 +114,15 @@ def metric(
     }
 
 
-def _parts(
-    reference: Profiles,
-    candidate: Profiles,
-    mine: npt.NDArray[np.bool_],
-    theirs: npt.NDArray[np.bool_],
-    least_share: float,
-) -> tuple[float, float, float]:
+def _parts(reference: Profiles, candidate: Profiles, least_share: float) -> tuple[float, float, float]:
     position, profile = [], []
-    for of_reference, of_candidate in zip(reference.along, candidate.along, strict=True):
-        real, fake = of_reference[mine].astype(np.float64), of_candidate[theirs].astype(np.float64)
+    for along in zip(reference.along, candidate.along, strict=True):
+        real, fake = (profiles.astype(np.float64) for profiles in along)
         position += [_error(a, b) for a, b in zip(_moments(real), _moments(fake), strict=True)]
         expected, found = real.mean(axis=0), fake.mean(axis=0)
         filled = (expected > 0) & (expected >= least_share * expected.sum())
         profile.append(float(np.mean(np.abs(found[filled] - expected[filled]) / expected[filled])))
-    angle = _error(float(reference.angle_rad[mine].mean()), float(candidate.angle_rad[theirs].mean()))
+    angle = _error(float(reference.angle_rad.mean()), float(candidate.angle_rad.mean()))
     return float(np.mean(position)), float(np.mean(profile)), angle
 
 

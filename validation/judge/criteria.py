@@ -15,7 +15,7 @@ import numpy as np
 from calopipe.grade import Grade
 from calopipe.verdict import finite
 from validation.judge.answers import Measurement
-from validation.judge.expectation import Expectation
+from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Array, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples, selected, thinned
@@ -126,13 +126,13 @@ def _in_energy_bin(
     some = samples(reference, candidate, per_event=per_event, showers=SAMPLE_SHOWERS, rng=rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
     corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
-    expected = {name: Expectation.of(some.reference, reference, _columns(name)) for name in corrected}
+    means = {name: corrected_for_labels(_columns(name), some.reference, reference) for name in corrected}
     products = standard_products(CORRELATED, some.reference)
 
     def of(table: Observables) -> Features:
         response = table.column("response")[:, None]
         return (
-            {name: fit.take_out(table) for name, fit in expected.items()}
+            {name: values(table) for name, values in means.items()}
             | {"resolution": np.concatenate([response, response**2], axis=1), "products": products(table)}
             | {f"S {name}": getattr(table, name).astype(np.float64) for name in PROFILES}
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
@@ -159,8 +159,9 @@ def _in_angle_bin(
     per_event: int,
     rng: np.random.Generator,
 ) -> list[Measurement]:
-    fit = Expectation.of(thinned(reference, SAMPLE_SHOWERS, rng), reference, _columns(ANGLE.observable))
-    drawn = _resampled(lambda table: {ANGLE.observable: fit.take_out(table)}, reference, candidate, per_event, rng)
+    some = thinned(reference, SAMPLE_SHOWERS, rng)
+    angle = corrected_for_labels(_columns(ANGLE.observable), some, reference)
+    drawn = _resampled(lambda table: {ANGLE.observable: angle(table)}, reference, candidate, per_event, rng)
     return [_Bin(label, tolerance, drawn).mean(ANGLE)]
 
 
@@ -257,8 +258,7 @@ class _Bin:
 
 def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
     near = coverage(features(some.reference), features(some.candidate), per_event=some.per_event, rng=rng)
-    error = near.coverage.standard_error
-    estimate = Estimate(near.coverage.value, error, events, groups=near.blocks, replicates=near.replicates)
+    estimate = replace(near.coverage, events=events)
     floor = {"value": finite(near.floor), "scaled": False, "events": len(some.reference)}
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,

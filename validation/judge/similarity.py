@@ -22,7 +22,7 @@ from validation.statistics.classifier import auc
 from validation.statistics.distances import compare_distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.fpd import features
-from validation.statistics.neighbours import Relative, coverage, memorisation
+from validation.statistics.neighbours import coverage, memorisation
 
 
 def similarity(
@@ -43,8 +43,8 @@ def similarity(
             name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
         },
         "neighbours": {
-            "coverage": _relative(near.coverage, near.own_coverage, near.blocks),
-            "density": _relative(near.density, near.own_density, near.blocks),
+            "coverage": _relative(near.coverage, near.own_coverage),
+            "density": _relative(near.density, near.own_density),
         },
     }
 
@@ -104,9 +104,9 @@ def _classified(
     }
 
 
-def _relative(found: Relative, own: float, blocks: int) -> dict[str, Any]:
+def _relative(found: Estimate, own: float) -> dict[str, Any]:
     """A mean over blocks relative to Monte Carlo's own, for JSON."""
     if not math.isfinite(found.value):
         return {"value": None, "interval": None, "own": None}
-    ends = Estimate(found.value, found.standard_error, blocks).interval(LEVEL)
-    return {"value": found.value, "interval": None if ends is None else list(ends), "own": own}
+    ends = found.interval(LEVEL)
+    return {"value": found.value, "interval": ends and list(ends), "own": own}

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from calopipe.showers.cells import FloatArray
-from validation.statistics.estimates import BOOTSTRAP_RESAMPLES
+from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
 
 Array = npt.NDArray[np.float64]
 
@@ -26,28 +26,18 @@ _ROUNDING = 1e-3  # of distances between vectors of norm one in single precision
 
 
 @dataclass(frozen=True)
-class Relative:
-    """A mean over blocks for the candidate over that for Monte Carlo's own, and its standard error, NaN if unknown."""
-
-    value: float
-    standard_error: float
-
-
-@dataclass(frozen=True)
 class Neighbourhood:
-    """Coverage and density of a candidate relative to Monte Carlo's own, and Monte Carlo's own.
+    """Coverage and density of a candidate relative to Monte Carlo's own, means over blocks; and Monte Carlo's own.
 
-    `replicates` (400,): bootstrap values of the relative coverage. `floor`: its typical distance from 1 between two
-    sets of Monte Carlo. Both, and the standard errors, are NaN with fewer than 10 `blocks`; with fewer than 3 all is.
+    `floor`: the typical distance of the relative coverage from 1 between two sets of Monte Carlo. It and the errors
+    are NaN with fewer than 10 blocks; with fewer than 3 all is.
     """
 
-    coverage: Relative
-    density: Relative
+    coverage: Estimate
+    density: Estimate
     own_coverage: float
     own_density: float
-    replicates: Array
     floor: float
-    blocks: int
 
 
 def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Neighbourhood:
@@ -66,8 +56,8 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     size = int(np.clip(showers // LEAST_BLOCKS, _LEAST_IN_BLOCK, _MOST_IN_BLOCK))
     count = showers // size
     if count < 3:
-        unknown = Relative(np.nan, np.nan)
-        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(BOOTSTRAP_RESAMPLES, np.nan), np.nan, count)
+        unknown = Estimate(np.nan, np.nan, count, replicates=np.full(BOOTSTRAP_RESAMPLES, np.nan))
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.nan)
     mine, theirs = _standardised(reference, candidate)
     order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
     if per_event:
@@ -89,15 +79,11 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
         chance = (weights @ against(mine[blocks], 2)) / (weights @ own)
         value = found.mean(axis=0) / own.mean(axis=0)
     error = replicates.std(axis=0, ddof=1)
-    return Neighbourhood(
-        coverage=Relative(float(value[0]), float(error[0])),
-        density=Relative(float(value[1]), float(error[1])),
-        own_coverage=float(own[:, 0].mean()),
-        own_density=float(own[:, 1].mean()),
-        replicates=replicates[:, 0],
-        floor=float(chance[:, 0].std(ddof=1)),
-        blocks=count,
+    found_coverage, found_density = (
+        Estimate(float(value[k]), float(error[k]), count, groups=count, replicates=replicates[:, k]) for k in (0, 1)
     )
+    own_coverage, own_density = (float(own[:, k].mean()) for k in (0, 1))
+    return Neighbourhood(found_coverage, found_density, own_coverage, own_density, float(chance[:, 0].std(ddof=1)))
 
 
 def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatArray) -> dict[str, Any]:
@@ -134,10 +120,10 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     return {
         "share": nearer / showers,
         "expected": rank / (len(compared) + 1),
-        "interval": [float(interval.low), float(interval.high)],
         "p_value": p_value,
         "median_distance_ratio": None if own_median == 0 else float(np.median(to_training[1])) / own_median,
         "copied": p_value < _COPY_SIGNIFICANCE,
+        "interval": [float(interval.low), float(interval.high)],
     }
 
 
