@@ -32,10 +32,10 @@ from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from validation.judge.judgement import Judgement
 from validation.measure.axis import fitted_line
-from validation.measure.coarse import coarse_edges
 from validation.measure.observables import Observables, observe
 from validation.measure.reader import Measured
 from validation.measure.table import Table
+from validation.measure.voxels import coarse_edges
 from validation.statistics.binning import Binning
 
 Rows = npt.NDArray[np.intp]

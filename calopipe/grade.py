@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.verdict import finite
 
 _GRADES = Path(__file__).parent / "grades"
 
@@ -24,7 +24,7 @@ class Grade:
     tolerance: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "tolerance": {key: _finite(value) for key, value in self.tolerance.items()}}
+        return {"name": self.name, "tolerance": {key: finite(value) for key, value in self.tolerance.items()}}
 
 
 def built_in_grades() -> list[str]:
@@ -61,7 +61,3 @@ def load_grade(name_or_path: str) -> Grade:
             found = "it is missing" if value is None else f"found {value!r}"
             raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {found}")
     return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in known})
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

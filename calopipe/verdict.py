@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
 
 
 def read_verdict(path: Location) -> dict[str, Any]:
-    """Read a verdict, checked: its kind and version, that it is whole, and that it says what its criteria say."""
+    """Read a verdict. InputError: another kind or version, incomplete, or not what its criteria add up to."""
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     if missing := [key for key in _NEEDED if key not in document]:
         raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
@@ -45,6 +46,11 @@ def summary_line(document: dict[str, Any]) -> str:
     answers = [criterion["verdict"] for criterion in document["criteria"]]
     counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
     return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
+
+
+def finite(value: float) -> float | None:
+    """`value` for JSON, which has no infinity and no NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def number(value: float | None, scale: float = 1) -> str:

@@ -16,7 +16,6 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from validation import compare
 from validation.compare import validate
 from validation.report import plots
 
@@ -28,7 +27,7 @@ def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two thirds of the time of a comparison, and no matter here."""
     monkeypatch.setattr(plots, "draw_all", lambda _: iter(()))
     monkeypatch.setattr(plots, "overview", lambda _: b"")
-    monkeypatch.setattr(compare, "draw_pairs", lambda *_: iter(()))
+    monkeypatch.setattr(plots, "draw_pairs", lambda *_: iter(()))
 
 
 @pytest.fixture

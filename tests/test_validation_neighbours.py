@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.spatial.distance import cdist
-from showers import make_showers
+from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.showers.cells import FloatArray
-from validation.measure.coarse import coarse, coarse_edges, root_shares
+from validation.measure.observables import observe
+from validation.measure.voxels import coarse_edges, root_shares
 from validation.statistics.neighbours import Array, coverage, memorisation, nearest
 
 
@@ -47,7 +49,7 @@ def test_monte_carlos_own_coverage_is_that_of_exchangeable_showers() -> None:
     found = coverage(values[:3_500], values[3_500:], per_event=0, rng=rng(5))
     # A ball is empty where the five nearest of n - 1 and n showers are all of its own block.
     expected = 1 - math.prod((349 - i) / (699 - i) for i in range(5))
-    assert found.blocks == 10
+    assert found.coverage.groups == 10
     assert found.own_coverage == pytest.approx(expected, abs=0.012)  # four times the error of 3,500 balls
     assert found.own_density == pytest.approx(1, abs=0.06)
     assert found.floor == pytest.approx(found.coverage.standard_error, rel=0.8)
@@ -67,9 +69,9 @@ def test_a_dropped_mode_is_not_covered() -> None:
     candidate = rng(7).normal(size=(9_000, 4))
     found = coverage(reference, candidate[candidate[:, 0] > 0], per_event=0, rng=rng(8))
     assert found.coverage.value + 4 * found.coverage.standard_error < 0.85
-    assert found.replicates.shape == (400,)
-    assert found.replicates.mean() == pytest.approx(found.coverage.value, abs=0.01)
-    assert found.replicates.std(ddof=1) == pytest.approx(found.coverage.standard_error)
+    assert found.coverage.replicates.shape == (400,)
+    assert found.coverage.replicates.mean() == pytest.approx(found.coverage.value, abs=0.01)
+    assert found.coverage.replicates.std(ddof=1) == pytest.approx(found.coverage.standard_error)
 
 
 def test_partners_labels_do_not_help_to_cover() -> None:
@@ -88,7 +90,7 @@ def test_few_showers_have_a_value_without_an_error_and_fewer_have_none() -> None
     assert math.isnan(some.floor)
     none = coverage(values[:149], values[450:], per_event=0, rng=rng(12))
     assert math.isnan(none.coverage.value)
-    assert none.replicates.shape == (400,)
+    assert none.coverage.replicates.shape == (400,)
 
 
 def test_features_that_say_nothing_are_left_out_and_empty_showers_cover_nothing() -> None:
@@ -132,7 +134,8 @@ def test_five_percent_of_training_showers_with_noise_are_found() -> None:
     candidate[:100] = training[:100] * (1 + 0.05 * rng(204).normal(size=(100, 12)))
     found = memorisation(training, blobs(2_000, 202), candidate)
     assert found["copied"]
-    assert found["low"] < found["share"] < found["high"]
+    low, high = found["interval"]
+    assert low < found["share"] < high
     assert found["share"] == pytest.approx(0.06, abs=0.012)
     assert found["expected"] == pytest.approx(0.01, rel=0.01)
     assert json.loads(json.dumps(found)) == found
@@ -171,8 +174,8 @@ def test_edges_are_fine_in_the_middle_and_cover_every_cell() -> None:
 
 
 def coarse_cells(cells: FloatArray) -> FloatArray:
-    event, x, y, layer = np.nonzero(cells)
-    return coarse(event, x, y, layer, cells[event, x, y, layer], events=len(cells), shape=cells.shape[1:])
+    labels = np.full(len(cells), 100.0), np.full(len(cells), 1.5)
+    return observe(cells, *labels, replace(SMALL_GEOMETRY, file_unit_gev=1.0)).coarse
 
 
 def test_coarse_cells_agree_with_loops_and_keep_the_energy() -> None:

@@ -18,8 +18,8 @@ from calopipe.showers.hits import Hits
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.judge.similarity import _fine, _observables
-from validation.measure.axis import RING_EDGES, fitted_line, in_rings, ring_labels, ring_of
-from validation.measure.fine import fine_columns
+from validation.measure.axis import RING_EDGES, fitted_line, ring_labels, ring_of
+from validation.measure.deposits import Deposits
 from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
 from validation.statistics.binning import Binning
 from validation.statistics.classifier import auc
@@ -80,7 +80,7 @@ def test_fine_cells_agree_with_loops_and_are_there_only_if_asked() -> None:
     cells[1] = 0
     assert observed(cells).fine.shape == (3, 0)
     found = observed(cells, fine=True).fine
-    assert found.shape == (3, fine_columns(6)) == (3, 49 * 6 + 2 * 29 * 2)
+    assert found.shape == (3, 49 * 6 + 2 * 29 * 2)
     assert not found[1].any()
     window, energy, count = np.split(found[2].astype(np.float64), [49 * 6, 49 * 6 + 58])
     axis_x, axis_y = axis_of(cells[2])
@@ -187,7 +187,10 @@ def test_the_energy_scale_moves_no_ring_and_few_showers_have_no_interval() -> No
     assert few["Energy in rings about the axis"].verdict == "inconclusive"
 
 
-def test_in_rings_counts_and_sums() -> None:
-    event, ring = np.array([0, 0, 1]), np.array([2, 2, 28])
-    assert in_rings(event, ring, 2, None)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
-    assert in_rings(event, ring, 2, np.array([0.5, 1.0, 4.0])).sum(axis=1).tolist() == [1.5, 4.0]
+def test_hits_are_counted_and_summed_by_their_place() -> None:
+    cells = np.zeros((2, *GEOMETRY.shape), np.float32)
+    cells[0, 0, 0, :2], cells[1, 0, 0, 0] = 1, 4
+    hits, ring = Deposits.of(Hits.of(cells), GEOMETRY), np.array([2, 2, 28])
+    assert hits.counts(ring, 29, hits.energy > 0)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
+    assert hits.counts(ring, 29, hits.energy > 0.05).sum(axis=1).tolist() == [0, 1]
+    np.testing.assert_allclose(hits.sums(ring, 29, hits.energy).sum(axis=1), [0.04, 0.08])

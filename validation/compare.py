@@ -1,4 +1,4 @@
-"""Compare a candidate's showers with Monte Carlo's: the report, and the verdict, which is written last."""
+"""Compare a candidate's showers with Monte Carlo: the report, and the verdict, which is written last."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import require_seed
-from calopipe.grade import load_grade
+from calopipe.grade import Grade, load_grade
 from calopipe.progress import say
+from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL
 from calopipe.storage import Location
@@ -23,10 +24,10 @@ from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, re
 from validation.judge import faults
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
-from validation.judge.similarity import SAMPLE_SHOWERS, memorised, similarity
-from validation.measure.reader import open_reader
+from validation.judge.similarity import memorised, similarity
+from validation.measure.reader import Measured, open_reader
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
-from validation.measure.table import samples
+from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import Compared, edge_intervals, summarise
@@ -39,14 +40,20 @@ OVERVIEW_FILE = "overview.png"
 
 @dataclass(frozen=True)
 class Sets:
-    """What is compared: Monte Carlo, the candidate and, where they are given, the incumbent and the showers that the
-    candidate's generator was trained on.
-    """
+    """Monte Carlo, the candidate and, if given, the incumbent and the showers that the generator was trained on."""
 
     reference: ShowerSet
     candidate: ShowerSet
     incumbent: ShowerSet | None
     training: ShowerSet | None
+
+    def require_comparable(self) -> None:
+        """InputError where the sets are not of one detector, or candidate or incumbent not of the reference's beam."""
+        for other in (self.candidate, self.incumbent):
+            if other is not None:
+                require_comparable(self.reference, other)
+        if self.training is not None:
+            require_one_detector(self.reference, self.training)
 
     def describe(self) -> dict[str, list[dict[str, Any]]]:
         named = vars(self).items()
@@ -69,13 +76,12 @@ def validate(
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
 
-    The showers of an `incumbent` are judged beside the candidate's, and the
-    two compared. With the `training` showers (those of its `training_split`) it is asked whether the candidate
-    repeats them. A `fine_classifier` also tries to tell the sets apart by their cells about the axis. `workers`
-    processes read the files.
+    The candidate is compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
+    should not repeat. A `fine_classifier` also looks at single cells about the axis. `workers` processes read the
+    files.
 
-    Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and gives back the verdict document.
-    Where a verdict on the very same request stands there already, with its report, nothing is computed again.
+    Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
+    the verdict on the same request is there already, with its report, nothing is computed again.
     InputError: files that cannot be read or compared, an unknown grade, an empty split.
     """
     limits = load_grade(grade)
@@ -89,11 +95,7 @@ def validate(
         incumbent=ShowerSet.open(incumbent, "incumbent", counted) if incumbent else None,
         training=ShowerSet.open(training, "training", learned_from) if training else None,
     )
-    for other in (sets.candidate, sets.incumbent):
-        if other is not None:
-            require_comparable(sets.reference, other)
-    if sets.training is not None:
-        require_one_detector(sets.reference, sets.training)
+    sets.require_comparable()
     inputs: dict[str, Any] = {
         **sets.describe(),
         "split": chosen.split,
@@ -113,35 +115,64 @@ def validate(
         return standing
 
     storage.require_writable(output)  # before the minutes that measuring may take
+    found = _measured(sets, workers, fine_classifier)
+    compared, document = _judged(found, limits, seed)
+    document |= {"inputs": inputs | {"versions": _versions()}, "request": request}
+    _write_report(document, output, compared, found)
+    storage.write_json(output / VERDICT_FILE, document)
+    say(summary_line(document))
+    return document
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was measured of the sets. `candidates`: the candidate, then the incumbent; `paired`: each with Monte Carlo,
+    as `pairing` says.
+    """
+
+    reference: Measured
+    candidates: list[Measured]
+    paired: list[tuple[int, Rows]]
+    training: Measured | None
+    geometry: Geometry
+
+
+def _measured(sets: Sets, workers: int, fine: bool) -> _Found:
     with open_reader(workers) as reader:
-        mine = reader.measure(sets.reference, fine=fine_classifier)
-        rivals = [each for each in (sets.candidate, sets.incumbent) if each is not None]
-        pairs = [pairing(mine.table, each) for each in rivals]  # before the minutes that measuring them may take
-        found = [reader.measure(each, fine=fine_classifier and each is sets.candidate) for each in rivals]
-        learned = None if sets.training is None else reader.measure(sets.training)
+        mine = reader.measure(sets.reference, fine=fine)
+        candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
+        pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
+        found = [reader.measure(each, fine=fine and each is sets.candidate) for each in candidates]
+        training = None if sets.training is None else reader.measure(sets.training)
     if hint := faults.another_unit(mine.table, found[0].table):
         logger.warning("%s", hint)
-    binning = Binning.of(mine.table, min(len(mine.table), *(len(each.table) for each in found)))
+    return _Found(mine, found, pairs, training, sets.reference.geometry)
+
+
+def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str, Any]]:
+    """The showers that are compared, and what the document says of them."""
+    mine, candidate = found.reference, found.candidates[0]
+    binning = Binning.of(mine.table, min(len(each.table) for each in (mine, *found.candidates)))
     judged, *previous = (
-        Judgement.of(mine, each, paired=paired, binning=binning, grade=limits, seed=seed)
-        for each, paired in zip(found, pairs, strict=True)
+        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed)
+        for each, paired in zip(found.candidates, found.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
     alike = similarity(*some, rng=rng)
     repeating = None
-    if learned is not None:
-        repeating, cautions = memorised(learned, mine.digests, found[0].digests, some, rng=rng)
+    if found.training is not None:
+        repeating, cautions = memorised(found.training, mine.digests, candidate.digests, some, rng=rng)
         judged.cautions.extend(cautions)
-    document: dict[str, Any] = {
+    document = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "verdict": judged.verdict,
-        "grade": limits.to_json(),
+        "grade": grade.to_json(),
         "paired": judged.per_event > 0,
         "per_event": judged.per_event,
-        "events": {"reference": len(mine.table), "candidate": len(found[0].table)},
-        "empty": {name: int(each.table.empty.sum()) for name, each in (("reference", mine), ("candidate", found[0]))},
+        "events": {"reference": len(mine.table), "candidate": len(candidate.table)},
+        "empty": {"reference": int(mine.table.empty.sum()), "candidate": int(candidate.table.empty.sum())},
         "hard_failures": judged.hard_failures,
         "cautions": judged.cautions,
         "criteria": [criterion.to_json() for criterion in judged.criteria],
@@ -151,24 +182,38 @@ def validate(
         "edges": None,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
-        "inputs": inputs | {"versions": _versions()},
-        "request": request,
     }
+    both = judged.reference, judged.candidate
+    return Compared(*both, some.reference, some.candidate, found.geometry), document
+
+
+def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
+    """The candidate as a challenger of the incumbent, and the incumbent's own verdict."""
+    failures = len(challenger.hard_failures), len(incumbent.hard_failures)
+    outcome = against_incumbent(challenger.measurements, incumbent.measurements, hard_failures=failures)
+    return outcome | {"verdict": incumbent.verdict, "cautions": incumbent.cautions}
+
+
+def _scalars(alike: dict[str, Any]) -> dict[str, float]:
+    """How alike the sets are, as numbers for a user interface to plot."""
+    numbers = {name: alike["distances"][name]["value"] for name in ("fpd", "kpd")}
+    numbers |= {f"auc_{name}": found["value"] for name, found in alike["classifier"].items()}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _write_report(document: dict[str, Any], output: Path, compared: Compared, found: _Found) -> None:
+    """Write `overview.png` and `report.html`; the document gets `edges` and the report's SHA-256."""
     images: list[plots.Plot] = []
-    if len(some.reference) and len(some.candidate):
-        summary = summarise(
-            Compared(judged.reference, judged.candidate, some.reference, some.candidate, sets.reference.geometry)
-        )
+    if len(compared.sample_reference) and len(compared.sample_candidate):
+        summary = summarise(compared)
         document["edges"] = edge_intervals(summary)
-        images = [*plots.draw_all(summary), *plots.draw_pairs(mine.gallery, found[0].gallery, sets.reference.geometry)]
+        galleries = found.reference.gallery, found.candidates[0].gallery
+        images = [*plots.draw_all(summary), *plots.draw_pairs(*galleries, found.geometry)]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:
         temporary.write_text(report.page(document, images), encoding="utf-8")
     document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
-    storage.write_json(output / VERDICT_FILE, document)
-    say(summary_line(document))
-    return document
 
 
 def code_version() -> str:
@@ -183,34 +228,17 @@ def code_version() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what computed the numbers. Another version of a library is no other request."""
+    """Of what computed the numbers; they are not part of the request."""
     libraries = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "h5py", "hist")}
     return {"python": platform.python_version()} | libraries
 
 
 def _standing(output: Path, request: str) -> dict[str, Any] | None:
-    """The verdict on `request` that stands in `output` with the report that belongs to it."""
+    """The verdict on `request` that is in `output` already, with its report."""
     verdict, page = output / VERDICT_FILE, output / REPORT_FILE
     try:
         document = read_verdict(verdict)
-    except ValueError:  # none, or one that this program does not take for a verdict: make it anew
+    except ValueError:  # none, or not a valid one: make it anew
         return None
     whole = page.is_file() and storage.sha256_of_file(page) == document.get("report_sha256")
     return document if whole and document["request"] == request else None
-
-
-def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
-    """The candidate as a challenger of the incumbent, and the incumbent's own verdict."""
-    failures = len(challenger.hard_failures), len(incumbent.hard_failures)
-    outcome = against_incumbent(challenger.measurements, incumbent.measurements, hard_failures=failures)
-    return outcome | {"verdict": incumbent.verdict, "cautions": incumbent.cautions}
-
-
-def _scalars(alike: dict[str, Any]) -> dict[str, float]:
-    """How alike the sets are, as numbers for a user interface to plot."""
-    numbers = {
-        "fpd": alike["distances"]["fpd"]["value"],
-        "kpd": alike["distances"]["kpd"]["value"],
-        **{f"auc_{name}": found["value"] for name, found in alike["classifier"].items()},
-    }
-    return {name: value for name, value in numbers.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The reference's single figure of merit, so that published numbers can be set beside ours: P + E + A."""
+"""The reference's single figure of merit, P + E + A, for comparison with published numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_EVENTS = 500
 
 @dataclass(frozen=True)
 class MetricBin:
-    """Showers whose energy and angle are within reach of these. Infinite reaches take all there are."""
+    """Showers whose energy and angle are within reach of these; with infinite reaches, all."""
 
     energy_gev: float
     theta_rad: float
@@ -43,7 +43,7 @@ REFERENCE_BINS = tuple(
 
 @dataclass(frozen=True)
 class Profiles:
-    """All that the metric looks at: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
+    """The input of the metric: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
 
     Energies in any unit, the same for both sets; places in units of the index; the angle as the reference defines it.
     """
@@ -52,6 +52,11 @@ class Profiles:
     theta_rad: npt.NDArray[Any]
     along: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
     angle_rad: npt.NDArray[Any]
+
+    def __getitem__(self, chosen: npt.NDArray[np.bool_]) -> Profiles:
+        """The showers that a mask (N,) selects."""
+        along = self.along[0][chosen], self.along[1][chosen], self.along[2][chosen]
+        return Profiles(self.energy_gev[chosen], self.theta_rad[chosen], along, self.angle_rad[chosen])
 
     @classmethod
     def of(cls, cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> Profiles:
@@ -76,21 +81,18 @@ def metric(
     absolute values over the reference's. E leaves out the slices in which the reference's profile holds nothing, or
     less than `least_share` of its energy: those far from the shower hold next to none, and their errors are noise.
 
-    The answer holds `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the
-    numbers of showers. No figure (None) for a bin with fewer than `least_events` showers with energy in either set;
-    none for the whole where any bin has none. The fewer the showers, the larger the figure, for a perfect candidate
-    too: compare figures of equally many.
+    Returns `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the numbers of
+    showers. A bin with fewer than `least_events` showers with energy in either set has None, and then so has the
+    whole. The fewer the showers, the larger the figure, for a perfect candidate too: compare figures of equally many.
     """
     known, described = [], []
     for chosen in bins:
         mine, theirs = (
-            chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)
+            showers[chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)]
             for showers in (reference, candidate)
         )
-        counts = int(mine.sum()), int(theirs.sum())
-        parts = None
-        if min(counts) >= max(least_events, 1):
-            parts = _parts(reference, candidate, mine, theirs, least_share)
+        counts = len(mine.energy_gev), len(theirs.energy_gev)
+        parts = _parts(mine, theirs, least_share) if min(counts) >= max(least_events, 1) else None
         known.append(parts)
         described.append(
             {
@@ -112,21 +114,15 @@ def metric(
     }
 
 
-def _parts(
-    reference: Profiles,
-    candidate: Profiles,
-    mine: npt.NDArray[np.bool_],
-    theirs: npt.NDArray[np.bool_],
-    least_share: float,
-) -> tuple[float, float, float]:
+def _parts(reference: Profiles, candidate: Profiles, least_share: float) -> tuple[float, float, float]:
     position, profile = [], []
-    for of_reference, of_candidate in zip(reference.along, candidate.along, strict=True):
-        real, fake = of_reference[mine].astype(np.float64), of_candidate[theirs].astype(np.float64)
+    for along in zip(reference.along, candidate.along, strict=True):
+        real, fake = (profiles.astype(np.float64) for profiles in along)
         position += [_error(a, b) for a, b in zip(_moments(real), _moments(fake), strict=True)]
         expected, found = real.mean(axis=0), fake.mean(axis=0)
         filled = (expected > 0) & (expected >= least_share * expected.sum())
         profile.append(float(np.mean(np.abs(found[filled] - expected[filled]) / expected[filled])))
-    angle = _error(float(reference.angle_rad[mine].mean()), float(candidate.angle_rad[theirs].mean()))
+    angle = _error(float(reference.angle_rad.mean()), float(candidate.angle_rad.mean()))
     return float(np.mean(position)), float(np.mean(profile)), angle
 
 

@@ -1,4 +1,4 @@
-"""When a generator is good enough: criteria with three answers, pass, fail and inconclusive."""
+"""When a generator is good enough: each criterion passes, fails or is inconclusive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from calopipe.verdict import finite
 from validation.statistics.estimates import Estimate
 
 Answer = Literal["pass", "fail", "inconclusive"]
@@ -19,10 +20,9 @@ ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria t
 class Measurement:
     """What a criterion judges: `estimates` that must all lie within `tolerance` of `target`.
 
-    One number as a rule; the correlations are many, of which the worst is shown. `side`: 0, what is above the target
-    counts as what is below it; 1, only an excess counts; -1, only what is missing. `floor` is what Monte Carlo shows
-    against Monte Carlo: its typical distance from the target, between halves of the reference. Showers beyond
-    `most_events` would not make it better known.
+    Most have one estimate; of many, such as the correlations, the worst is shown. `side`: 1 if only an excess counts,
+    -1 if only a deficit does, 0 for both. `floor`: the typical distance of Monte Carlo from the target, between halves
+    of the reference. More than `most_events` would not improve the estimates.
     """
 
     name: str
@@ -52,9 +52,8 @@ class Measurement:
 class Criterion:
     """A measurement and its answer.
 
-    `value`, `interval` at the 95 % level, which must lie inside to pass, and `strict_interval`, at the level that
-    failing asks for, which must lie outside to fail, are those of the estimate that decides: of many the one whose
-    interval reaches farthest, or that has failed.
+    `value`, `interval` (95 %: inside the tolerance to pass) and `strict_interval` (outside to fail) are those of the
+    estimate that decides: of many, one that failed, or the one whose interval reaches farthest.
     """
 
     measurement: Measurement
@@ -77,19 +76,16 @@ class Criterion:
         return ("pass", "inconclusive", "fail").index(self.verdict), self.excess
 
     def to_json(self) -> dict[str, Any]:
-        bounds = [_finite(bound) for bound in self.measurement.bounds]
+        measured = self.measurement
         return {
-            "name": self.measurement.name,
-            "key": self.measurement.key,
-            "bin": self.measurement.bin,
-            "unit": self.measurement.unit,
+            **{name: getattr(measured, name) for name in ("name", "key", "bin", "unit")},
             "verdict": self.verdict,
-            "value": _finite(self.value),
-            "interval": None if self.interval is None else [_finite(end) for end in self.interval],
-            "strict_interval": None if self.strict_interval is None else [_finite(end) for end in self.strict_interval],
-            "tolerance": bounds,
-            "floor": self.measurement.floor,
-            "events": min((e.events for e in self.measurement.estimates), default=0),
+            "value": finite(self.value),
+            "interval": self.interval and [finite(end) for end in self.interval],
+            "strict_interval": self.strict_interval and [finite(end) for end in self.strict_interval],
+            "tolerance": [finite(bound) for bound in measured.bounds],
+            "floor": measured.floor,
+            "events": min((each.events for each in measured.estimates), default=0),
             "events_needed": self.events_needed,
             "worst": self.worst,
         }
@@ -112,12 +108,13 @@ def judge(measurement: Measurement, criteria: int) -> Criterion:
 
     order = [(out, _reach(measurement, e)) for out, e in zip(outside, measurement.estimates, strict=True)]
     place = order.index(max(order)) if order else None
+    shown = Estimate(math.nan, math.nan, 0) if place is None else measurement.estimates[place]
     return Criterion(
         measurement=measurement,
         verdict=answer,
-        value=math.nan if place is None else measurement.estimates[place].value,
-        interval=None if place is None else measurement.estimates[place].interval(LEVEL),
-        strict_interval=None if place is None else measurement.estimates[place].interval(strict),
+        value=shown.value,
+        interval=shown.interval(LEVEL),
+        strict_interval=shown.interval(strict),
         events_needed=_events_needed(measurement, strict) if answer == "inconclusive" else None,
         worst=measurement.labels[place] if measurement.labels and place is not None else "",
     )
@@ -132,7 +129,7 @@ def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
 def _events_needed(measurement: Measurement, strict: float) -> int | None:
     """Events, in each set and in this bin, that would decide if every value stayed where it is.
 
-    None where that cannot be told, as where the number is not above that of the events at hand.
+    None where that is unknown, or not more than there are.
     """
     outside = [e for e in measurement.estimates if measurement.excess(e.value) > 1]
     level = strict if outside else LEVEL
@@ -151,7 +148,3 @@ def _reach(measurement: Measurement, estimate: Estimate) -> float:
     """How far the 95 % interval, or the value where there is none, reaches from the target, in tolerances."""
     ends = estimate.interval(LEVEL) or (estimate.value,)
     return max((float(measurement.excess(end)) for end in ends if math.isfinite(end)), default=-math.inf)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""A challenger against an incumbent: which of two candidates is nearer to the same Monte Carlo, and is it certain."""
+"""A challenger against an incumbent: which of two candidates is nearer to the same Monte Carlo, and how surely."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from validation.statistics.estimates import Array, Estimate
 
 @dataclass(frozen=True)
 class _Distance:
-    """The squared distance from Monte Carlo by one criterion, in units of the tolerance: 0 at the target, 1 at the
-    tolerance; and how it scatters, (resamples,) about zero.
+    """The squared distance from Monte Carlo by one criterion: 0 at the target, 1 at the tolerance.
+
+    `scatter` (resamples,) is its noise, about zero.
     """
 
     name: str
@@ -28,7 +29,7 @@ class _Distance:
 
     @classmethod
     def of(cls, measurement: Measurement) -> _Distance | None:
-        """None where nothing is known: no finite estimate. Of many estimates the mean is taken."""
+        """The mean over the estimates; None where none is finite."""
         parts = [
             (_of_separation if estimate.null else _of_difference)(
                 measurement.excess(estimate.value), estimate.standard_error / measurement.tolerance, scatter
@@ -43,10 +44,11 @@ class _Distance:
 
 
 def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
-    """The bootstrap's values about their mean, towards the outside, in units of the tolerance."""
-    if estimate.replicates is None:
-        return None
-    if not np.isfinite([estimate.value, estimate.standard_error, *estimate.replicates]).all():
+    """The bootstrap's values about their mean, positive away from the target, in units of the tolerance."""
+    if (
+        estimate.replicates is None
+        or not np.isfinite([estimate.value, estimate.standard_error, *estimate.replicates]).all()
+    ):
         return None
     inward = estimate.value < measurement.target and not measurement.side
     away = (estimate.replicates - estimate.replicates.mean()) / measurement.tolerance
@@ -54,15 +56,16 @@ def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
 
 
 def _of_difference(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
-    """The square of a noisy number d is too large by the variance s^2 of the noise, and more so for the smaller set of
-    two: d^2 - s^2 is without bias. With the truth t it scatters by 4 t^2 s^2 + 2 s^4, of which t^2 is known as well.
+    """The square of a difference d with the error s: d^2 - s^2, which has no bias, however small the set.
+
+    With the truth t its variance is 4 t^2 s^2 + 2 s^4; t^2 is estimated by d^2 - s^2.
     """
     square = excess**2 - error**2
     return square, 2 * math.sqrt(max(square, 0.0)) * scatter + scatter**2 - float(np.mean(scatter**2))
 
 
 def _of_separation(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
-    """A separation power is a square already, its bias taken off; the bootstrap's spread is too wide near the null."""
+    """A separation power is a square already, without bias; the bootstrap's spread is too wide near the null."""
     return excess, scatter * (error / max(float(scatter.std(ddof=1)), 1e-300))
 
 
@@ -74,12 +77,11 @@ def against_incumbent(
 ) -> dict[str, Any]:
     """Compare two candidates by what was measured of each against one reference, with the same seed.
 
-    By each criterion a candidate has a squared distance q in units of the tolerance. The difference of two is
-    (q_challenger - q_incumbent) / (1 + their mean), so that no single criterion decides alone: near -2 or 2 where one
-    is far off and the other is not, small where both are well inside the tolerance. Over all criteria the mean is
-    taken, lower is better, with the 95 % interval over resampled events; the reference's are resampled alike for
-    both, so that what they add to both drops out. The challenger is better where the whole interval is below zero,
-    worse where it is above. `hard_failures` of each come first: who has them loses to who has none.
+    By each criterion a candidate has a squared distance q in units of the tolerance. The difference of the two is
+    (q_challenger - q_incumbent) / (1 + their mean), between -2 and 2, so that no criterion decides alone. The mean
+    over the criteria has a 95 % interval from resampled events; the reference is resampled alike for both, so that its
+    own noise drops out. The challenger is better if the whole interval is below zero, worse if it is above. A candidate
+    with `hard_failures` (of each) loses to one without.
     """
     ours, theirs = ({(d.name, d.bin): d for d in map(_Distance.of, each) if d} for each in (challenger, incumbent))
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calopipe.grade import Grade
+from calopipe.verdict import finite
 from validation.judge.answers import Measurement
-from validation.judge.expectation import SAMPLE_SHOWERS, Expectation
+from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Array, Observables
-from validation.measure.table import Rows, Samples, samples, selected, thinned
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
 from validation.statistics.estimates import (
     Estimate,
@@ -125,13 +126,13 @@ def _in_energy_bin(
     some = samples(reference, candidate, per_event=per_event, showers=SAMPLE_SHOWERS, rng=rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
     corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
-    expected = {name: Expectation.of(some.reference, reference, _columns(name)) for name in corrected}
+    means = {name: corrected_for_labels(_columns(name), some.reference, reference) for name in corrected}
     products = standard_products(CORRELATED, some.reference)
 
     def of(table: Observables) -> Features:
         response = table.column("response")[:, None]
         return (
-            {name: fit.take_out(table) for name, fit in expected.items()}
+            {name: values(table) for name, values in means.items()}
             | {"resolution": np.concatenate([response, response**2], axis=1), "products": products(table)}
             | {f"S {name}": getattr(table, name).astype(np.float64) for name in PROFILES}
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
@@ -158,8 +159,9 @@ def _in_angle_bin(
     per_event: int,
     rng: np.random.Generator,
 ) -> list[Measurement]:
-    fit = Expectation.of(thinned(reference, SAMPLE_SHOWERS, rng), reference, _columns(ANGLE.observable))
-    drawn = _resampled(lambda table: {ANGLE.observable: fit.take_out(table)}, reference, candidate, per_event, rng)
+    some = thinned(reference, SAMPLE_SHOWERS, rng)
+    angle = corrected_for_labels(_columns(ANGLE.observable), some, reference)
+    drawn = _resampled(lambda table: {ANGLE.observable: angle(table)}, reference, candidate, per_event, rng)
     return [_Bin(label, tolerance, drawn).mean(ANGLE)]
 
 
@@ -184,7 +186,7 @@ class _Bin:
         labels: Sequence[str] = (),
     ) -> Measurement:
         """`floor`: a typical distance from the target between halves of the reference."""
-        known = {"value": floor if math.isfinite(floor) else None, "scaled": True, "events": self.drawn.events[0] // 2}
+        known = {"value": finite(floor), "scaled": True, "events": self.drawn.events[0] // 2}
         return Measurement(
             name, key, self.label, unit, target, self.tolerance[key], tuple(estimates), known,
             side=side, labels=tuple(labels),
@@ -210,7 +212,7 @@ class _Bin:
         return found
 
     def rings(self) -> list[Measurement]:
-        """Ratios of the shares of energy, and of cells with energy, in each ring about the axis: core and tail."""
+        """Ratios of the shares of the energy, and of the cells with energy, in rings about the axis: core and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         found = []
         for feature, name in RINGS.items():
@@ -256,9 +258,8 @@ class _Bin:
 
 def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
     near = coverage(features(some.reference), features(some.candidate), per_event=some.per_event, rng=rng)
-    error = near.coverage.standard_error
-    estimate = Estimate(near.coverage.value, error, events, groups=near.blocks, replicates=near.replicates)
-    floor = {"value": near.floor if math.isfinite(near.floor) else None, "scaled": False, "events": len(some.reference)}
+    estimate = replace(near.coverage, events=events)
+    floor = {"value": finite(near.floor), "scaled": False, "events": len(some.reference)}
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,
         most_events=SAMPLE_SHOWERS,

@@ -1,66 +1,42 @@
-"""What Monte Carlo expects of an observable at a shower's own energy and angle."""
+"""What Monte Carlo predicts for an observable at a shower's own energy and angle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from validation.measure.observables import Array, Observables
-from validation.measure.table import Labels, Rows
+from validation.measure.table import SAMPLE_SHOWERS, Labels, Rows
 
-# Edges of histograms, and what is expected at a label, come from so many showers; what is measured comes from all.
-SAMPLE_SHOWERS = 10_000
 _LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the noise of the events it is fitted to
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """What Monte Carlo expects of an observable at a shower's own energy and angle.
+def corrected_for_labels(
+    values: Callable[[Observables], Array], some: Observables, reference: Rows
+) -> Callable[[Observables], Array]:
+    """`values` (n, k) less what the labels of a table add to their mean in the reference.
 
-    Taking it out leaves means as they are where both sets have the same labels. Where they have not, it removes
-    what the labels alone make different, and the noise that their spread would add. A surface of second degree in
-    log E and theta; too few events for it have their mean alone.
+    This removes differences that are due to the labels alone, and the noise of their spread; means of sets with the
+    same labels stay as they are. The prediction is a surface of second degree in log E and theta, fitted to `some`
+    showers of the reference; with few it is a constant.
     """
+    labels = _labels(some.energy_gev, some.theta_rad)
+    spread = labels.std(axis=0)
+    centre, scale = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
+    fitted = len(some) >= _LABEL_FIT_EVENTS
 
-    values: Callable[[Observables], Array]
-    centre: tuple[Array, Array]
-    mean_terms: npt.NDArray[Any]
-    coefficients: npt.NDArray[Any]
+    def terms(energy_gev: Labels, theta_rad: Labels) -> Array:
+        u, v = ((_labels(energy_gev, theta_rad) - centre) / scale).T
+        surface = [np.ones_like(u), u, v, u * u, u * v, v * v]
+        return np.stack(surface if fitted else surface[:1], axis=1)
 
-    @classmethod
-    def of(cls, some: Observables, reference: Rows, values: Callable[[Observables], Array]) -> Expectation:
-        """Fitted to `some` showers of the reference."""
-        labels = _labels(some.energy_gev, some.theta_rad)
-        spread = labels.std(axis=0)
-        centre = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
-        fitted = len(some) >= _LABEL_FIT_EVENTS
-        coefficients = np.linalg.lstsq(_terms(labels, centre, fitted), values(some), rcond=None)[0]
-        sums = [
-            _terms(_labels(energy, theta), centre, fitted).sum(axis=0)
-            for energy, theta in zip(_parts(reference.energy_gev), _parts(reference.theta_rad), strict=True)
-        ]
-        return cls(values, centre, np.sum(sums, axis=0) / len(reference), coefficients)
-
-    def take_out(self, table: Observables) -> Array:
-        """The observable less what the labels of `table` add to the mean of the reference: (n, k)."""
-        terms = _terms(_labels(table.energy_gev, table.theta_rad), self.centre, len(self.coefficients) > 1)
-        return self.values(table) - (terms - self.mean_terms) @ self.coefficients
-
-
-def _parts(labels: Labels) -> list[Labels]:
-    """Few at a time, so that what is made of them does not grow with the showers."""
-    return np.array_split(labels, max(len(labels) // SAMPLE_SHOWERS, 1))
+    coefficients = np.linalg.lstsq(terms(some.energy_gev, some.theta_rad), values(some), rcond=None)[0]
+    pieces = max(len(reference) // SAMPLE_SHOWERS, 1)  # so that memory does not grow with the number of showers
+    parts = (np.array_split(each, pieces) for each in (reference.energy_gev, reference.theta_rad))
+    mean_terms = np.sum([terms(*part).sum(axis=0) for part in zip(*parts, strict=True)], axis=0) / len(reference)
+    return lambda table: values(table) - (terms(table.energy_gev, table.theta_rad) - mean_terms) @ coefficients
 
 
 def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
     return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
-
-
-def _terms(labels: Array, centre: tuple[Array, Array], fitted: bool) -> Array:
-    u, v = ((labels - centre[0]) / centre[1]).T
-    terms = [np.ones_like(u), u, v, u * u, u * v, v * v]
-    return np.stack(terms if fitted else terms[:1], axis=1)

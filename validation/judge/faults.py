@@ -17,38 +17,27 @@ _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow t
 
 
 def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
-    """Showers of the candidate with a cell that is not a number, infinite or negative; `first` tells of one."""
-    if not count:
-        return None
-    return _failure(
-        "NaN or negative cells",
-        count,
-        f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}",
-    )
+    """Showers of the candidate with a cell that is not a number, infinite or negative; `first` says where one is."""
+    detail = f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}"
+    return _finding("NaN or negative cells", count, detail)
 
 
 def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> dict[str, Any] | None:
-    """The same shower twice in a set: a failure of a candidate, and a caution of Monte Carlo, whose errors are then
-    larger than they look.
+    """The same shower twice in a set, by digests of showers with energy.
 
-    From digests of showers that hold energy: two empty showers are alike, and counted elsewhere.
+    A failure of a candidate, and a caution of Monte Carlo, whose errors are then larger than they look.
     """
     count = len(showers) - len(np.unique(showers))
-    if not count:
-        return None
-    return _failure(what, count, f"{count:,} of {len(showers):,} showers repeat another")
+    return _finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
 def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> dict[str, Any] | None:
     """Showers that are among `other`, cell for cell; `what` says which are among which.
 
-    A caution, not a failure: a file may well be compared with itself, to see that all agrees. But that says nothing of
-    a generator, so that such a verdict is never "accepted".
+    A caution, not a failure: to compare a file with itself is a useful check, but says nothing of a generator.
     """
     count = int(np.isin(showers, other).sum())
-    if not count:
-        return None
-    return _failure(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
+    return _finding(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
 
 
 def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
@@ -59,7 +48,7 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
         return None
     (found, _), (expected, _) = counts
-    return _failure(
+    return _finding(
         "Empty showers", found,
         f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
         f"{expected:,} of {len(reference):,}",
@@ -67,7 +56,7 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
 
 
 def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
-    """The slope of the visible energy against E is significantly not positive: below a tenth of Monte Carlo's.
+    """The slope of the visible energy against E is significantly below a tenth of Monte Carlo's.
 
     Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
     """
@@ -75,16 +64,14 @@ def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | No
     reach = float(stats.norm.isf(SIGNIFICANCE))
     if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
         return None
-    return _failure(
+    return _finding(
         "Visible energy does not rise with E", len(candidate),
         f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
     )  # fmt: skip
 
 
 def another_unit(reference: Rows, candidate: Rows) -> str | None:
-    """What to look at where the mean response is several times Monte Carlo's, or a fraction of it: most likely the
-    fault is in the file's unit.
-    """
+    """A hint where the mean response is several times Monte Carlo's, or a fraction of it: most likely a wrong unit."""
     mine, theirs = (_mean_visible_gev(rows) / float(rows.energy_gev.mean()) for rows in (reference, candidate))
     if not theirs > 0 or 1 / _ANOTHER_UNIT < theirs / mine < _ANOTHER_UNIT:
         return None
@@ -99,10 +86,7 @@ def _mean_visible_gev(rows: Rows) -> float:
 
 
 def _slope(rows: Rows) -> tuple[float, float]:
-    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary.
-
-    From sums, piece by piece, of E about its mean.
-    """
+    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
     n = len(rows)
     if n < 10 or np.ptp(rows.energy_gev) <= 1e-3 * rows.energy_gev.mean():
         return math.nan, math.nan
@@ -117,5 +101,5 @@ def _slope(rows: Rows) -> tuple[float, float]:
     return slope, math.sqrt(residual / (n - 2) / xx)
 
 
-def _failure(name: str, count: int, detail: str) -> dict[str, Any]:
-    return {"name": name, "count": count, "detail": detail}
+def _finding(name: str, count: int, detail: str) -> dict[str, Any] | None:
+    return {"name": name, "count": count, "detail": detail} if count else None

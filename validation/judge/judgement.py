@@ -1,4 +1,4 @@
-"""Two measured sets in, all that a verdict adds up out."""
+"""The judgement of a candidate by Monte Carlo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their num
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of a candidate. `reference` and `candidate` are the showers compared, those with energy.
+    """`reference` and `candidate` are the showers that are compared, those with energy.
 
     `per_event`: showers of the candidate for each of the reference, in its order; 0 where the two are not paired.
     """
@@ -34,14 +34,13 @@ class Judgement:
     measurements: list[Measurement]
     criteria: list[Criterion]
     hard_failures: list[dict[str, Any]]
-
     cautions: list[dict[str, Any]]
 
     @classmethod
     def of(
         cls, mine: Measured, found: Measured, *, paired: tuple[int, Rows], binning: Binning, grade: Grade, seed: int
     ) -> Judgement:
-        """Judge `found` by the Monte Carlo of `mine`, under `grade`; `paired` as `sets.pairing` says."""
+        """Judge the candidate `found` by the Monte Carlo `mine` under `grade`; `paired` is the answer of `pairing`."""
         per_event, rows = paired
         reference, candidate = _without_empty(rows, found.table, per_event)
         rng = np.random.default_rng(seed)
@@ -69,7 +68,7 @@ class Judgement:
         return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
 
     def metric(self) -> dict[str, Any]:
-        """The reference's figure of merit, of as many showers in each of its bins as there are, up to 5,000."""
+        """The reference's figure of merit."""
         return metric(_profiles(self.reference), _profiles(self.candidate))
 
     def scalars(self) -> dict[str, float]:
@@ -80,12 +79,12 @@ class Judgement:
         }
         known = [criterion for criterion in self.criteria if math.isfinite(criterion.value)]
         for criterion in sorted(known, key=lambda criterion: criterion.excess):
-            scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last, and stays
+            scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last
         return scalars
 
 
 def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Rows, Rows]:
-    """Showers that have something to average. Of paired sets an event goes with all its showers if one is empty."""
+    """The showers with energy; in paired sets, the events of which all showers have energy."""
     mine, theirs = ~reference.empty, ~candidate.empty
     if per_event:
         mine = mine & theirs.reshape(-1, per_event).all(axis=1)
@@ -94,7 +93,7 @@ def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Ro
 
 
 def _profiles(rows: Rows) -> Profiles:
-    """What the metric looks at: of each of its bins, which share no shower, so many, evenly spread."""
+    """At most 5,000 showers, evenly spread, in each bin of the metric; the bins share no shower."""
     parts = []
     for chosen in REFERENCE_BINS:
         inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))

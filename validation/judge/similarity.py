@@ -14,17 +14,15 @@ from calopipe.showers.hits import Digests
 from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares
-from validation.measure.coarse import root_shares
 from validation.measure.observables import Observables
 from validation.measure.reader import Measured
-from validation.measure.table import Samples, selected, thinned
+from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
+from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
 from validation.statistics.distances import compare_distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.fpd import features
-from validation.statistics.neighbours import Relative, coverage, memorisation
-
-SAMPLE_SHOWERS = 10_000  # of each set: a classifier and nearest neighbours cannot do with pieces
+from validation.statistics.neighbours import coverage, memorisation
 
 
 def similarity(
@@ -45,8 +43,8 @@ def similarity(
             name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
         },
         "neighbours": {
-            "coverage": _relative(near.coverage, near.own_coverage, near.blocks),
-            "density": _relative(near.density, near.own_density, near.blocks),
+            "coverage": _relative(near.coverage, near.own_coverage),
+            "density": _relative(near.density, near.own_density),
         },
     }
 
@@ -56,13 +54,12 @@ def memorised(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
 
-    Copies, cell for cell, are found among all showers (`reference` and `candidate` are their digests), those that are
-    near among samples. Monte Carlo that the candidate was trained on cannot tell what Monte Carlo does.
+    Exact copies are sought among all showers, by their digests `reference` and `candidate`; near ones in samples. It
+    is a caution, too, if the reference itself is in the training set.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
     found = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
-    low, high = found.pop("low"), found.pop("high")
-    section = found | {"interval": None if low is None else [low, high], "training": len(training)}
+    section = found | {"training": len(training)}
     cautions = [
         faults.copied(candidate, learned.digests, "Showers of the training set"),
         faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
@@ -83,7 +80,7 @@ def _shares(table: Observables) -> FloatArray:
 
 
 def _observables(table: Observables) -> npt.NDArray[Any]:
-    """What the distances look at, and the shares of the rings about the axis."""
+    """The features of the distances, and the shares of the rings about the axis."""
     return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
 
 
@@ -107,9 +104,9 @@ def _classified(
     }
 
 
-def _relative(found: Relative, own: float, blocks: int) -> dict[str, Any]:
+def _relative(found: Estimate, own: float) -> dict[str, Any]:
     """A mean over blocks relative to Monte Carlo's own, for JSON."""
     if not math.isfinite(found.value):
         return {"value": None, "interval": None, "own": None}
-    ends = Estimate(found.value, found.standard_error, blocks).interval(LEVEL)
-    return {"value": found.value, "interval": None if ends is None else list(ends), "own": own}
+    ends = found.interval(LEVEL)
+    return {"value": found.value, "interval": ends and list(ends), "own": own}

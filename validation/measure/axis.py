@@ -1,4 +1,4 @@
-"""The axis of a shower, the straight line through its cells, and what lies in rings about it."""
+"""The axis of a shower, the straight line through its cells, and rings about it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,25 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 # Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, wider where
-# few cells hold energy. What lies beyond the last is in a ring of its own.
+# few cells hold energy. The last ring is open.
 RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
 _OF_QUARTER = np.searchsorted(RING_EDGES, np.arange(4 * RING_EDGES[-1] + 1) / 4, side="right") - 1
 
 
 def ring_of(distance: Array) -> npt.NDArray[np.intp]:
-    """In which of the 29 rings each distance from the axis is, in cells."""
+    """In which of the 29 rings each distance from the axis, in cells, is."""
     quarter = np.minimum(distance * 4, len(_OF_QUARTER) - 1).astype(np.intp)
     return _OF_QUARTER[quarter]
 
 
 def ring_labels() -> list[str]:
-    """What each ring is called, the innermost first."""
+    """The name of each ring, the innermost first."""
     inner = [f"{low:g} to {high:g} cells" for low, high in itertools.pairwise(RING_EDGES)]
     return [*inner, f"beyond {RING_EDGES[-1]:g} cells"]
 
 
-def in_rings(event: npt.NDArray[np.intp], ring: npt.NDArray[np.intp], events: int, weights: Array | None) -> Array:
-    """Sum of the weights of each shower's cells in each ring, (events, 29), or their number where there are none."""
-    rings = len(RING_EDGES)
-    sums = np.bincount(event * rings + ring, weights=weights, minlength=events * rings)
-    return sums.reshape(events, rings).astype(np.float64, copy=False)
-
-
 def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
-    """The share of each ring in what `rings` (N, 29) hold, NaN for a shower without any."""
+    """The share of each ring in the sum over `rings` (N, 29), NaN where that is zero."""
     held = rings.astype(np.float64)
     return divided(held, held.sum(axis=1))
 

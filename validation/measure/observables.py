@@ -1,4 +1,4 @@
-"""What is measured of each shower. Pure functions of arrays, in physical units; empty showers read NaN."""
+"""The observables of each shower, from its cells, in physical units. An empty shower's means are NaN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits
-from validation.measure.axis import divided, fitted_line, in_rings, moments, ring_of
-from validation.measure.coarse import coarse
-from validation.measure.fine import FineCells, fine_cells
+from validation.measure.axis import RING_EDGES, divided, fitted_line, moments, ring_of
+from validation.measure.deposits import Deposits
+from validation.measure.voxels import FineCells, coarse_cells, fine_cells
 
 Array = npt.NDArray[np.float64]
 
@@ -59,14 +59,14 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower: N rows of 2.7 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower, of 2.7 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
     `along_x` (N, x), `along_y` (N, y) and `radial` (N, 30) are energies in GeV; so is `ring_energy` (N, 29), of
     the rings of `axis`, in which `ring_cells` counts the cells with energy; `spectrum` (N, 40) counts hits
-    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`coarse`);
+    by log10 of their energy; `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
     `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `fine` (N, columns) are the cells
-    about the axis (`fine`), no columns unless they were asked for.
+    about the axis (`voxels`), no columns unless they were asked for.
     """
 
     energy_gev: Array
@@ -123,21 +123,21 @@ def observe(
 def observe_hits(
     hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False
 ) -> Observables:
-    """`observe` of showers without their empty cells, which is all that there is to measure; `fine` cells if asked."""
-    deposits = _Deposits.of(hits, geometry)
+    """`observe` of the hits of showers; with `fine` cells, if asked."""
+    deposits = Deposits.of(hits, geometry)
     layers, along_x, along_y = deposits.in_x.sum(axis=1), deposits.in_x.sum(axis=2), deposits.in_y.sum(axis=2)
     total = layers.sum(axis=1)
     axis = _axis(deposits, geometry)
     distance = np.hypot(deposits.x + 0.5 - axis[0], deposits.y + 0.5 - axis[1])  # in the plane of a layer
-    fine_radial, ring = _fine_radial(deposits, distance, geometry), ring_of(distance)
-    filled = deposits.energy > CELL_GEV
+    fine_radial, ring = _fine_radial(deposits, distance), ring_of(distance)
+    filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
+    whole = np.zeros_like(ring)
     empty = total <= 0
 
     depth, depth_variance = moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
     (mean_x, second_x), (mean_y, second_y) = (
         moments(profile, _centres(profile.shape[1], geometry.cell_mm)) for profile in (along_x, along_y)
     )
-    count = _count(deposits.event[deposits.energy > HIT_GEV], len(hits))
     projections = deposits.in_x, deposits.in_y
     angle = np.degrees(angle_of_projections(*projections, geometry.cell_mm, geometry.layer_pitch_mm).astype(np.float64))
     columns = {
@@ -151,11 +151,13 @@ def observe_hits(
         "second_x_mm2": second_x,
         "second_y_mm2": second_y,
         "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
-        "hits": count,
-        "sparsity": 1 - _count(deposits.event[filled], len(hits)) / geometry.cells,
+        "hits": deposits.counts(whole, 1, above)[:, 0],
+        "sparsity": 1 - deposits.counts(whole, 1, filled)[:, 0] / geometry.cells,
         "angle_deg": np.where(empty, np.nan, angle),
     }
     columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))
+    rings = len(RING_EDGES)
+    fine_columns = fine_cells(deposits, axis, ring, filled) if fine else np.empty((len(hits), 0), np.float16)
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),
         theta_rad=np.asarray(theta_rad, dtype=np.float64),
@@ -163,26 +165,18 @@ def observe_hits(
         layers=layers.astype(np.float32),
         along_x=along_x.astype(np.float32),
         along_y=along_y.astype(np.float32),
-        radial=_coarse(fine_radial, _FINE_PER_CELL // 2, _RADIAL_BINS).astype(np.float32),
-        ring_energy=in_rings(deposits.event, ring, len(hits), deposits.energy).astype(np.float32),
-        ring_cells=in_rings(deposits.event[filled], ring[filled], len(hits), None).astype(np.float32),
-        spectrum=_spectrum(deposits, len(hits)).astype(np.float32),
-        coarse=coarse(
-            deposits.event,
-            deposits.x,
-            deposits.y,
-            deposits.layer,
-            deposits.energy,
-            events=len(hits),
-            shape=geometry.shape,
-        ),
+        radial=_radial(fine_radial).astype(np.float32),
+        ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
+        ring_cells=deposits.counts(ring, rings, filled).astype(np.float32),
+        spectrum=_spectrum(deposits, above).astype(np.float32),
+        coarse=coarse_cells(deposits),
         index_angle_rad=angle_of_projections(*projections).astype(np.float64),
-        fine=_fine(deposits, axis, ring, filled, geometry) if fine else np.empty((len(hits), 0), np.float16),
+        fine=fine_columns,
     )
 
 
 def radial_edges_mm(geometry: Geometry) -> Array:
-    """Edges of `Observables.radial`, (31,); the last bin also holds all that lies farther out."""
+    """Edges of `Observables.radial`, (31,); the last bin is open."""
     return np.arange(_RADIAL_BINS + 1, dtype=np.float64) * geometry.cell_mm / 2
 
 
@@ -211,30 +205,7 @@ def containment_radius(radial: Array, width: float, share: float) -> Array:
     return np.where(total > 0, (place + within) * width, np.nan)
 
 
-@dataclass(frozen=True)
-class _Deposits:
-    """The hits of N showers: which event, where, and how much in GeV.
-
-    `in_x` (N, x, layer) and `in_y` (N, y, layer) are their sums over the other lateral direction.
-    """
-
-    event: npt.NDArray[np.intp]
-    x: npt.NDArray[np.intp]
-    y: npt.NDArray[np.intp]
-    layer: npt.NDArray[np.intp]
-    energy: Array
-    in_x: Array
-    in_y: Array
-
-    @classmethod
-    def of(cls, hits: Hits, geometry: Geometry) -> _Deposits:
-        in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
-        energy = hits.value.astype(np.float64) * geometry.file_unit_gev
-        x, y, layer = np.unravel_index(hits.cell, hits.shape[1:])
-        return cls(hits.row, x, y, layer, energy, in_x, in_y)
-
-
-def _axis(hits: _Deposits, geometry: Geometry) -> tuple[Array, Array]:
+def _axis(hits: Deposits, geometry: Geometry) -> tuple[Array, Array]:
     """Where the axis of its shower crosses the layer of each hit, along x and y in cells, (hits,) each.
 
     The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight. Distances
@@ -246,44 +217,26 @@ def _axis(hits: _Deposits, geometry: Geometry) -> tuple[Array, Array]:
     return axis_x[hits.event, hits.layer], axis_y[hits.event, hits.layer]
 
 
-def _fine(
-    hits: _Deposits, axis: tuple[Array, Array], ring: npt.NDArray[np.intp], filled: npt.NDArray[np.bool_],
-    geometry: Geometry,
-) -> FineCells:  # fmt: skip
-    return fine_cells(
-        hits.event, (hits.x, hits.y, hits.layer), hits.energy, ring, axis, events=len(hits.in_x),
-        layers=geometry.shape[2], filled=filled,
-    )  # fmt: skip
-
-
-def _fine_radial(hits: _Deposits, distance: Array, geometry: Geometry) -> Array:
+def _fine_radial(hits: Deposits, distance: Array) -> Array:
     """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell."""
-    events = len(hits.in_x)
-    bins = _FINE_PER_CELL * max(geometry.shape[0], geometry.shape[1], _RADIAL_BINS // 2 + 1)
+    bins = _FINE_PER_CELL * max(hits.shape[0], hits.shape[1], _RADIAL_BINS // 2 + 1)
     place = np.minimum((distance * _FINE_PER_CELL).astype(np.intp), bins - 1)
-    sums = np.bincount(hits.event * bins + place, weights=hits.energy, minlength=events * bins)
-    return sums.reshape(events, bins).astype(np.float64, copy=False)
+    return hits.sums(place, bins, hits.energy)
 
 
-def _spectrum(hits: _Deposits, events: int) -> Array:
-    """Hits by log10 of their energy in GeV, (N, 40); what exceeds the last edge is counted in the last bin."""
-    bins = len(SPECTRUM_EDGES) - 1
-    above = hits.energy > HIT_GEV
-    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
-    flat = hits.event[above] * bins + place.clip(0, bins - 1)
-    return np.bincount(flat, minlength=events * bins).reshape(events, bins).astype(np.float64)
-
-
-def _centres(bins: int, width: float) -> Array:
-    return (np.arange(bins, dtype=np.float64) + 0.5) * width
-
-
-def _coarse(fine: Array, merge: int, bins: int) -> Array:
-    """`bins` bins, each of `merge` bins of `fine` (N, many), the last with all the rest."""
-    starts = np.arange(bins) * merge
+def _radial(fine: Array) -> Array:
+    """The bins of `radial_edges_mm`, (N, 30), from those of `_fine_radial`."""
+    starts = np.arange(_RADIAL_BINS) * (_FINE_PER_CELL // 2)
     merged: Array = np.add.reduceat(fine, starts, axis=1)
     return merged
 
 
-def _count(event: npt.NDArray[np.intp], events: int) -> Array:
-    return np.bincount(event, minlength=events).astype(np.float64)
+def _spectrum(hits: Deposits, above: npt.NDArray[np.bool_]) -> Array:
+    """Hits above the threshold by log10 of their energy in GeV, (N, 40); the last bin is open."""
+    bins = len(SPECTRUM_EDGES) - 1
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy), side="right") - 1
+    return hits.counts(place.clip(0, bins - 1), bins, above)
+
+
+def _centres(bins: int, width: float) -> Array:
+    return (np.arange(bins, dtype=np.float64) + 0.5) * width

@@ -1,4 +1,4 @@
-"""One pass over a set of showers, in this process or in several: its table, and what else a verdict asks of cells."""
+"""One pass over a set of showers, in this process or in several: its table, digests, bad cells and some pictures."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass over a set leaves. `digests` (see `Hits.digests`) are those of showers that hold energy. `bad`:
-    showers with a cell that is not a finite number of zero or more, and where the first is.
+    """What one pass over a set leaves: `digests` (see `Hits.digests`) of the showers with energy, and how many are
+    `bad`, with a cell that is not a finite number of zero or more, and where the first is.
     """
 
     table: Table
@@ -60,9 +60,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Task:
-    """Showers `start` to `stop` of a file; `chosen` (stop - start,) says which of them, if they are in the split.
-
-    The file goes without its labels.
+    """Showers `start` to `stop` of a file, which comes without its labels; of those `chosen` (stop - start,) the ones
+    in the split are read.
     """
 
     file: ShowerFile
@@ -93,8 +92,9 @@ class Reader:
         self._pool, self._ahead = pool, workers * _TASKS_AHEAD
 
     def measure(self, showers: ShowerSet, *, fine: bool = False) -> Measured:
-        """Read a set once, in pieces, of which a few are in memory at a time; with its `fine` cells, if asked.
-        InputError: a shower it must not hold, or no Monte Carlo with energy.
+        """Read a set once, piece by piece; with its `fine` cells, if asked.
+
+        InputError: a corrupt shower where `bad_event` is "stop", or no Monte Carlo with energy.
         """
         digests: list[Digests] = []
         above_cut: list[npt.NDArray[np.bool_]] = []
@@ -140,7 +140,7 @@ class Reader:
 
 @contextmanager
 def open_reader(workers: int) -> Iterator[Reader]:
-    """What measures sets with so many processes, or within this one where it is one. InputError: less than one."""
+    """A reader with so many processes, or within this one where it is one. InputError: less than one."""
     if workers < 1:
         raise InputError(f"--workers is {workers}, expected 1 or more")
     if workers == 1:
@@ -155,7 +155,7 @@ def open_reader(workers: int) -> Iterator[Reader]:
 
 
 def _submitted(pool: ProcessPoolExecutor, task: _Task) -> Future[_Piece]:
-    """Processes are started here. They inherit a mask that leaves Ctrl-C, which reaches all, to the first one."""
+    """Processes are started here, with Ctrl-C masked: the signal reaches all, the first one alone acts on it."""
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return pool.submit(_measure, task)
@@ -164,7 +164,7 @@ def _submitted(pool: ProcessPoolExecutor, task: _Task) -> Future[_Piece]:
 
 
 def _end_with_parent() -> None:
-    """Watch the process that started this one, so that nothing is left when it is killed."""
+    """End this process when the one that started it is killed."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()

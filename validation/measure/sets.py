@@ -32,11 +32,11 @@ COUNT = "count"  # of a candidate: corrupt showers are a finding
 
 @dataclass(frozen=True)
 class ShowerSet:
-    """Files and, of each, which events are to be read, (events,): those with good labels that may be in the split.
+    """Files and, of each, which events to read, (events,): those with good labels that may be in the split.
 
-    Which of them are in it follows from their cells, and so is found as they are measured. Showers that are not above
-    the cut count as empty. A corrupt shower is an error where the selection's `bad_event` is "stop", left out where it
-    is "skip", and counted where it is "count".
+    Whether an event is in the split depends on its cells and is found when it is measured. Showers that are not above
+    the selection's cut count as empty. A corrupt shower is an error if the selection's `bad_event` is "stop", left out
+    if it is "skip", and counted if it is "count".
     """
 
     files: tuple[ShowerFile, ...]
@@ -117,12 +117,11 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
 
 
 def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
-    """How many showers in a row of the candidate carry the labels of each of the reference, in order (0: unpaired),
+    """How many consecutive showers of the candidate have the labels of each of the reference, in order (0: unpaired),
     and the rows of the reference that are compared.
 
-    A candidate may have been made for every shower of the reference, or for those that are not empty. Where all
-    labels are alike nothing tells which shower belongs to which, and the sets are not paired. InputError: unpaired,
-    and the labels are distributed differently, so that they are those of another beam.
+    A candidate may have been made for every shower of the reference, or for those that are not empty. Sets whose
+    labels are all alike are not paired. InputError: unpaired, with labels of another distribution, so of another beam.
     """
     theirs = [candidate.labels(name) for name, _, _ in _LABELS]
     forms = reference, selected(reference, ~reference.empty)
@@ -141,14 +140,14 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
 
 
 def _some(labels: Labels) -> Labels:
-    """Enough of them to tell one beam from another, at random: every tenth would be few of a set that repeats."""
+    """Enough of them to tell one beam from another, at random, since a set may repeat its labels."""
     if len(labels) <= _ENOUGH_LABELS:
         return labels
     return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
 
 
 def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
-    """Showers for each event of ours, 0 where labels differ by more than rounding or do not vary at all."""
+    """Showers for each of our events, 0 where labels differ by more than rounding or do not vary."""
     events = len(ours[0])
     per_event, rest = divmod(len(theirs[0]), max(events, 1))
     if rest or not per_event or all(np.ptp(values) == 0 for values in ours):

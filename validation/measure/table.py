@@ -8,8 +8,8 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,31 +18,18 @@ from calopipe.errors import InputError
 from validation.measure.observables import Observables
 
 PIECE_SHOWERS = 2_000  # read at once: a few MB
+SAMPLE_SHOWERS = 10_000  # of each set: for bins, fits, a classifier and nearest neighbours
 _NAMES = [field.name for field in fields(Observables)]
 
 Labels = npt.NDArray[np.floating]
 Index = npt.NDArray[np.intp]
 
 
-class Rows(Protocol):
-    """A table of observables, in memory or not: a row a shower, of which the labels are at hand."""
-
-    @property
-    def energy_gev(self) -> Labels: ...
-    @property
-    def theta_rad(self) -> Labels: ...
-    @property
-    def empty(self) -> npt.NDArray[np.bool_]: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: slice | Index, /) -> Observables: ...
-    def pieces(self) -> Iterator[Observables]: ...
-
-
 class Table:
-    """Rows in a temporary file, which nothing is left of once the process ends, however it ends.
+    """Rows in a temporary file, which is gone once the process ends, however it ends.
 
-    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. Empty are those without a
-    hit; who measures adds those that are not above the cut.
+    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. A shower is empty without a
+    hit; the reader of the showers adds those that are not above the cut.
     """
 
     def __init__(self, parts: Iterable[Observables]) -> None:
@@ -86,7 +73,7 @@ class Table:
         if not len(rows):
             return self._read(0, 0)
         parts, begin = [], 0
-        while begin < len(rows):  # spans of the file that are no longer than a few pieces
+        while begin < len(rows):  # in spans of at most four pieces, so that memory is bounded
             end = int(np.searchsorted(rows, rows[begin] + 4 * PIECE_SHOWERS))
             span = self._read(int(rows[begin]), int(rows[end - 1]) + 1)
             parts.append(span[rows[begin:end] - rows[begin]])
@@ -104,45 +91,30 @@ class Table:
         return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))
 
 
-@dataclass(frozen=True)
-class Subset:
+class Subset(Table):
     """Some rows of a table, `index` (n,) in rising order."""
 
-    rows: Rows
-    index: Index
-
-    @property
-    def energy_gev(self) -> Labels:
-        return self.rows.energy_gev[self.index]
-
-    @property
-    def theta_rad(self) -> Labels:
-        return self.rows.theta_rad[self.index]
-
-    @property
-    def empty(self) -> npt.NDArray[np.bool_]:
-        return self.rows.empty[self.index]
-
-    def __len__(self) -> int:
-        return len(self.index)
+    def __init__(self, table: Table, index: Index) -> None:
+        self._table, self._index = table, index
+        labels = table.energy_gev, table.theta_rad, table.empty
+        self.energy_gev, self.theta_rad, self.empty = (each[index] for each in labels)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
-        return self.rows[self.index[rows]]
+        return self._table[self._index[rows]]
 
-    def pieces(self) -> Iterator[Observables]:
-        return (self[start : start + PIECE_SHOWERS] for start in range(0, len(self), PIECE_SHOWERS))
+
+Rows = Table | Observables  # on disk, or in memory
 
 
 def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
     """The rows that a mask (N,) selects."""
     if mask.all():
         return rows
-    index = np.flatnonzero(mask)
-    return Subset(rows.rows, rows.index[index]) if isinstance(rows, Subset) else Subset(rows, index)
+    return Subset(rows, np.flatnonzero(mask)) if isinstance(rows, Table) else rows[mask]
 
 
 class Samples(NamedTuple):
-    """Some showers of two sets, in memory and in order. `per_event` as for the sets; it may be lower than theirs."""
+    """Some showers of two sets, in memory and in order. `per_event` may be lower than that of the sets."""
 
     reference: Observables
     candidate: Observables
@@ -150,7 +122,7 @@ class Samples(NamedTuple):
 
 
 def samples(reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator) -> Samples:
-    """At most `showers` of each set; of paired sets events with their partners, the first few where they are many."""
+    """At most `showers` of each set; in paired sets events with their partners, or the first few of them."""
     chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
     if not per_event:
         return Samples(reference[chosen], thinned(candidate, showers, rng), 0)

@@ -105,7 +105,7 @@ def _place(picture: Picture) -> Array:
 
 
 def overview(summary: Summary) -> bytes:
-    """One PNG, two rows of three: what tells most of a shower, for a page that has room for one picture only."""
+    """One PNG of six curves, for a page that has room for one picture only."""
 
     def paint(figure: Figure) -> None:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
@@ -116,7 +116,7 @@ def overview(summary: Summary) -> bytes:
 
 
 def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN) -> bytes:
-    """What `paint` draws, as a PNG. A figure of its own, so that no window, and no state of pyplot, is involved."""
+    """What `paint` draws, as a PNG, without a window and without pyplot's state."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))
         paint(figure)
@@ -206,9 +206,9 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:
-    """What the lower panel spans: nine in ten of the well-known bins with their uncertainties.
+    """The range of the lower panel: nine in ten of the well-known bins with their uncertainties.
 
-    A ratio beyond two is shown where half the bins are out there, and one below zero never.
+    Ratios above two are shown if half the bins are there, ratios below zero never.
     """
     (ours, our_error), (_, their_error) = curve.reference, curve.candidate
     compared, _ = curve.relative()

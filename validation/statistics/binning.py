@@ -64,9 +64,9 @@ def degrees(rows: Rows) -> Array:
 
 
 def bins(values: Array, count: int, unit: str) -> list[Bin]:
-    """At most `count` bins that hold as nearly equally many of `values` as can be, the outer two open.
+    """At most `count` bins of as equally many `values` as possible, the outer two open.
 
-    Equal values, as those of a beam of a few energies, are in one bin. A bin is named by what it holds.
+    Equal values, as those of a beam of a few energies, are in one bin. A bin is named by the values in it.
     """
     distinct, counts = np.unique(values, return_counts=True)
     below = np.cumsum(counts)[:-1]  # each possible cut, which is between two values

@@ -1,4 +1,4 @@
-"""How well a classifier tells the candidate from Monte Carlo: the area under its ROC curve, 0.5 where it cannot."""
+"""How well a classifier tells the candidate from Monte Carlo: the area under its ROC curve, 0.5 if it cannot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _BINS = 128
 class Auc:
     """The share of pairs, one shower of each set, whose candidate scores higher, ties counting half.
 
-    `low` and `high` bound the 95 % interval, `p_value` is that of 0.5, two-sided. All are
-    None where there are too few showers. Below 0.5 the classifier has learned only noise.
+    `low` and `high` bound the 95 % interval, `p_value` is that of 0.5, two-sided. All are None with too few showers.
     """
 
     value: float | None
@@ -39,9 +38,8 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     An event and its partners (`per_event` of them, 0 where the sets are not paired) are in the same half.
     The sets should have labels of one distribution, or the classifier tells the beams apart.
 
-    The interval takes the two AUCs for fully correlated, which is the widest that it can be. Each half is trained on
-    what the other is scored on, so that both see one chance difference: between halves of Geant4 their correlation is
-    0.4, and an interval that took them for independent would exclude 0.5 in one of eight comparisons.
+    The interval takes the two AUCs as fully correlated. Each half is trained on what the other is scored on: between
+    halves of Geant4 the correlation is 0.4, and independence would exclude 0.5 in one of eight comparisons.
     """
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:
         return Auc(None, None, None, None)

@@ -1,7 +1,7 @@
 """Distances between two sets of showers, reported beside the criteria; they decide nothing.
 
-Two samples of one truth are at some distance too. So beside each value stand its p-value, from labels dealt anew
-between the two sets, and its floor, what Monte Carlo shows against Monte Carlo.
+Two samples of one truth are at some distance too. So each value has a p-value, from showers dealt anew between the two
+sets, and a floor, the distance of Monte Carlo from Monte Carlo.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.verdict import finite
 from validation.measure.observables import SCALARS, Observables
 from validation.statistics.fpd import (
     dealt_frechet_distances,
@@ -39,13 +40,12 @@ def compare_distances(
 
     `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
     `observables`: for each scalar the Wasserstein-1 distance, in its unit, the Kolmogorov-Smirnov statistic and chi2
-    of two histograms over its degrees of freedom. `fpd` and `kpd`: of all `FEATURES`, each less its mean and over its
-    standard deviation in the reference, lest those far from zero count for little; so they are not on the scale of
-    published values.
+    of two histograms over its degrees of freedom. `fpd` and `kpd`: of all `FEATURES`, standardised by the reference,
+    lest those far from zero count for little; so they are not on the scale of published values.
 
-    Each has `value`, `p_value` and `floor`: its mean size between two halves of the reference, drawn at random,
-    `scaled` where that was brought to these numbers of showers. Halves are not paired: a paired candidate may lie
-    below the floor in what follows the energy or the angle. None: too few showers, or nothing that varies.
+    Each has `value`, `p_value` and `floor`: its mean size between two random halves of the reference, `scaled` where
+    that was brought to these numbers of showers. Halves are not paired, so that a paired candidate may lie below the
+    floor. None: too few showers, or nothing that varies.
     """
     n, m = len(reference), len(candidate)
     if min(n, m) >= _LEAST_SHOWERS:
@@ -65,8 +65,8 @@ def compare_distances(
 def distances_along(values: Array, dealt: Deals) -> dict[str, Array]:
     """Each distance between the `values` (n,) that a row of `dealt` (r, n) gives to the reference and the rest, (r,).
 
-    Every row gives it equally many. The bins of chi2 hold equally many of both sets, up to equal values, as those of
-    the criteria do; its degrees of freedom are one less. NaN for chi2 of values that are all equal.
+    Every row gives it equally many. The bins of chi2 hold equally many of both sets, up to equal values; its degrees
+    of freedom are one less. NaN for chi2 of values that are all equal.
     """
     order = np.argsort(values)
     ordered = values[order]
@@ -127,11 +127,7 @@ def _entry(name: str, value: float, dealt: Array, halves: Array, sizes: tuple[in
     floor = float(np.abs(halves).mean()) if len(halves) else math.nan
     scale = ((1 / n + 1 / m) / (4 / n)) ** _FALL[name] if len(halves) else 1.0
     return {
-        "value": _finite(value),
-        "p_value": _finite(p_value(dealt)),
-        "floor": {"value": _finite(floor * scale), "scaled": _FALL[name] > 0},
+        "value": finite(value),
+        "p_value": finite(p_value(dealt)),
+        "floor": {"value": finite(floor * scale), "scaled": _FALL[name] > 0},
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,10 @@ _CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number measured on two finite sets of showers; `standard_error` is NaN where it cannot be known.
+    """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
-    For a separation power `null` is the mean and the standard deviation of S between two samples of one truth: a
-    part of the standard error that falls as 1/events, not as its root, and whose upper tail is long. `growth` is by
-    how much the variance rises with the true S.
+    A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
+    `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
     """
 
     value: float
@@ -40,17 +40,16 @@ class Estimate:
     growth: float = 0.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The two-sided interval at `level`, or None where there is none.
+        """The two-sided interval at `level` by Student's distribution, or None where there is none.
 
-        Normal, and as wide as Student's where events are few: the standard error is then itself uncertain. The lower
-        end of a separation power allows for the long tail of its null, a sum of squares: a gamma distribution. Its
-        upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S itself
-        is too small where S came out low by chance.
+        A separation power's lower end allows for the long tail of its null, a sum of squares: a gamma distribution.
+        Its upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S
+        itself is too small where S came out low by chance.
         """
         resampled = self.groups or self.events
         if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < LEAST_EVENTS:
             return None
-        factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))
+        factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
         below = factor * self.standard_error
         reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
@@ -84,8 +83,10 @@ Statistic = Callable[[Pair], Array]  # of means of shape (..., k)
 
 @dataclass(frozen=True)
 class Resampled:
-    """`point`: the two sets as they are. `bootstrap`: each resampled with replacement. `null`: events dealt anew
-    between the two, so that they differ by chance alone. `halves`: the reference against itself, dealt in two.
+    """Means of the two sets as they are (`point`) and resampled.
+
+    `bootstrap`: each set with replacement. `null`: events dealt anew between the two sets, so that they differ by
+    chance alone. `halves`: two halves of the reference.
     """
 
     point: Pair
@@ -108,9 +109,8 @@ class Resampled:
     def separation(self, name: str) -> Estimate:
         """S of the histograms `name`, less its mean under the null, with its standard error.
 
-        The bootstrap adds to S a second helping of noise, so its spread is too wide where S is near the null. Of its
-        variance, the part V0 of the null is kept whole, and the rest, which grows in proportion to the true S, is
-        scaled by the share of S that is not the null's.
+        The bootstrap adds noise to noise, so its spread is too wide where S is near the null. The null's part of the
+        variance is kept; the rest, which is proportional to the true S, is scaled by the share of S above the null.
         """
         observed = separation_power(self.point, name)
         null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
@@ -129,7 +129,7 @@ class Resampled:
         return _spread(away, centred=False) * self.half_to_sample()
 
     def half_to_sample(self) -> float:
-        """What turns the spread of a mean between halves of the reference into that between two sets of this size."""
+        """Turns the spread of a mean between halves of the reference into that between two sets of this size."""
         reference, candidate = self.events
         return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
 
@@ -144,41 +144,42 @@ def resample(
 ) -> Resampled:
     """Average features over both sets as they are and over resampled ones, reading each event once.
 
-    `reference` and `candidate` give the features of a slice of their events. Where the sets are paired, the candidate
-    holds `per_event` showers for each event of the reference, in its order, and events are drawn together with their
-    partners; 0 says that they are not. The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012),
-    which needs no second look at the data; the null and the halves deal each event by the toss of a coin. Each of
-    these has a stream of `rng` of its own, so that the reference is resampled alike whatever it is compared with.
+    `reference` and `candidate` return the features of a slice of their events. In paired sets the candidate holds
+    `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0. The
+    bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
+    toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
     """
-    point, bootstrap, null, half = (_Pair() for _ in range(4))
+    sums = _Sums()
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
         mine, n = reference(rows), rows.stop - rows.start
-        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n)).astype(np.float64)
-        point.reference.add(np.ones((1, n)), mine)
-        bootstrap.reference.add(drawn, mine)
-        half.reference.add(streams[1].integers(0, 2, (NULL_RESAMPLES, n)).astype(np.float64), mine)
+        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
+        sums.add("point", "reference", np.ones((1, n)), mine)
+        sums.add("bootstrap", "reference", drawn, mine)
+        sums.add("halves", "reference", streams[1].integers(0, 2, (NULL_RESAMPLES, n)), mine)
         if not per_event:
-            null.reference.add(_coins(streams[2], n, events), mine)
+            sums.add("null", "reference", _coins(streams[2], n, events), mine)
             continue
         theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
-        point.candidate.add(np.ones((1, n * per_event)), theirs)
-        bootstrap.candidate.add(np.repeat(drawn, per_event, axis=1), theirs)
         dealt = deal(n, n * per_event, per_event=per_event, rng=streams[2], permutations=NULL_RESAMPLES)[1:]
-        null.reference.add(dealt[:, :n].astype(np.float64), mine)
-        null.candidate.add(dealt[:, n:].astype(np.float64), theirs)
+        sums.add("point", "candidate", np.ones((1, n * per_event)), theirs)
+        sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), theirs)
+        sums.add("null", "reference", dealt[:, :n], mine)
+        sums.add("null", "candidate", dealt[:, n:], theirs)
     for rows in _slices(0 if per_event else events[1]):
         theirs, m = candidate(rows), rows.stop - rows.start
-        point.candidate.add(np.ones((1, m)), theirs)
-        bootstrap.candidate.add(streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)).astype(np.float64), theirs)
-        null.candidate.add(_coins(streams[2], m, events), theirs)
+        sums.add("point", "candidate", np.ones((1, m)), theirs)
+        sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), theirs)
+        sums.add("null", "candidate", _coins(streams[2], m, events), theirs)
 
-    whole = point.means()
+    ours, theirs_all = sums["point", "reference"], sums["point", "candidate"]
+    chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
+    point = sums.means(ours, theirs_all)
     return Resampled(
-        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (whole.reference, whole.candidate))),
-        bootstrap=bootstrap.means(),
-        null=_divided(point.reference + point.candidate, null.reference + null.candidate),
-        halves=_divided(point.reference, half.reference),
+        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
+        bootstrap=sums.means(sums["bootstrap", "reference"], sums["bootstrap", "candidate"]),
+        null=sums.means(chosen, ours + theirs_all - chosen),
+        halves=sums.means(half, ours - half),
         events=events,
         independent=events[0] if per_event else min(events),
     )
@@ -213,12 +214,14 @@ def separation_power(pair: Pair, name: str) -> Array:
 
     The histograms are the features `name`, (..., bins). 0 where they agree or one is empty, 1 where no bin is shared.
     """
-    first, second = (
-        h / np.where(h.sum(axis=-1, keepdims=True) > 0, h.sum(axis=-1, keepdims=True), np.nan)
-        for h in (pair.reference[name], pair.candidate[name])
-    )
+    first, second = _normalised(pair.reference[name]), _normalised(pair.candidate[name])
     total = first + second
     return np.nansum((first - second) ** 2 / np.where(total > 0, total, 1.0), axis=-1) / 2
+
+
+def _normalised(histograms: Array) -> Array:
+    total = histograms.sum(axis=-1, keepdims=True)
+    return histograms / np.where(total > 0, total, np.nan)
 
 
 def with_products(values: Array) -> Array:
@@ -247,50 +250,28 @@ def correlation_differences(name: str, columns: int) -> Statistic:
 
 
 class _Sums:
-    """Weighted sums of features over events, added to piece by piece."""
+    """Weighted sums of features for each kind of draw and side, (resamples, columns + 1): the last sums the weights."""
 
     def __init__(self) -> None:
-        self._sums: Means = {}
-        self._weight: Array = np.zeros(1)
+        self._sums: dict[tuple[str, str], Array] = {}
+        self._widths: dict[str, int] = {}
 
-    def add(self, weights: Array, features: Features) -> None:
+    def add(self, kind: str, side: str, weights: npt.NDArray[Any], features: Features) -> None:
         """Add features (events, k) with `weights` (resamples, events)."""
-        self._weight = self._weight + weights.sum(axis=1)
-        widths = [values.shape[1] for values in features.values()]
-        product = weights @ np.concatenate(list(features.values()), axis=1)
-        for name, values in zip(features, np.split(product, np.cumsum(widths)[:-1], axis=1), strict=True):
-            self._sums[name] = self._sums[name] + values if name in self._sums else values
+        self._widths = {name: values.shape[1] for name, values in features.items()}
+        weights = weights.astype(np.float64, copy=False)
+        products = weights @ np.concatenate(list(features.values()), axis=1)
+        more = np.column_stack([products, weights.sum(axis=1)])
+        self._sums[kind, side] = self._sums.get((kind, side), 0.0) + more
 
-    def __add__(self, other: _Sums) -> _Sums:
-        return self._with(other, 1)
+    def __getitem__(self, place: tuple[str, str]) -> Array:
+        return self._sums[place]
 
-    def __sub__(self, other: _Sums) -> _Sums:
-        return self._with(other, -1)
-
-    def _with(self, other: _Sums, sign: int) -> _Sums:
-        total = _Sums()
-        total._sums = {name: values + sign * other._sums[name] for name, values in self._sums.items()}
-        total._weight = self._weight + sign * other._weight
-        return total
-
-    def means(self) -> Means:
-        weight = np.where(self._weight > 0, self._weight, np.nan)[:, None]
-        return {name: values / weight for name, values in self._sums.items()}
-
-
-class _Pair:
-    """Sums over the reference and over the candidate."""
-
-    def __init__(self) -> None:
-        self.reference, self.candidate = _Sums(), _Sums()
-
-    def means(self) -> Pair:
-        return Pair(self.reference.means(), self.candidate.means())
-
-
-def _divided(total: _Sums, part: _Sums) -> Pair:
-    """A part of the showers, and the rest of them."""
-    return Pair(part.means(), (total - part).means())
+    def means(self, reference: Array, candidate: Array) -> Pair:
+        """By name, NaN where the weights sum to zero."""
+        places = np.cumsum(list(self._widths.values()))[:-1]
+        columns = (sums[:, :-1] / np.where(sums[:, -1:] > 0, sums[:, -1:], np.nan) for sums in (reference, candidate))
+        return Pair(*(dict(zip(self._widths, np.split(each, places, axis=1), strict=True)) for each in columns))
 
 
 def _slices(events: int) -> Iterator[slice]:
@@ -298,9 +279,9 @@ def _slices(events: int) -> Iterator[slice]:
     return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
 
 
-def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Array:
-    """Which of the showers play the reference, (resamples, showers) of 0 and 1, in the ratio of the two sets."""
-    return (rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)).astype(np.float64)
+def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Which of the showers play the reference, (resamples, showers), in the ratio of the two sets."""
+    return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
 
 
 def _spread(values: Array, centred: bool = True) -> Array:

@@ -6,9 +6,8 @@ of the two sets' means and covariances, extrapolated to infinitely many showers 
 squared maximum mean discrepancy under a polynomial kernel, the median over batches. Neither has a unit. For two
 samples of one truth both are zero up to chance; KPD a little below, as the median of a skewed distribution.
 
-Two things differ from `jetnet`. It draws subsets with replacement, which leaves in FPD the bias of the sample that
-they are drawn from; here a set is dealt into parts, each a sample of the truth. And its uncertainties are those of
-the fitted line and of one batch; here they are standard errors of the values.
+`jetnet` draws subsets with replacement, which leaves the sample's bias in FPD; here a set is dealt into parts, each a
+sample of the truth. Its uncertainties are those of the fitted line and of one batch, here those of the values.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from calopipe.showers.cells import FloatArray
-from validation.statistics.estimates import BOOTSTRAP_RESAMPLES
+from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
 
 Array = npt.NDArray[np.float64]
 
@@ -26,50 +26,38 @@ _ROUNDING = 1e-3  # of distances between vectors of norm one in single precision
 
 
 @dataclass(frozen=True)
-class Relative:
-    """A mean over blocks for the candidate over that for Monte Carlo's own, and its standard error, NaN if unknown."""
-
-    value: float
-    standard_error: float
-
-
-@dataclass(frozen=True)
 class Neighbourhood:
-    """Coverage and density of a candidate relative to Monte Carlo's own, and Monte Carlo's own.
+    """Coverage and density of a candidate relative to Monte Carlo's own, means over blocks; and Monte Carlo's own.
 
-    `replicates` (400,) are bootstrap values of the relative coverage; `floor` is the typical distance of the relative
-    coverage from 1 between Monte Carlo and Monte Carlo of this size. Both, and the standard errors, are NaN with fewer
-    than 10 `blocks`, and all is NaN with fewer than 3. Intervals are Student's, with `blocks` - 1 degrees of freedom.
+    `floor`: the typical distance of the relative coverage from 1 between two sets of Monte Carlo. It and the errors
+    are NaN with fewer than 10 blocks; with fewer than 3 all is.
     """
 
-    coverage: Relative
-    density: Relative
+    coverage: Estimate
+    density: Estimate
     own_coverage: float
     own_density: float
-    replicates: Array
     floor: float
-    blocks: int
 
 
 def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Neighbourhood:
     """Coverage and density (Naeem et al. 2020, arXiv 2002.09797) of features `reference` (n, f), `candidate` (m, f).
 
-    Around each Monte Carlo shower of a block lies a ball that reaches to its fifth neighbour there. Coverage is the
-    share of these balls that hold a shower of another block; density is the mean number of balls that a shower of the
-    other block is in, over five. Features are standardised by the reference. A shower with a NaN, one without energy,
-    is in no ball and its own holds none.
+    Both sets are cut at random into blocks of equal size. Around each Monte Carlo shower of a block lies a ball that
+    reaches to its fifth neighbour there. Coverage is the share of these balls that hold a shower of another block;
+    density is the mean number of balls that a shower of the other block is in, over five. Features are standardised
+    by the reference. A shower with a NaN, one without energy, is in no ball and its own holds none.
 
-    Both sets are cut at random into blocks of equally many showers. The balls of block i of the reference are held
-    against block i + 1 of the reference and of the candidate, so that where the sets are paired (`per_event`) both
-    have labels other than the balls'; one shower of each event takes part. Blocks are of one size wherever there are
-    3,500 showers or more, so that the coverage does not depend on their number: larger blocks see finer differences.
+    The balls of block i are compared with block i + 1 of the reference and of the candidate, so that in paired sets
+    (`per_event`, one shower of each event takes part) both have other labels than the balls. Coverage depends on the
+    size of a block, which is the same for 3,500 showers and more.
     """
     showers = len(reference) if per_event else min(len(reference), len(candidate))
     size = int(np.clip(showers // LEAST_BLOCKS, _LEAST_IN_BLOCK, _MOST_IN_BLOCK))
     count = showers // size
     if count < 3:
-        unknown = Relative(np.nan, np.nan)
-        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.full(BOOTSTRAP_RESAMPLES, np.nan), np.nan, count)
+        unknown = Estimate(np.nan, np.nan, count, replicates=np.full(BOOTSTRAP_RESAMPLES, np.nan))
+        return Neighbourhood(unknown, unknown, np.nan, np.nan, np.nan)
     mine, theirs = _standardised(reference, candidate)
     order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
     if per_event:
@@ -91,35 +79,30 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
         chance = (weights @ against(mine[blocks], 2)) / (weights @ own)
         value = found.mean(axis=0) / own.mean(axis=0)
     error = replicates.std(axis=0, ddof=1)
-    return Neighbourhood(
-        coverage=Relative(float(value[0]), float(error[0])),
-        density=Relative(float(value[1]), float(error[1])),
-        own_coverage=float(own[:, 0].mean()),
-        own_density=float(own[:, 1].mean()),
-        replicates=replicates[:, 0],
-        floor=float(chance[:, 0].std(ddof=1)),
-        blocks=count,
+    found_coverage, found_density = (
+        Estimate(float(value[k]), float(error[k]), count, groups=count, replicates=replicates[:, k]) for k in (0, 1)
     )
+    own_coverage, own_density = (float(own[:, k].mean()) for k in (0, 1))
+    return Neighbourhood(found_coverage, found_density, own_coverage, own_density, float(chance[:, 0].std(ddof=1)))
 
 
 def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatArray) -> dict[str, Any]:
     """Whether the candidate's showers (m, c) lie closer to the `training` showers (t, c) than Monte Carlo's own (n, c).
 
-    All three hold coordinates of order one in which Euclid's distance has a meaning: `coarse.root_shares`. How near a
-    shower is to the training set is its distance to the nearest training shower over that to the nearest of one half
-    of the reference: a generator of smooth showers comes nearer to both, a copier to the training showers alone
-    (compare Meehan et al. 2020, arXiv 2004.05675). `share` is the part of the candidate that is nearer than all but
-    1 % (`expected`) of the other half of the reference, between `low` and `high` (95 %, Clopper and Pearson).
+    Coordinates are of order one, with a meaningful Euclidean distance: `voxels.root_shares`. The nearness of a shower
+    is its distance to the nearest training shower over that to the nearest in one half of the reference: smooth
+    showers are near to both, copies to the training showers alone (compare Meehan et al. 2020, arXiv 2004.05675).
+    `share` is the part of the candidate that is nearer than all but 1 % (`expected`) of the reference's other half,
+    with its 95 % `interval` (Clopper and Pearson).
 
-    Where the candidate is Monte Carlo that neither half nor training set holds, its showers and the other half's are
-    exchangeable, and the number below the r-th of n values is beta-binomial, whatever the distances' law (the
-    precedence test: Nelson, Technometrics 5 (1963) 491): `p_value` is one-sided and exact. `copied`: it is below 1e-3.
-    `median_distance_ratio` is the median distance to the training showers, candidate over Monte Carlo.
-    Each figure is None where there are no showers, or fewer than 200 of the reference.
+    Showers of a perfect candidate and of the other half are exchangeable, so that the number below the r-th of n
+    values is beta-binomial (the precedence test: Nelson, Technometrics 5 (1963) 491): `p_value` is one-sided and
+    exact. `copied`: it is below 1e-3. `median_distance_ratio`: the median distance to the training showers, candidate
+    over Monte Carlo. Each is None where there are no showers, or fewer than 200 of the reference.
     """
     unseen, compared = reference[::2], reference[1::2]
     if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
-        names = ("share", "expected", "low", "high", "p_value", "median_distance_ratio")
+        names = ("share", "expected", "interval", "p_value", "median_distance_ratio")
         return dict.fromkeys(names) | {"copied": False}
     to_training = [nearest(each, training) for each in (compared, candidate)]
     nearness = [
@@ -137,11 +120,10 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     return {
         "share": nearer / showers,
         "expected": rank / (len(compared) + 1),
-        "low": float(interval.low),
-        "high": float(interval.high),
         "p_value": p_value,
         "median_distance_ratio": None if own_median == 0 else float(np.median(to_training[1])) / own_median,
         "copied": p_value < _COPY_SIGNIFICANCE,
+        "interval": [float(interval.low), float(interval.high)],
     }
 
 

@@ -1,4 +1,4 @@
-"""Two sets of showers with their labels dealt anew: what differs then differs by chance alone."""
+"""Showers dealt anew between two sets, which then differ by chance alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def deal(
 ) -> Deals:
     """Which of the pooled showers, the reference's first, play the reference: (1 + permutations, showers).
 
-    The first row is how they truly are. Every row names `reference` showers. Paired showers (`per_event` of the
-    candidate for each of the reference) are exchanged within their event only, so that each side keeps every label.
+    The first row is the truth. Every row chooses `reference` showers. Paired showers (`per_event` of the candidate for
+    each of the reference) are exchanged within their event only, so that each side keeps every label.
     """
     truth = np.arange(reference + candidate) < reference
     if not per_event:

@@ -1,4 +1,4 @@
-"""What is added up shower by shower for the plots: means, shares and widths in bins, and products of observables."""
+"""Sums over showers for the plots: means, shares and widths in bins, and products of observables."""
 
 from __future__ import annotations
 
