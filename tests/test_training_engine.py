@@ -11,9 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from replicas import Tiny
 from showers import make_file
+from tpu import tpu_padding
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.splits import SplitRule
@@ -24,7 +26,7 @@ from preprocessing.reading import ordered_batches
 from training.configs import FitConfig, named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy, tpu_padding
+from training.engine.strategies import make_strategy
 from training.models.gan import convolutions
 from training.models.randomness import Draws
 from training.nodes.supervision import supervise

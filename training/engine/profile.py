@@ -10,6 +10,7 @@ Run on CPUs only so far: what is read of a GPU's trace follows the description o
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 import time
@@ -22,6 +23,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from training.engine.step import Engine
 
 PARTS = {
     "forward": "forward",
@@ -81,6 +84,19 @@ class Op:
     thread: str
     start: int
     end: int
+
+
+def profile(engine: Engine, trace: Path | None) -> Profile:
+    """Where the time of a step goes. The steps that show it are undone, so that training is as without them.
+
+    `trace` keeps TensorFlow's own trace. Of several workers all do the same number of steps, however slow.
+    """
+    before = engine.state()
+    batches = iter(engine.batches())
+    several = engine.config.strategy == "multi-worker"
+    found = profiled(lambda steps: engine.run(batches, steps), trace=trace, longest_s=math.inf if several else 60.0)
+    engine.restore(before, "the state before")
+    return found
 
 
 def profiled(

@@ -58,19 +58,20 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
+        self.showers = manifest.count("train")
         self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
             self.model = build(config, manifest.geometry)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
-            self.optimizers = {name: self._optimizer(name, manifest.count("train")) for name in trained}
+            self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
             averaged = self._averaged() if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
         self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
-        every = -(-manifest.count("train") // _ADAPTED_TO)
+        every = -(-self.showers // _ADAPTED_TO)
         self.model.adapt(
             ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
             manifest,
@@ -90,6 +91,11 @@ class Engine:
     def step(self) -> int:
         """Optimisation steps done."""
         return int(self._step.numpy())
+
+    @property
+    def on_processors(self) -> bool:
+        """Whether no accelerator does the steps."""
+        return "CPU" in self.strategy.extended.worker_devices[0]
 
     @property
     def _reported(self) -> int:
@@ -168,13 +174,13 @@ class Engine:
     def _averaged(self) -> list[keras.Variable]:
         return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
 
-    def _optimizer(self, network: str, showers: int) -> keras.optimizers.Optimizer:
+    def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
         updates = sum(phase.network == network for phase in self.model.phases)
         rate = LearningRate(
             self.config, global_batch=self.global_batch, total_steps=self.last_step,
             steps_an_epoch=self.steps_an_epoch, updates_a_step=updates, warm_up_steps=self._warm_up_steps,
         )  # fmt: skip
-        optimizer = self.model.optimizer(network, rate, showers)
+        optimizer = self.model.optimizer(network, rate, self.showers)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         if self.config.precision == "float16":
