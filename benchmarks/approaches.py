@@ -113,7 +113,7 @@ def main() -> None:
     for case in compared:
         print(case.row())
     for case in compared:
-        table = case.profile[case.profile.index("| mean of") :].split("\n\n")[0]
+        table = case.profile[case.profile.index("| medians of") :].split("\n\n")[0]
         print(f"\n{case.name}:\n\n{table}")
 
 

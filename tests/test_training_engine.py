@@ -231,8 +231,8 @@ def test_every_phase_has_the_gradients_of_stock_keras(dataset: Path, monkeypatch
             network.set_weights(weights.setdefault(name, own))
         batch = next(iter(engine.batches()))
         key = Draws.of(1, 0, 0).key
-        view = engine._view(batch, key)
-        found.append({phase: step(view, key) for phase, step in engine._gradients.items()})
+        view = engine.view(batch, key)
+        found.append({phase: step(view, key) for phase, step in engine.gradients.items()})
     for phase, (losses, gradients) in found[0].items():
         expected_losses, expected = found[1][phase]
         np.testing.assert_allclose(losses, expected_losses, rtol=1e-10, err_msg=phase)
