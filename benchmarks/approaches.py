@@ -3,8 +3,9 @@
     python benchmarks/approaches.py --input 'data/geant4/*.h5' [--config fast] [--steps 40] [--repeats 3] [--quick]
 
 Each case is a training of its own through the command, `python -m training fit --profile`, so that memory is that of
-one case; cases take turns. A global batch is the same 16 showers whatever the number of replicas, and all replicas
-share the machine's cores: on one machine of CPUs two replicas show what replicas cost, not what they gain.
+one case; cases take turns. The profile is of the product's loop, which has the same step. A global batch is the same 16
+showers whatever the number of replicas, and all replicas share the machine's cores: on one machine of CPUs two replicas
+show what replicas cost, not what they gain.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
-
 from calopipe import storage
 from calopipe.errors import run_command
 from preprocessing.dataset import Settings
@@ -32,9 +30,8 @@ from training.configs import DEFAULT
 
 _BATCH = 16
 _TWO_DEVICES = (
-    "import sys, tensorflow as tf; cpu = tf.config.list_physical_devices('CPU')[0];"
+    "import runpy, sys, tensorflow as tf; cpu = tf.config.list_physical_devices('CPU')[0];"
     "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2);"
-    "from training.__main__ import main; main(sys.argv[1:])"
 )
 
 
@@ -45,12 +42,17 @@ class Case:
     name: str
     arguments: tuple[str, ...]
     replicas: int = 1
+    builtin: bool = False
     rates: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
     profile: str = ""
 
     def turn(self, dataset: Path, output: Path, config: str, steps: int) -> None:
-        program = ["-c", _TWO_DEVICES] if "mirrored" in self.arguments else ["-m", "training"]
+        keras_fit = Path(__file__).with_name("keras_fit.py")
+        program = [keras_fit] if self.builtin else ["-m", "training"]
+        if "mirrored" in self.arguments:
+            run = f"runpy.run_path({str(keras_fit)!r}, {{}}, '__main__')"
+            program = ["-c", _TWO_DEVICES + (run if self.builtin else "runpy.run_module('training', {}, '__main__')")]
         command = [
             sys.executable, *program, "fit", "--dataset", dataset, "--output", output, "--config", config, "--profile",
             "--steps", str(steps), "--batch", str(_BATCH // self.replicas), *self.arguments,
@@ -78,10 +80,10 @@ class Case:
 
 def cases() -> list[Case]:
     return [
-        Case("one device, builtin", ("--approach", "builtin")),
+        Case("one device, builtin", (), builtin=True),
         Case("one device, custom", ()),
         Case("one device, custom, 10 steps a call", ("--steps-a-call", "10")),
-        Case("two replicas, mirrored, builtin", ("--strategy", "mirrored", "--approach", "builtin"), 2),
+        Case("two replicas, mirrored, builtin", ("--strategy", "mirrored"), 2, builtin=True),
         Case("two replicas, mirrored, custom", ("--strategy", "mirrored"), 2),
         Case("two worker processes, custom", ("--workers", "2"), 2),
     ]
@@ -111,7 +113,7 @@ def main() -> None:
     for case in compared:
         print(case.row())
     for case in compared:
-        table = case.profile[case.profile.index("| mean of") :].split("\n\n")[0]
+        table = case.profile[case.profile.index("| medians of") :].split("\n\n")[0]
         print(f"\n{case.name}:\n\n{table}")
 
 

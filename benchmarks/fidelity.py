@@ -26,9 +26,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
-
 from calopipe import storage
 
 # Pieces of the design, each with the Python that drops it from a training and from the showers it makes.

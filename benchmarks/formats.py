@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,9 +22,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import h5py
 import numpy as np
 import tensorflow as tf
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
 from calopipe import storage
 from calopipe.errors import run_command

@@ -24,9 +24,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
-
 from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.files import open_all

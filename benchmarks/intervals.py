@@ -21,9 +21,6 @@ from functools import partial
 import numpy as np
 from scipy import special
 
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
-
 from calopipe.errors import run_command
 from validation.statistics.estimates import (
     Array,

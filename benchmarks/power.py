@@ -21,9 +21,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
-
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.grade import load_grade

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,9 +25,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 from PIL import Image
 from scipy import stats
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and training.py hide the packages of their names
 
 from calopipe import storage
 from calopipe.errors import run_command

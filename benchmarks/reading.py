@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,9 +24,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import h5py
 import numpy as np
 import tensorflow as tf
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py hides the package of its name
 
 from calopipe import storage
 from calopipe.errors import run_command

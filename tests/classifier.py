@@ -21,8 +21,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode
-from training.folder import Card
-from training.models.base import Batch, Guard, Judge, Losses, Model, Phase
+from training.models.base import Batch, Guard, Judge, Losses, Model, Phase, ValidRange
 from training.models.config import CONFIGS, FitConfig, register, setting
 from training.models.randomness import Draws
 
@@ -101,7 +100,7 @@ class Classifier(Model):
     def exercise(self, batch: Batch, draws: Draws) -> None:
         self._probability(batch["layers"], training=True)
 
-    def serving(self, card: Card) -> Any:
+    def serving(self, valid: ValidRange) -> Any:
         @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)])
         def classify(cells: tf.Tensor) -> dict[str, tf.Tensor]:
             return {"pion": self._probability(_layers(cells), training=False)}

@@ -29,7 +29,8 @@ from training import __main__ as command
 from training import folder
 from training.folder import read_card
 from training.generation import Generator
-from training.models.base import Batch, Losses, Phase, load
+from training.loading import load
+from training.models.base import Batch, Losses, Phase
 from training.models.config import CONFIGS, FitConfig, register, setting
 from training.models.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
 from training.models.showers import ShowerModel

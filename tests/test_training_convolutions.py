@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from stock import stock_layers
 
 from training.models.gan import convolutions
 from training.models.gan.convolutions import Conv3D, arrange, restore, transforms
@@ -124,7 +125,9 @@ def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
     """Generator and discriminator, ours and plain, with equal weights."""
     pairs = []
     for build in (generator_3d, discriminator_3d):
-        ours, plain = (build(table, momentum=0.9, plain=plain) for plain in (False, True))
+        ours = build(table, momentum=0.9)
+        with stock_layers():
+            plain = build(table, momentum=0.9)
         _fill(ours.trainable_variables, seed=4)
         plain.set_weights(ours.get_weights())
         assert [v.name for v in ours.variables] == [v.name for v in plain.variables]

@@ -11,9 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from replicas import Tiny
 from showers import make_file
+from tpu import tpu_padding
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
@@ -25,7 +27,7 @@ from preprocessing.reading import ordered_batches
 from training.configs import FitConfig, named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy, tpu_padding
+from training.engine.strategies import make_strategy
 from training.models.gan import convolutions
 from training.models.randomness import Draws
 from training.nodes.supervision import supervise
@@ -230,8 +232,8 @@ def test_every_phase_has_the_gradients_of_stock_keras(dataset: Path, monkeypatch
             network.set_weights(weights.setdefault(name, own))
         batch = next(iter(engine.batches()))
         key = Draws.of(1, 0, 0).key
-        view = engine._view(batch, key)
-        found.append({phase: step(view, key) for phase, step in engine._gradients.items()})
+        view = engine.view(batch, key)
+        found.append({phase: step(view, key) for phase, step in engine.gradients.items()})
     for phase, (losses, gradients) in found[0].items():
         expected_losses, expected = found[1][phase]
         np.testing.assert_allclose(losses, expected_losses, rtol=1e-10, err_msg=phase)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import keras_fit
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,6 +35,7 @@ from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
+from training.run.loop import Loop
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +161,7 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
     theirs.save(last.state, step=last.step, facts={**last.facts, "replicas": 2})
     theirs.wait()
     with pytest.MonkeyPatch.context() as dies:
-        dies.setattr(fit._Training, "run", _interrupted)
+        dies.setattr(fit.Loop, "run", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit_small(dataset, tmp_path / "m", "--overwrite")
     assert "trained by 2 replicas until step 14, now there are 1: beginning anew" in caplog.text
@@ -175,8 +177,11 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
         engine.restore(dict(state), "step-000000014.npz")
 
 
-def test_kerass_fit_ends_in_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
-    fit_small(dataset, tmp_path / "m", "--approach", "builtin")
+def test_kerass_fit_ends_in_the_same_weights(
+    dataset: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loop, "steps", keras_fit.steps)
+    fit_small(dataset, tmp_path / "m")
     same_training(tmp_path / "m", model)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_file, make_showers
+from stock import stock_layers
 
 from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
@@ -36,7 +37,8 @@ def _shapes(network: keras.Model, *kinds: type[keras.layers.Layer]) -> list[tupl
 
 
 def test_reference_generator() -> None:
-    network = generator_3d(REFERENCE, momentum=0.99, plain=True)
+    with stock_layers():
+        network = generator_3d(REFERENCE, momentum=0.99)
     assert network.count_params() == 1_365_047
     assert _count(network.non_trainable_variables) == 64
     assert network.input_shape == (None, 256)
@@ -50,7 +52,8 @@ def test_reference_generator() -> None:
 
 
 def test_reference_discriminator() -> None:
-    network = discriminator_3d(REFERENCE, momentum=0.99, plain=True)
+    with stock_layers():
+        network = discriminator_3d(REFERENCE, momentum=0.99)
     assert network.count_params() == 87_402
     assert _shapes(network, keras.layers.Conv3D) == [
         (51, 51, 25, 16),

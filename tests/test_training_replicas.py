@@ -18,7 +18,7 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.engine.step import statistics
+from training.engine.exchange import statistics
 
 Weights = dict[str, npt.NDArray[Any]]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
+from dataclasses import Field
 from pathlib import Path
+from typing import Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
@@ -21,6 +22,7 @@ from training.configs import (
     all_settings,
     named_config,
     option,
+    settings_of,
     type_of,
 )
 from training.folder import last_checkpoint
@@ -62,8 +64,12 @@ def parser() -> argparse.ArgumentParser:
         "--config", default=DEFAULT, metavar="NAME",
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
     )  # fmt: skip
-    _add_config(fit)
-    _add_running(fit)
+    trained = fit.add_argument_group("what is trained (default: the config's values)")
+    _add_settings(trained, all_settings().values())
+    trained.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
+    run = fit.add_argument_group("how it is run (the weights are the same)")
+    _add_settings(run, settings_of(RunOptions))
+    run.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
     _add_workers(fit)
 
     keep = tasks.add_parser(
@@ -104,43 +110,12 @@ def _summary(name: str, config: FitConfig) -> str:
     return f"{name}: {config.model}, batch {config.batch}, {length}"
 
 
-def _add_config(fit: argparse.ArgumentParser) -> None:
-    """What decides the weights; one that is not given keeps the config's value."""
-    group = fit.add_argument_group("what is trained (default: the config's values)")
-    for name, field in all_settings().items():
-        group.add_argument(
-            option(name), type=type_of(field), metavar=_METAVARS[type_of(field)], help=field.metadata["help"]
-        )
-    group.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
-
-
-def _add_running(fit: argparse.ArgumentParser) -> None:
-    """How it is run; the weights are the same."""
-    group = fit.add_argument_group("how it is run (the weights are the same)")
-    defaults = RunOptions()
-    group.add_argument(
-        "--approach", default=defaults.approach, metavar="NAME",
-        help="custom, a loop of our own, or builtin, Keras's fit (default %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--steps-a-call", type=int, default=defaults.steps_a_call, metavar="N",
-        help="steps in the graph between two looks of Python (default 10 on GPUs and TPUs, else 1)",
-    )  # fmt: skip
-    group.add_argument(
-        "--checkpoint-seconds", type=float, default=defaults.checkpoint_seconds, metavar="X",
-        help="between checkpoints, beside those at ends of epochs (default %(default)g)",
-    )  # fmt: skip
-    group.add_argument(
-        "--checkpoint-steps", type=int, default=defaults.checkpoint_steps, metavar="N",
-        help="between checkpoints (default: by time alone)",
-    )  # fmt: skip
-    group.add_argument(
-        "--checkpoints-kept", type=int, default=defaults.checkpoints_kept, metavar="N",
-        help="the newest, beside the best (default %(default)s)",
-    )  # fmt: skip
-    group.add_argument("--cache", action="store_true", help="hold the train split's records in memory, read once")
-    group.add_argument("--profile", action="store_true", help="say where the time of a step goes")
-    group.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
+def _add_settings(group: Any, fields: Iterable[Field[Any]]) -> None:
+    """An option for each of `fields`; what is not given is None, and keeps its value."""
+    for field in fields:
+        kind = type_of(field)
+        form = {"action": "store_true"} if kind is bool else {"type": kind, "metavar": _METAVARS[kind]}
+        group.add_argument(option(field.name), default=None, help=field.metadata["help"], **form)
 
 
 def _add_workers(fit: argparse.ArgumentParser) -> None:
@@ -169,8 +144,8 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
         options.strategy = "multi-worker"
     given = {name: getattr(options, name) for name in all_settings()}
     config = named_config(options.config, **given)
-    running = RunOptions(**{field.name: getattr(options, field.name) for field in fields(RunOptions)})
-    running.check_strategy(config.strategy)
+    chosen = {field.name: getattr(options, field.name) for field in settings_of(RunOptions)}
+    running = RunOptions(**{name: value for name, value in chosen.items() if value is not None})
     if (cluster or options.workers) and config.strategy != "multi-worker":
         raise InputError(
             f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"

@@ -15,17 +15,18 @@ from training.models.config import (
     STRATEGIES,
     FitConfig,
     all_settings,
+    check_settings,
     option,
+    setting,
     settings_of,
     type_of,
 )
 
 __all__ = [
     "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "all_settings",
-    "as_options", "named_config", "option", "require_origin", "type_of", "with_settings",
+    "as_options", "named_config", "option", "require_origin", "settings_of", "type_of", "with_settings",
 ]  # fmt: skip
 
-APPROACHES = ("custom", "builtin")
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
 FROM_INCUMBENT, ANEW = "incumbent", "none"
 # The settings that a run of the pipeline has parameters of its own for.
@@ -36,39 +37,24 @@ _PARAMETERS = ("epochs", "steps", "strategy", "seed")
 class RunOptions:
     """How a training is run, which does not change what it ends with.
 
-    `approach` is `custom`, our loop, or `builtin`, Keras's `fit`. `steps_a_call` steps run in the graph before Python
-    has its turn; 0 means 10 on GPUs and TPUs, and 1 on CPUs, where a step outlasts a call many times. A checkpoint is
-    written every `checkpoint_seconds` and, where `checkpoint_steps` is not 0, at each multiple of it, beside those
-    that end epochs; the newest `checkpoints_kept` stand, and the best. `cache` holds the train split's records in
-    memory. `profile` says where the time of a step goes.
+    `steps_a_call` steps run in the graph before Python has its turn; 0 means 10 on GPUs and TPUs, and 1 on CPUs, where
+    a step outlasts a call many times. A checkpoint is written every `checkpoint_seconds` and, where `checkpoint_steps`
+    is not 0, at each multiple of it, beside those that end epochs; the newest `checkpoints_kept` stay, and the best.
     """
 
-    approach: str = "custom"
-    steps_a_call: int = 0
-    checkpoint_seconds: float = 600.0
-    checkpoint_steps: int = 0
-    checkpoints_kept: int = 3
-    cache: bool = False
-    profile: bool = False
+    steps_a_call: int = setting(
+        0, help="steps in the graph between two looks of Python (default 10 on GPUs and TPUs, else 1)", least=0
+    )
+    checkpoint_seconds: float = setting(600.0, help="between checkpoints, beside those at ends of epochs (default 600)")
+    checkpoint_steps: int = setting(0, help="between checkpoints (default: by time alone)", least=0)
+    checkpoints_kept: int = setting(3, help="the newest, beside the best (default 3)", least=1)
+    cache: bool = setting(False, help="hold the train split's records in memory, read once")
+    profile: bool = setting(False, help="say where the time of a step goes")
 
     def __post_init__(self) -> None:
-        if self.approach not in APPROACHES:
-            raise InputError(f"--approach {self.approach!r} is unknown; known: {', '.join(APPROACHES)}")
-        for name, low in (("steps_a_call", 0), ("checkpoint_steps", 0), ("checkpoints_kept", 1)):
-            if getattr(self, name) < low:
-                raise InputError(f"{option(name)} is {getattr(self, name)}, expected at least {low}")
+        check_settings(self)
         if not self.checkpoint_seconds > 0:
             raise InputError(f"--checkpoint-seconds is {self.checkpoint_seconds}, expected more than 0")
-        if self.approach == "builtin" and self.steps_a_call > 1:
-            raise InputError("--steps-a-call is for --approach custom; Keras's fit is given one step at a time")
-
-    def check_strategy(self, strategy: str) -> None:
-        """Raise InputError where Keras cannot do what is asked."""
-        if self.approach == "builtin" and strategy == "multi-worker":
-            raise InputError(
-                "--approach builtin: Keras 3's fit does not run on several workers (keras issue 20585); "
-                "give --approach custom"
-            )
 
 
 def require_origin(origin: str) -> None:

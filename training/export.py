@@ -18,7 +18,8 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.errors import InputError
 from training.folder import Card
-from training.models.base import Model, load
+from training.loading import load
+from training.models.base import Model
 
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes

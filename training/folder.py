@@ -142,8 +142,8 @@ def is_of(folder: Path, request: str) -> bool:
         return False
 
 
-def begin(folder: Path, request: str, *, overwrite: bool, told: Mapping[str, Any] | None = None) -> None:
-    """Make `folder` ready for the training that `request` names, and write down what is `told` of it.
+def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
+    """Make `folder` ready for the training that `request` names, and write down what is `noted` of it.
 
     What an interrupted training of the same request left is kept, to go on from. What another left is removed if
     `overwrite` says so, and is an error otherwise.
@@ -162,7 +162,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, told: Mapping[str, Any
         (folder / HISTORY).unlink(missing_ok=True)
         path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
     document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
-    storage.write_json(path, document | dict(told or {}))
+    storage.write_json(path, document | dict(noted or {}))
 
 
 def training_in(folder: Path) -> dict[str, Any]:

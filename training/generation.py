@@ -31,7 +31,7 @@ from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
 from training import folder
 from training.folder import Card
-from training.models.base import load
+from training.loading import load
 from training.models.randomness import ShowerDraws
 from training.models.showers import ShowerModel, allowed
 from training.seen import JUDGES, require_unseen
@@ -59,9 +59,9 @@ class Generator:
         self.card, found = load(model)
         if not isinstance(found, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
-        self._model = found
+        self.model = found
         self.batch = batch or found.generation_batch
-        self._compiled = tf.function(self._cells)
+        self._compiled = tf.function(self.cells)
 
     def showers(
         self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
@@ -89,9 +89,9 @@ class Generator:
         cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
         return Showers(cells, energy, theta, measured_angle(cells))
 
-    def _cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
-        return self._model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
+        return self.model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
 
     def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
         """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""

@@ -21,8 +21,7 @@ from training.folder import Card
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.history import entries_until
-
-CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+from training.run.looks import CHOSEN_BY
 
 
 def keep(dataset: Location, output: Path) -> Card:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
+from training.engine.exchange import shared, summed, total_over_replicas
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla
 from training.models.base import LossTable, Model, Phase, build
@@ -58,19 +60,20 @@ class Engine:
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
+        self.showers = manifest.count("train")
         self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
             self.model = build(config, manifest.geometry)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
-            self.optimizers = {name: self._optimizer(name, manifest.count("train")) for name in trained}
+            self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
             averaged = self._averaged() if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
         self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
-        every = -(-manifest.count("train") // _ADAPTED_TO)
+        every = -(-self.showers // _ADAPTED_TO)
         self.model.adapt(
             ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
             manifest,
@@ -78,11 +81,13 @@ class Engine:
         if warm_start is not None:
             self._begin_with(warm_start)
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
-        self._view = tf.function(self._make_view, jit_compile=True) if compiled else self._make_view
-        self._gradients = {
-            phase.name: tf.function(self._of_phase(phase), jit_compile=True) if compiled else self._of_phase(phase)
-            for phase in self.model.phases
-        }
+
+        def perhaps_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+            return tf.function(function, jit_compile=True) if compiled else function
+
+        self.view = perhaps_compiled(self._make_view)
+        self.forward = {phase.name: perhaps_compiled(partial(self._forward, phase)) for phase in self.model.phases}
+        self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
         self._reduce = tf.function(self._over_replicas)
 
@@ -90,6 +95,11 @@ class Engine:
     def step(self) -> int:
         """Optimisation steps done."""
         return int(self._step.numpy())
+
+    @property
+    def on_processors(self) -> bool:
+        """Whether no accelerator does the steps."""
+        return "CPU" in self.strategy.extended.worker_devices[0]
 
     @property
     def _reported(self) -> int:
@@ -168,13 +178,13 @@ class Engine:
     def _averaged(self) -> list[keras.Variable]:
         return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
 
-    def _optimizer(self, network: str, showers: int) -> keras.optimizers.Optimizer:
+    def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
         updates = sum(phase.network == network for phase in self.model.phases)
         rate = LearningRate(
             self.config, global_batch=self.global_batch, total_steps=self.last_step,
             steps_an_epoch=self.steps_an_epoch, updates_a_step=updates, warm_up_steps=self._warm_up_steps,
         )  # fmt: skip
-        optimizer = self.model.optimizer(network, rate, showers)
+        optimizer = self.model.optimizer(network, rate, self.showers)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         if self.config.precision == "float16":
@@ -194,85 +204,65 @@ class Engine:
         return self.strategy.experimental_local_results(per_replica)[0]
 
     def _over_replicas(self, number: tf.Tensor) -> tf.Tensor:
-        def summed(value: tf.Tensor) -> tf.Tensor:
-            here = tf.identity(value)  # on the replica's device, which the reduction asks for
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
-
-        return self.strategy.experimental_local_results(self.strategy.run(summed, args=(number,)))[0]
+        return self.strategy.experimental_local_results(self.strategy.run(total_over_replicas, args=(number,)))[0]
 
     def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
         """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
 
         Losses are divided by the global batch, so that sums over replicas are means.
         """
+        view, key = self.view_of(batch)
+        reported: list[tf.Tensor] = []
+        for phase in self.model.phases:
+            losses, gradients = self.gradients[phase.name](view, key)
+            weights = self.model.networks[phase.network].trainable_variables
+            # a weight that the losses do not depend on has no gradient, and is left as it is
+            reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+            gradients = summed([gradient for gradient in gradients if gradient is not None])
+            with tf.name_scope("optimizer"):
+                self.optimizers[phase.network].apply(gradients, reached)
+            reported += losses
+        trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
+        losses_and_stop = shared([*(tf.cast(loss, tf.float32) for loss in reported), stop], trained)
+        with tf.name_scope("optimizer"):
+            self._update_averages()
+            self._sums.assign_add(losses_and_stop[:-1])
+            self._step.assign_add(1)
+        return losses_and_stop
+
+    def view_of(self, batch: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """What the phases of this step share on one replica, and the key of its random numbers."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         key = Draws.of(self.config.seed, self._step, replica).key
         step = tf.convert_to_tensor(self._step)
         progress = {"step": step, "epoch": tf.cast(step, tf.float32) / self.steps_an_epoch}
-        view = {**self._view(batch, key), **progress}
-        reported: list[tf.Tensor] = []
-        for phase in self.model.phases:
-            losses, gradients = self._gradients[phase.name](view, key)
-            weights = self.model.networks[phase.network].trainable_variables
-            # a weight that the losses do not depend on has no gradient, and is left as it is
-            reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-            gradients = self._summed([gradient for gradient in gradients if gradient is not None])
-            with tf.name_scope("optimizer"):
-                self.optimizers[phase.network].apply(gradients, reached)
-            reported += losses
-        losses_and_stop = self._shared([*(tf.cast(loss, tf.float32) for loss in reported), stop])
-        with tf.name_scope("optimizer"):
-            self._follow()
-            self._sums.assign_add(losses_and_stop[:-1])
-            self._step.assign_add(1)
-        return losses_and_stop
+        return {**self.view(batch, key), **progress}, key
 
     def _make_view(self, batch: Mapping[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.name_scope("forward"):
             return dict(self.model.view(batch, Draws(key).fold("view")))
 
-    def _of_phase(self, phase: Phase) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
-        """The losses of `phase` and the gradients of its network's weights, of (view, key)."""
+    def _forward(self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
+        """The losses of `phase` that are reported."""
+        draws = Draws(key).fold(phase.name)
+        with tf.name_scope("forward"), draws.active():
+            found = phase.losses(view, draws)
+            return [tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights]
 
-        def gradients(view: Mapping[str, tf.Tensor], key: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-            variables = [variable.value for variable in self.model.networks[phase.network].trainable_variables]
-            draws = Draws(key).fold(phase.name)
-            with tf.GradientTape() as tape, tf.name_scope("forward"), draws.active():
-                found = phase.losses(view, draws)
-                losses = {name: tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights}
-                total = tf.add_n([weight * losses[name] for name, weight in phase.weights.items() if weight])
-                total = self.optimizers[phase.network].scale_loss(total)  # in float16; others leave it as it is
-            with tf.name_scope("backward"):
-                return list(losses.values()), tape.gradient(total, variables)
+    def _backward(
+        self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The same, and the gradients of the weights of the network that `phase` trains."""
+        variables = [variable.value for variable in self.model.networks[phase.network].trainable_variables]
+        with tf.GradientTape() as tape:
+            losses = self._forward(phase, view, key)
+            weighted = zip(phase.weights.values(), losses, strict=True)
+            total = tf.add_n([weight * loss for weight, loss in weighted if weight])
+            total = self.optimizers[phase.network].scale_loss(total)  # in float16; others leave it as it is
+        with tf.name_scope("backward"):
+            return losses, tape.gradient(total, variables)
 
-        return gradients
-
-    def _summed(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Sums over the replicas, in one collective."""
-        if self.replicas == 1 or not gradients:
-            return gradients
-        with tf.name_scope("all_reduce"):
-            packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
-            parts = tf.split(packed, [gradient.shape.num_elements() for gradient in gradients])
-            return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
-
-    def _shared(self, scalars: list[tf.Tensor]) -> tf.Tensor:
-        """The sums of `scalars` over the replicas, as a vector; gives all replicas the mean of their statistics."""
-        if self.replicas == 1:
-            return tf.stack(scalars)
-        with tf.name_scope("all_reduce"):
-            trained = (self.model.networks[name] for name in self.optimizers)  # others' weights are constants
-            changing = [variable for network in trained for variable in statistics(network)]
-            shares = [tf.reshape(variable.value, [-1]) / self.replicas for variable in changing]
-            packed = tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
-            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
-            sums, *means = tf.split(packed, [len(scalars), *(share.shape[0] for share in shares)])
-            for variable, mean in zip(changing, means, strict=True):
-                variable.assign(tf.reshape(tf.cast(mean, variable.dtype), variable.shape))
-            return sums
-
-    def _follow(self) -> None:
+    def _update_averages(self) -> None:
         """Let the averages of weights follow the step."""
         if not self._average:
             return
@@ -286,13 +276,3 @@ class Engine:
 def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
     """`losses` by name after their weighted `total`."""
     return {"total": sum(weight * losses[name] for name, weight in weights.items()), **losses}
-
-
-def statistics(network: keras.Model) -> list[keras.Variable]:
-    """What a forward pass of `network` may change, such as the moving means of its batch normalisation.
-
-    Weights that are frozen are none, nor are the numbers of the layers that hold them. Whole numbers, such as the state
-    of a random generator, have no mean over replicas and are left out.
-    """
-    held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
-    return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]

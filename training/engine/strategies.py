@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import keras
 import tensorflow as tf
 
 from calopipe.errors import InputError
 from training.nodes.workers import Cluster
-
-_TPU_SUBLANES, _TPU_LANES = 8, 128  # the tile that a TPU stores the two minor dimensions of an array in
 
 
 def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local") -> tf.distribute.Strategy:
@@ -50,26 +47,3 @@ def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
     Not on CPUs, where XLA's 3-D convolutions are tens of times slower than oneDNN's.
     """
     return not isinstance(strategy, tf.distribute.TPUStrategy) and "GPU" in strategy.extended.worker_devices[0]
-
-
-def tpu_padding(model: keras.Model, batch: int) -> list[str]:
-    """What a TPU pads: a line for each convolution and dense layer of `model` at `batch` showers a core.
-
-    A TPU stores arrays in tiles of 8 x 128: XLA puts channels and batch there, whichever way round wastes less.
-    The share is of stored numbers that are not padding, an estimate of how much of the matrix unit works.
-    """
-    lines = []
-    for layer in model.layers:
-        if not layer.trainable_weights or isinstance(layer, keras.layers.BatchNormalization):
-            continue
-        channels = layer.output.shape[-1]
-        used = max(
-            batch / _up(batch, first) * channels / _up(channels, second)
-            for first, second in ((_TPU_SUBLANES, _TPU_LANES), (_TPU_LANES, _TPU_SUBLANES))
-        )
-        lines.append(f"{model.name} {layer.name}: batch {batch}, {channels} channels, {used:.0%} of a tile used")
-    return lines
-
-
-def _up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

@@ -5,17 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from matplotlib.figure import Figure
 
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
-from training import folder
-from training.folder import Card
 from training.models.config import FitConfig
 from training.models.precision import arithmetic
 from training.models.randomness import Draws
@@ -26,6 +23,16 @@ Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
 LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class ValidRange(Protocol):
+    """The least and the largest label of the showers that a model was trained on, in GeV and rad; a card is one."""
+
+    @property
+    def energy_gev(self) -> tuple[float, float]: ...
+
+    @property
+    def theta_rad(self) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True)
@@ -136,25 +143,18 @@ class Model(ABC):
 
     # Export
 
-    def serving(self, card: Card) -> Any:
-        """A tf.function with an input signature: what a SavedModel answers. `card` says for which labels it may."""
+    def serving(self, valid: ValidRange) -> Any:
+        """A tf.function with an input signature: what a SavedModel answers, for labels in the `valid` range."""
         raise NotImplementedError
 
-    def onnx(self, card: Card) -> Any:
+    def onnx(self, valid: ValidRange) -> Any:
         """The same for an ONNX file, in operations that ONNX has."""
-        return self.serving(card)
+        return self.serving(valid)
 
 
 def build(config: FitConfig, geometry: Geometry) -> Model:
     """The model that `config` names, for showers of `geometry`, with initial weights drawn from the config's seed."""
     keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
     with arithmetic(config.precision):
-        return config.build(geometry)
-
-
-def load(place: Path) -> tuple[Card, Model]:
-    """The trained model in the folder `place`, and its card."""
-    card = folder.read_card(place)
-    model = build(card.config, card.geometry)
-    folder.load_weights(place, model.networks)
-    return card, model
+        model: Model = config.build(geometry)
+    return model

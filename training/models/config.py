@@ -7,14 +7,11 @@ common ones are the model's settings, and its `build` makes the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import Field, asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
 from calopipe.errors import InputError, require_seed
 from calopipe.showers.cells import Geometry
-
-if TYPE_CHECKING:
-    from training.models.base import Model
 
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
 # Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
@@ -28,7 +25,7 @@ PRECISIONS = {
 }
 SCHEDULES = ("constant", "cosine", "exponential")
 
-_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str}
+_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def setting(
@@ -91,8 +88,7 @@ class FitConfig:
     def __post_init__(self) -> None:
         if _kind(self.model) is not type(self):
             raise InputError(f"--model {self.model!r} is not one of {type(self).__name__}")
-        for each in settings_of(type(self)):
-            _check(each, getattr(self, each.name))
+        check_settings(self)
         require_seed(self.seed)
         if not 0 < self.learning_rate < 1:
             raise InputError(f"--learning-rate is {self.learning_rate}, expected a number between 0 and 1")
@@ -103,8 +99,8 @@ class FitConfig:
         if self.strategy == "tpu" and self.precision == "float16":
             raise InputError("--precision float16 is not for TPUs; give bfloat16")
 
-    def build(self, geometry: Geometry) -> Model:
-        """The model, for showers of `geometry`; Keras's random seed and precision are those of the config by now."""
+    def build(self, geometry: Geometry) -> Any:
+        """The `training.models.base.Model` for showers of `geometry`; Keras has the config's seed and precision."""
         raise NotImplementedError
 
     def check_shape(self, geometry: Geometry) -> None:
@@ -112,11 +108,11 @@ class FitConfig:
 
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""
-        own = {each.name for each in fields(self)}
-        for name in values:
-            if name not in own:
-                raise InputError(f"{option(name)} is not for the model {self.model}; leave it out")
-        return replace(self, **values)
+        changed = self.to_json() | dict(values)
+        own = {each.name for each in fields(_kind(changed["model"]))}
+        for name in values.keys() - own:
+            raise InputError(f"{option(name)} is not for the model {changed['model']}; leave it out")
+        return self.from_json(changed)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,19 +141,18 @@ def register(*models: str) -> Callable[[Config], Config]:
     return known
 
 
-def settings_of(kind: type[FitConfig]) -> list[Field[Any]]:
-    """The fields of a config that are options of the command line."""
+def settings_of(kind: Any) -> list[Field[Any]]:
+    """The fields of a dataclass, or of one of its objects, that are options of the command line."""
     return [each for each in fields(kind) if "help" in each.metadata]
 
 
 def all_settings() -> dict[str, Field[Any]]:
     """The settings of all models by name, the common ones first."""
-    kinds: list[type[FitConfig]] = [FitConfig, *_KINDS.values()]
-    return {each.name: each for kind in kinds for each in settings_of(kind)}
+    return {each.name: each for kind in (FitConfig, *_KINDS.values()) for each in settings_of(kind)}
 
 
 def type_of(field: Field[Any]) -> type:
-    """int, float or str."""
+    """int, float, str or bool."""
     return _TYPES[str(field.type)]
 
 
@@ -172,10 +167,13 @@ def _kind(model: Any) -> type[FitConfig]:
     return _KINDS[model]
 
 
-def _check(field: Field[Any], value: Any) -> None:
-    known, least, below = (field.metadata[name] for name in ("known", "least", "below"))
-    if known and value not in known:
-        raise InputError(f"{option(field.name)} {value!r} is unknown; known: {', '.join(known)}")
-    if (least is not None and value < least) or (below is not None and value >= below):
-        under = f" and under {below}" if below is not None else ""
-        raise InputError(f"{option(field.name)} is {value}, expected at least {least}{under}")
+def check_settings(config: Any) -> None:
+    """Raise InputError unless every setting of `config` is what `setting` says of it."""
+    for each in settings_of(config):
+        value = getattr(config, each.name)
+        known, least, below = (each.metadata[name] for name in ("known", "least", "below"))
+        if known and value not in known:
+            raise InputError(f"{option(each.name)} {value!r} is unknown; known: {', '.join(known)}")
+        if (least is not None and value < least) or (below is not None and value >= below):
+            under = f" and under {below}" if below is not None else ""
+            raise InputError(f"{option(each.name)} is {value}, expected at least {least}{under}")

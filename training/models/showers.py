@@ -13,8 +13,7 @@ import tensorflow as tf
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode, decode_hits
-from training.folder import Card
-from training.models.base import Batch, Model, Tensor
+from training.models.base import Batch, Model, Tensor, ValidRange
 from training.models.judging import ShowerJudge, enough
 from training.models.randomness import NoiseDraws, ShowerDraws
 
@@ -61,32 +60,32 @@ class ShowerModel(Model):
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {"metric": found.get("metric")}
 
-    def serving(self, card: Card) -> Any:
+    def serving(self, valid: ValidRange) -> Any:
         """Showers in GeV of labels and a seed; labels outside the valid range raise InvalidArgumentError."""
         labels = tf.TensorSpec([None], tf.float32)
 
         @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32)])
         def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            _require_inside("energy_gev", energy_gev, card.energy_gev, "GeV")
-            _require_inside("theta_rad", theta_rad, card.theta_rad, "rad")
+            _require_inside("energy_gev", energy_gev, valid.energy_gev, "GeV")
+            _require_inside("theta_rad", theta_rad, valid.theta_rad, "rad")
             cells = self.generate(energy_gev, theta_rad, ShowerDraws(seed, tf.constant(0, tf.int64)))
             return {"cells_gev": cells * REFERENCE_UNIT_GEV}
 
         return generate
 
-    def onnx(self, card: Card) -> Any:
+    def onnx(self, valid: ValidRange) -> Any:
         """Showers in GeV of labels and noise; one with a label outside the valid range is NaN: ONNX has no errors."""
         labels = tf.TensorSpec([None], tf.float32)
         noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
         @tf.function(input_signature=[labels, labels, noise], autograph=False)
         def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-            inside = _inside(energy_gev, card.energy_gev) & _inside(theta_rad, card.theta_rad)
+            inside = _inside(energy_gev, valid.energy_gev) & _inside(theta_rad, valid.theta_rad)
             # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
             # tf2onnx makes products and a sum of it
             energy, theta = (
                 tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
-                for values, bounds in ((energy_gev, card.energy_gev), (theta_rad, card.theta_rad))
+                for values, bounds in ((energy_gev, valid.energy_gev), (theta_rad, valid.theta_rad))
             )
             cells = self.generate(energy, theta, NoiseDraws(noise)) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}

@@ -35,14 +35,14 @@ class Evaluation:
 class Evaluator:
     """A copy of the model in inference mode, outside any strategy, that takes over what an engine has trained.
 
-    `split` is the one that watches; it must hold showers.
+    `split` is the one that watches, of which there are `showers`; without any it evaluates nothing.
     """
 
     def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, split: str) -> None:
         self._config, self._folder, self._manifest, self._split = config, folder, manifest, split
         keras.utils.clear_session()
         self.model = build(config, manifest.geometry)
-        self._showers = manifest.count(split)
+        self.showers = manifest.count(split)
         self._evaluate = tf.function(self._batch, reduce_retracing=True)
         self._in_training = tf.function(self._collect, reduce_retracing=True)
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
@@ -63,7 +63,7 @@ class Evaluator:
     def evaluate(self) -> Evaluation:
         """Mean losses over all showers of the split, and what the model's judge finds."""
         sums: dict[str, float] = {}
-        judge = self.model.judge(self._showers, self._manifest.geometry)
+        judge = self.model.judge(self.showers, self._manifest.geometry)
         batches = ordered_batches(
             self._folder, self._manifest, self._split, batch=_BATCH, decode=self.model.decode_judged
         )
@@ -72,12 +72,12 @@ class Evaluator:
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
             judge.add(batch, made)
-        means = {name: value / self._showers for name, value in sums.items()}
+        means = {name: value / self.showers for name, value in sums.items()}
         return Evaluation(with_total(means, self.model.weights), judge.found(), judge)
 
     def score(self, found: Evaluation) -> float | None:
         """What chooses among looks, the smaller the better; None leaves this one out."""
-        return self.model.score(found.losses, found.found, self._showers)
+        return self.model.score(found.losses, found.found, self.showers)
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
         losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))

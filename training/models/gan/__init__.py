@@ -12,14 +12,8 @@ from training.models.config import CONFIGS, DEFAULT, FitConfig, register, settin
 if TYPE_CHECKING:
     from training.models.gan.model import ConditionalGAN
 
-# Models by name, each with the one shape of showers (x, y, layer) that it is for. Those called plain are of stock Keras
-# layers, for comparison: the same functions of the same weights, slower.
-_SHAPES = {
-    "3dgan": (51, 51, 25),
-    "3dgan-plain": (51, 51, 25),
-    "3dgan-small": (17, 17, 5),
-    "3dgan-small-plain": (17, 17, 5),
-}
+# Models by name, each with the one shape of showers (x, y, layer) that it is for.
+_SHAPES = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5)}
 
 
 @register(*_SHAPES)
@@ -40,11 +34,9 @@ class GANConfig(FitConfig):
         from training.models.gan import networks  # noqa: PLC0415  TensorFlow
         from training.models.gan.model import ConditionalGAN  # noqa: PLC0415
 
-        table = {"3dgan": networks.REFERENCE, "3dgan-small": networks.SMALL}[self.model.removesuffix("-plain")]
-        plain = self.model.endswith("-plain")
+        table = {"3dgan": networks.REFERENCE, "3dgan-small": networks.SMALL}[self.model]
         return ConditionalGAN(
-            networks.generator_3d(table, self.momentum, plain=plain),
-            networks.discriminator_3d(table, self.momentum, plain=plain),
+            networks.generator_3d(table, self.momentum), networks.discriminator_3d(table, self.momentum)
         )
 
 

@@ -92,13 +92,9 @@ SMALL = Networks3D(
 )
 
 
-def generator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> keras.Model:
-    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99.
-
-    `plain` builds it of stock Keras layers, of the same function, weights and order of weights: for comparison.
-    """
+def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
+    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99."""
     latent = keras.Input((LATENT,), dtype=full_precision(), name="latent")
-    normalisation = layers.BatchNormalization if plain else BatchNormalization
     x, y, z = table.seed
     flow = layers.Dense(x * y * z * table.seed_channels)(latent)
     flow = layers.Reshape((*table.seed, table.seed_channels))(flow)
@@ -106,43 +102,27 @@ def generator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> 
         first, last = row is table.generator[0], row is table.generator[-1]
         initializer = "glorot_normal" if last else "he_uniform"
         upsample = table.upsample if first else 1
-        flow = _convolve(flow, row, initializer=initializer, upsample=upsample, plain=plain)
+        flow = Conv3D(row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer)(flow)
         flow = layers.ReLU(dtype=full_precision() if last else None)(flow)
         if row.batch_norm:
-            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
-    return keras.Model(latent, flow if plain else restore(flow), name="generator")
+            flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+    return keras.Model(latent, restore(flow), name="generator")
 
 
-def discriminator_3d(table: Networks3D, momentum: float, *, plain: bool = False) -> keras.Model:
-    """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1)). `plain` as above."""
+def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
+    """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1))."""
     image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
-    normalisation = layers.BatchNormalization if plain else BatchNormalization
-    flow = image if plain else arrange(image)
+    flow = arrange(image)
     for number, row in enumerate((table.discriminator_first, *table.discriminator)):
-        flow = _convolve(flow, row, plain=plain)
+        flow = Conv3D(row.filters, row.kernel, pad=row.pad)(flow)
         flow = layers.LeakyReLU(negative_slope=_LEAK)(flow)
         if row.batch_norm:
-            flow = normalisation(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+            flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
         flow = Dropout(_DROPPED, name=f"dropout_{number}")(flow)
-    flow = layers.Flatten()(_average_pool(flow if plain else restore(flow)))
+    flow = layers.Flatten()(_average_pool(restore(flow)))
     generation = layers.Dense(1, activation="sigmoid", dtype=full_precision(), name="generation")(flow)
     auxiliary = layers.Dense(1, dtype=full_precision(), name="auxiliary")(flow)
     return keras.Model(image, [generation, auxiliary], name="discriminator")
-
-
-def _convolve(
-    flow: keras.KerasTensor, row: Convolution, *, initializer: str = "glorot_uniform", upsample: int = 1, plain: bool
-) -> keras.KerasTensor:
-    """The convolution of `row` after repeating each cell `upsample` times along each axis."""
-    if not plain:
-        convolution = Conv3D(row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer)
-        return convolution(flow)
-    if upsample > 1:
-        flow = layers.UpSampling3D(upsample)(flow)
-    if row.pad not in ("same", (0, 0, 0)):
-        flow = layers.ZeroPadding3D(row.pad)(flow)
-    padding = "same" if row.pad == "same" else "valid"
-    return layers.Conv3D(row.filters, row.kernel, padding=padding, kernel_initializer=initializer)(flow)
 
 
 def _average_pool(flow: keras.KerasTensor) -> keras.KerasTensor:

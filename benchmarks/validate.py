@@ -1,6 +1,6 @@
 """How fast showers are measured and judged, by one process and by two, and what memory that takes as sets grow.
 
-    python benchmarks/validation.py --input 'data/geant4/*.h5' [--quick]
+    python benchmarks/validate.py --input 'data/geant4/*.h5' [--quick]
 
 The reading figures are medians of alternated repeats. The limit of measuring is HDF5's own reading of the cells. Sets
 of a million showers are the input's, repeated by virtual datasets: every shower is read, unpacked and measured each
@@ -21,9 +21,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which validation.py hides the package of its name
 
 from calopipe import storage
 from calopipe.errors import run_command

@@ -1,6 +1,6 @@
 """How fast the 3DGAN trains here: whole steps of its fast networks against those of stock Keras layers.
 
-    python benchmarks/training.py --input 'data/geant4/*.h5' [--quick]
+    python benchmarks/convolutions.py --input 'data/geant4/*.h5' [--quick]
 
 A step is the project's own, all four phases, on real showers through preprocessing and the training's reader. Forms
 take their steps in turn, so that what else the machine does meets all alike; figures are medians. Shares of the peak
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -24,10 +23,8 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as the package training does, here before TensorFlow is loaded
 
+import stock  # noqa: F401  which makes the model 3dgan-plain known
 import tensorflow as tf
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which preprocessing.py and this file hide the packages of their names
 
 from calopipe import storage
 from calopipe.errors import run_command

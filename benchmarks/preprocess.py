@@ -1,7 +1,7 @@
 """What preprocessing costs beside what it could cost, and whether it keeps what it promises. Prints one table.
 
-    python benchmarks/preprocessing.py
-    python benchmarks/preprocessing.py --input 'data/*.h5' --only limit workers
+    python benchmarks/preprocess.py
+    python benchmarks/preprocess.py --input 'data/*.h5' --only limit workers
 
     limit    shards written by `python -m preprocessing` against one loop that reads with h5py, converts and writes the
              same bytes: no Beam, no checks, no hashes, nothing flushed to the disk
@@ -40,9 +40,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-
-if not sys.flags.safe_path:
-    sys.path.pop(0)  # this folder, in which this file hides the package of its name
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command

@@ -1,0 +1,56 @@
+"""`python -m training` with the steps done by Keras's `fit`, one a call: `python benchmarks/keras_fit.py fit ...`.
+
+The weights are the same to the last bit. Not for several workers, where Keras 3's `fit` fails (keras issue 20585).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from training.__main__ import main
+from training.engine.step import Engine
+from training.run.loop import Loop
+
+
+def steps(loop: Loop) -> None:
+    """In place of `Loop.steps`."""
+    engine = loop.engine
+    with engine.strategy.scope():
+        model = _FitModel(engine)
+        model.compile(jit_compile=False)  # the engine says what is compiled
+    if left := engine.last_step - engine.step:
+        model.fit(
+            engine.batches(), steps_per_epoch=left, epochs=1, verbose=0, shuffle=False, callbacks=[_After(loop)]
+        )  # fmt: skip
+
+
+class _FitModel(keras.Model):
+    """The engine's step as Keras wants it."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._step = engine.replica_step
+        self.built = True
+
+    def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"losses": self._step(data, tf.constant(0.0))[:-1]}
+
+
+class _After(keras.callbacks.Callback):
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras's
+        assert logs is not None
+        self.model.stop_training = self._loop.after(np.asarray(logs["losses"]), stop=False)
+
+
+if __name__ == "__main__":
+    Loop.steps = steps  # type: ignore[method-assign]
+    main()

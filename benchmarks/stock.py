@@ -1,0 +1,55 @@
+"""The 3DGAN of stock Keras layers, for comparison: the same functions of the same weights, slower.
+
+Importing this makes the models `3dgan-plain` and `3dgan-small-plain` known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from keras import layers
+
+from calopipe.showers.cells import Geometry
+from training.models.base import Model
+from training.models.config import FitConfig, register
+from training.models.gan import GANConfig, networks
+
+
+@register("3dgan-plain", "3dgan-small-plain")
+@dataclass(frozen=True, kw_only=True)
+class StockConfig(GANConfig):
+    def check_shape(self, geometry: Geometry) -> None:
+        self._fast().check_shape(geometry)
+
+    def build(self, geometry: Geometry) -> Model:
+        with stock_layers():
+            return self._fast().build(geometry)
+
+    def _fast(self) -> FitConfig:
+        return self.with_values({"model": self.model.removesuffix("-plain")})
+
+
+@contextmanager
+def stock_layers() -> Iterator[None]:
+    """Networks of the 3DGAN that are made in the block are of stock layers."""
+    stock = {"Conv3D": _convolution, "BatchNormalization": layers.BatchNormalization}
+    with patch.multiple(networks, arrange=lambda flow: flow, restore=lambda flow: flow, **stock):
+        yield
+
+
+def _convolution(
+    filters: int, kernel: Any, *, pad: Any = (0, 0, 0), upsample: int = 1, kernel_initializer: str = "glorot_uniform"
+) -> Callable[[Any], Any]:
+    def convolve(flow: Any) -> Any:
+        if upsample > 1:
+            flow = layers.UpSampling3D(upsample)(flow)
+        if pad not in ("same", (0, 0, 0)):
+            flow = layers.ZeroPadding3D(pad)(flow)
+        padding = "same" if pad == "same" else "valid"
+        return layers.Conv3D(filters, kernel, padding=padding, kernel_initializer=kernel_initializer)(flow)
+
+    return convolve

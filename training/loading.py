@@ -1,0 +1,17 @@
+"""A trained model from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from training import folder
+from training.folder import Card
+from training.models.base import Model, build
+
+
+def load(place: Path) -> tuple[Card, Model]:
+    """The card of the model in the folder `place`, and the model with its weights."""
+    card = folder.read_card(place)
+    model = build(card.config, card.geometry)
+    folder.load_weights(place, model.networks)
+    return card, model

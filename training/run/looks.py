@@ -1,0 +1,68 @@
+"""The looks at the model on the validation split: when one is due, what it found, and when patience is over."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+from training.engine.step import Engine, State
+from training.run.checkpoints import Checkpoints
+from training.run.evaluation import Evaluator
+from training.run.history import History
+
+logger = logging.getLogger(__name__)
+
+CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
+_DRAWN_SECONDS = 60.0  # between two drawings for TensorBoard, each of which takes a second
+_AT_MOST = 3  # looks at the model of one epoch, where each fails or is killed
+
+
+class Looks:
+    """The looks that the first worker takes at the model of `engine`."""
+
+    def __init__(self, engine: Engine, evaluator: Evaluator, history: History, checkpoints: Checkpoints) -> None:
+        self._engine, self._evaluator, self.history, self._checkpoints = engine, evaluator, history, checkpoints
+        self._drawn_at = time.monotonic()
+        if not history.entries:
+            history.add({"epoch": 0, "step": 0})
+        if evaluator.showers == 0:
+            logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", CHOSEN_BY)
+
+    def due(self, step: int) -> bool:
+        """Whether the model is judged at the end of the epoch that `step` ends."""
+        every = self._engine.config.evaluation_steps
+        before = step - self._engine.steps_an_epoch
+        return every == 0 or step // every > before // every or step == self._engine.last_step
+
+    def look(self, state: State) -> None:
+        """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
+        entry, step = self.history.entries[-1], self._engine.step
+        if entry["step"] != step or CHOSEN_BY in entry or not self.due(step):
+            return
+        begun = entry.get("looks_begun", [])
+        if len(begun) == _AT_MOST:
+            logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
+            return
+        self.history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
+        if self._evaluator.showers == 0:
+            self.history.amend({CHOSEN_BY: {}, "looks_begun": None})
+            return
+        self._evaluator.take_over(state)
+        looked = self._evaluator.evaluate()
+        if step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
+            self.history.draw(looked.judge.figures())
+            self._drawn_at = time.monotonic()
+        self._checkpoints.mark(step, self._evaluator.score(looked))
+        self.history.amend({CHOSEN_BY: looked.losses, **looked.found, "looks_begun": None})
+
+    def patience_is_over(self) -> bool:
+        """Whether the score has been no better for as many epochs as the config allows."""
+        engine, patience = self._engine, self._engine.config.patience
+        self._checkpoints.wait()
+        best_step, value = self._checkpoints.best_metric()
+        judged = max((each["step"] for each in self.history.entries if CHOSEN_BY in each), default=0)
+        over = math.isfinite(value) and judged - best_step >= patience * engine.steps_an_epoch
+        if over:
+            print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)
+        return over

@@ -1,0 +1,147 @@
+"""The steps of a training, and what happens between them: guards, ends of epochs, checkpoints, reasons to stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import closing
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from training.configs import RunOptions
+from training.engine.step import Engine, State
+from training.nodes.workers import PREEMPTED
+from training.run.checkpoints import Checkpoints
+from training.run.guards import Guards
+from training.run.history import ProgressBar
+from training.run.looks import Looks
+from training.run.signals import StopSignals
+
+_STEPS_A_CALL_ON_ACCELERATORS = 10
+
+
+class Loop:
+    """Trains `engine` to its last step, or until there is a reason to stop.
+
+    The first worker writes `checkpoints` and has `looks`; the others compute, and wait for it at the ends of epochs.
+    `seconds` of the running epoch have passed before; `alone` says that there is one worker.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        checkpoints: Checkpoints,
+        looks: Looks | None,
+        options: RunOptions,
+        *,
+        signals: StopSignals,
+        seconds: float,
+        alone: bool,
+    ) -> None:
+        self.engine = engine
+        self._checkpoints, self._looks, self._options, self._signals = checkpoints, looks, options, signals
+        self._seconds, self._alone = seconds, alone
+        self._progress = ProgressBar(engine)
+        self._guards = Guards(engine.model.guards)
+        self._saved_step, self._saved_at = engine.step, time.monotonic()
+        self._began_at = time.monotonic()
+
+    def run(self) -> None:
+        """Train to the end."""
+        with closing(self._progress):
+            if self._signals.received is not None and self._alone:
+                self._stop(self.engine.step)
+            if self.engine.step % self.engine.steps_an_epoch or not self._patience_is_over():
+                self.steps()
+
+    def steps(self) -> None:
+        """Do all steps, several a call; no call passes the end of an epoch."""
+        engine = self.engine
+        steps_a_call = self._options.steps_a_call or (1 if engine.on_processors else _STEPS_A_CALL_ON_ACCELERATORS)
+        batches = iter(engine.batches())
+        while (step := engine.step) < engine.last_step:
+            epoch_end = (step // engine.steps_an_epoch + 1) * engine.steps_an_epoch
+            steps = min(steps_a_call, min(epoch_end, engine.last_step) - step)
+            if self.after(*engine.run(batches, steps, stop=self._signals.received is not None)):
+                return
+
+    def after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
+        """Follow a call of steps, the last of which had these `losses`; whether it was the last call.
+
+        `stop` says that a worker was told to stop, which raises SystemExit.
+        """
+        engine, step = self.engine, self.engine.step
+        self._seconds += time.monotonic() - self._began_at
+        self._guards.check(losses, engine.table(losses), step=step, last_good=self._checkpoints.last_named)
+        self._progress.update(losses)
+        over = False
+        if step % engine.steps_an_epoch == 0 or step == engine.last_step:
+            self._end_epoch(step)
+            over = self._patience_is_over()
+        elif self._due(step):
+            self._save(step)
+        if stop or (self._alone and self._signals.received is not None):
+            self._stop(step)
+        self._began_at = time.monotonic()
+        return over
+
+    def _end_epoch(self, step: int) -> None:
+        """Note the epoch; judge the model and keep it, if that is due."""
+        engine = self.engine
+        steps = (step - 1) % engine.steps_an_epoch + 1
+        means = engine.take_sums() / steps
+        seconds, self._seconds = self._seconds, 0.0
+        if self._looks is None:
+            return
+        self._looks.history.add(
+            {
+                "epoch": -(-step // engine.steps_an_epoch),
+                "step": step,
+                "seconds": seconds,
+                "images_per_s": steps * engine.global_batch / seconds,
+                "learning_rate": engine.learning_rate(),
+                "train": engine.table(means),
+            }
+        )
+        if self._looks.due(step) or self._due(step):
+            self._looks.look(self._save(step))  # saved first: a look takes long, and may end the training
+
+    def _patience_is_over(self) -> bool:
+        """As the first worker decides."""
+        if not self.engine.config.patience:
+            return False
+        over = self._looks is not None and self._looks.patience_is_over()
+        return over if self._alone else self.engine.total(over) > 0
+
+    def _due(self, step: int) -> bool:
+        """Whether a checkpoint is, whatever the epoch."""
+        every = self._options.checkpoint_steps
+        passed = bool(every) and step // every > self._saved_step // every
+        return passed or time.monotonic() - self._saved_at > self._options.checkpoint_seconds
+
+    def _save(self, step: int) -> State:
+        """Write a checkpoint; the state in it."""
+        self._saved_step, self._saved_at = step, time.monotonic()
+        if self._looks is None:
+            return {}
+        state = self.engine.state()
+        if not all(np.isfinite(values).all() for values in state.values()):  # the losses are of before the update
+            raise InputError(
+                f"a weight is not a finite number after step {step}; lower --learning-rate, or give a warm-up; "
+                f"last good checkpoint: {self._checkpoints.last_named()}"
+            )
+        facts = {"replicas": self.engine.replicas, "seconds": self._seconds}
+        self._checkpoints.save(state, step=step, facts=facts)
+        return state
+
+    def _stop(self, step: int) -> None:
+        """Save and leave, as a signal asked, perhaps of another worker."""
+        if self._saved_step != step:
+            self._save(step)
+        self._checkpoints.wait()
+        if not self._alone:
+            self.engine.total(0.0)  # the others wait until it is written
+        print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
+        raise SystemExit(130 if self._signals.received == signal.SIGINT else PREEMPTED)
