@@ -55,7 +55,7 @@ def train(
             with_settings(named, settings),
             Registry(location(registry)),
             origin=warm_start,
-            incumbent_folder=Path(output) / "incumbent",
+            copy=Path(output) / "incumbent",
             fit=fit_on_nodes(config, **job) if job else fit_here,
         )
         metrics.log_metric("steps", card.trained["steps"])

@@ -18,7 +18,7 @@ from typing import Any
 
 from calopipe.errors import InputError
 
-# Options that are given once for each element of their parameter.
+# Options with another name than their parameter, since they are given once for each of its elements.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "settings": {"flag": "--set", "metavar": "NAME=VALUE"},
     "split_files": {"flag": "--split-file", "metavar": "SPLIT=PATTERN"},
@@ -73,7 +73,7 @@ def add_options(task: argparse.ArgumentParser) -> None:
             continue
         option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
         flag = option.pop("flag", f"--{each.name.replace('_', '-')}")
-        action = "append" if each.name in _OPTIONS else "store"
+        action = "store" if each.type in {"str", *_NUMBERS} else "append"
         task.add_argument(flag, dest=each.name, action=action, help=_help(each), **option)
 
 

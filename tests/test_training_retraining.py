@@ -80,7 +80,7 @@ class Site:
             config,
             self.registry,
             origin=origin,
-            incumbent_folder=run / "incumbent",
+            copy=run / "incumbent",
             fit=self.fit,
         )
         if incumbent is not None:

@@ -66,21 +66,14 @@ def fit_on_nodes(
 
 
 def retrain(
-    dataset: Location,
-    model: Path,
-    config: FitConfig,
-    registry: Registry,
-    *,
-    origin: str,
-    incumbent_folder: Path,
-    fit: Fit,
+    dataset: Location, model: Path, config: FitConfig, registry: Registry, *, origin: str, copy: Path, fit: Fit
 ) -> tuple[Card, Promotion | None]:
     """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
 
     Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
     same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
-    incumbent, unless that has other networks or does not say which events it was trained on. The incumbent's model is
-    copied to `incumbent_folder`. InputError if it is of another detector, or was trained on events that are to judge
+    incumbent, unless that has other networks or does not say which events it was trained on. The folder `copy` gets a
+    copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
     both.
     """
     require_origin(origin)
@@ -91,32 +84,32 @@ def retrain(
     if card is not None and card.answers(manifest, config, origin):
         say(f"model stands: {model} is of these data and settings; nothing to do")
     else:
-        card = _current_of(manifest, config, registry, origin=origin, incumbent_folder=incumbent_folder, model=model)
+        card = _current_of(manifest, config, registry, origin=origin, copy=copy, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
-    theirs = registry.fetch(incumbent, incumbent_folder) if incumbent else None
+    theirs = registry.fetch(incumbent, copy) if incumbent else None
     if theirs is not None:
         _require_one_detector(theirs, manifest, registry)
     if card is None:
         begin = None
         if theirs is not None:
             judges = digests_in(dataset, manifest, [JUDGES])
-            seen = require_unseen(incumbent_folder, theirs, judges, f"--registry {registry.place}: its current model")
+            seen = require_unseen(copy, theirs, judges, f"--registry {registry.place}: its current model")
             if origin == FROM_INCUMBENT and _may_begin(theirs, config, knows=seen is not None):
-                begin = incumbent_folder
+                begin = copy
         card = fit(dataset, model, config, begin)
         say(card.summary())
     return card, incumbent
 
 
 def _current_of(
-    manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, incumbent_folder: Path, model: Path
+    manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, copy: Path, model: Path
 ) -> Card | None:
     """The registry's current model, copied to `model`, if it is of these data and settings."""
     current = registry.current()
-    if current is None or not registry.fetch(current, incumbent_folder).answers(manifest, config, origin):
+    if current is None or not registry.fetch(current, copy).answers(manifest, config, origin):
         return None
     say(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
-    return folder.take_over(incumbent_folder, model, overwrite=True)
+    return folder.take_over(copy, model, overwrite=True)
 
 
 def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) -> None:
