@@ -75,5 +75,7 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
         raise InputError(f"{folder}: what it holds of each event cannot be read ({error}); preprocess again") from None
     found = sum(map(len, parts))
     if found != expected:
-        raise InputError(f"{folder}: tells of {found} events in {splits}, but holds {expected}; preprocess again")
+        raise InputError(
+            f"{folder}: its receipts list {found} events in {splits}, its manifest {expected}; preprocess again"
+        )
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))

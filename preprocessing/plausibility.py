@@ -1,9 +1,9 @@
-"""Whether a file's units, scale and order of axes are plausible: what its first showers say, beside what physics says.
+"""Whether a file's units, scale and order of axes are plausible: its first showers, compared with shower physics.
 
 Electromagnetic showers in any sampling calorimeter have this in common (Particle Data Group, Review of Particle
-Physics, "Passage of particles through matter"): a part of the energy is seen, never more than there is; the depth of
-a shower grows with the logarithm of its energy over the critical energy, 7 to 25 MeV from uranium to iron; it spreads
-over a few Moliere radii, each one to three radiation lengths.
+Physics, "Passage of particles through matter"): a part of the energy is seen; the depth of a shower grows with the
+logarithm of its energy over the critical energy, 7 to 25 MeV from uranium to iron; its width is a few Moliere radii,
+each one to three radiation lengths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
 
 _SHOWERS = 100
-# Visible over incident energy: of thin gaps to thick ones; and of cells that were calibrated to the incident energy.
+# Visible over incident energy: from thin gaps to thick ones; and of cells calibrated to the incident energy.
 _RESPONSES = ((1e-3, 0.35), (0.7, 1.2))
 _CRITICAL_GEV = (0.025, 0.007)
 _MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
@@ -38,10 +38,9 @@ Sides = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # showers along
 class Look:
     """What the first showers of a file look like.
 
-    `response` is visible over incident energy; half of the visible energy lies within `depth_x0` radiation lengths,
-    where `expected_x0` (low, high) is expected; `radius_mm` is the root mean square distance from each
-    layer's barycentre.
-    `doubts` says in words what is not plausible.
+    `response` is visible over incident energy. Half of the visible energy lies within `depth_x0` radiation lengths;
+    `expected_x0` (low, high) is the expected range. `radius_mm` is the root mean square distance from each layer's
+    barycentre. `doubts` says in words what is not plausible.
     """
 
     showers: int
@@ -58,7 +57,7 @@ class Look:
 
 
 def look_at(file: ShowerFile) -> Look | None:
-    """How the first showers of `file` look; None where none of them is sound and holds energy."""
+    """What the first showers of `file` look like; None if each of them is corrupt or empty."""
     cells = file.cells(0, min(_SHOWERS, file.events))
     hits = Hits.of(cells)
     sums = hits.sums()
@@ -115,14 +114,14 @@ def _slices(sides: Sides, axis: int) -> npt.NDArray[np.float64]:
 
 
 def _half_depth(sides: Sides, axis: int) -> float:
-    """Within how many slices along `axis` half of the energy of all showers lies."""
+    """The number of slices along `axis` that hold half of the energy of all showers."""
     profile = _slices(sides, axis).sum(axis=0)
     reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
     return float(np.interp(0.5, reached, np.arange(len(reached))))
 
 
 def _radius(sides: Sides) -> float:
-    """Root mean square distance, weighted with energy, from each layer's barycentre, in cells."""
+    """Root mean square distance from each layer's barycentre, weighted by energy, in cells."""
     layers = _slices(sides, 2)
     weight = np.where(layers > 0, layers, 1.0)[:, None]  # (N, 1, layer)
     squares = 0.0
@@ -134,8 +133,9 @@ def _radius(sides: Sides) -> float:
 
 
 def _expected(energy_gev: float, total_x0: float) -> tuple[float, float]:
-    """Between which depths half of a shower's energy lies, in a calorimeter of `total_x0`: dE/dt is a gamma function
-    with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
+    """The range of the depth within which half of a shower's energy lies, in a calorimeter of `total_x0`.
+
+    dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
     """
     depth = np.linspace(0, total_x0, 2001)[1:]
     bounds = []
@@ -152,7 +152,7 @@ def _fits(depth_x0: float, energy_gev: float, total_x0: float) -> bool:
 
 
 def _other_axes(sides: Sides, shape: tuple[int, int, int], energy_gev: float, x0: float) -> str:
-    """What to say if showers have the depth they must have along another axis, and are spread along it more evenly."""
+    """The doubt to report if showers have a plausible depth along another axis, and are spread along it more evenly."""
 
     def brightest(axis: int) -> float:
         slices = _slices(sides, axis)
@@ -179,12 +179,12 @@ def _other_energy(depth_x0: float, energy_gev: float, total_x0: float) -> str:
 
 def _doubt_of_energy(name: str, energy_gev: float, depth_x0: float, total_x0: float) -> str:
     low, high = _expected(energy_gev, total_x0)
-    told = (
+    found = (
         f"half the energy lies within {depth_x0:.3g} X0, {low:.2g} to {high:.2g} are expected of {energy_gev:.4g} GeV"
     )
     if name:
-        return f"{told}: energy looks like {name}, GeV are expected"
-    return f"{told}: is energy in GeV, is x0_per_layer right, are these electromagnetic showers?"
+        return f"{found}: energy looks like {name}, GeV are expected"
+    return f"{found}: is energy in GeV, is x0_per_layer right, are these electromagnetic showers?"
 
 
 def _sampled(response: float) -> bool:
@@ -194,14 +194,14 @@ def _sampled(response: float) -> bool:
 def _doubt_of_deposits(response: float, unit_gev: float, *, whole: bool) -> str:
     known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | _DEPOSITS
     fitting = ((name, unit) for name, unit in known.items() if _sampled(response * unit / unit_gev))
-    told = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
+    found = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
     if whole:
-        return f"{told}, and ECAL holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
+        return f"{found}, and ECAL holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
     name, unit = next(fitting, ("", 0.0))
     if name:
         then = f"by which E_vis/E is {response * unit / unit_gev:.3g}"
-        return f"{told}: ECAL looks like {name}, {then}; give --geometry file_unit_gev={unit:g}"
-    return f"{told}: is that the unit of ECAL (--geometry file_unit_gev=...)?"
+        return f"{found}: ECAL looks like {name}, {then}; give --geometry file_unit_gev={unit:g}"
+    return f"{found}: is that the unit of ECAL (--geometry file_unit_gev=...)?"
 
 
 def _rounded(value: float) -> float:
