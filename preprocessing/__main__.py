@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add_selection(command)
     command.add_argument(
         "--on-bad-file", choices=(STOP, SKIP), default=STOP,
-        help="what to do about a file that cannot be read as showers: stop, or leave it out and list it in the manifest",
+        help="what to do about an unreadable file: stop, or leave it out and list it in the manifest",
     )  # fmt: skip
     for what, most in (("events", Tolerance.max_bad_events), ("files", Tolerance.max_bad_files)):
         command.add_argument(
