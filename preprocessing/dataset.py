@@ -16,7 +16,7 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS
 from calopipe.storage import Location
-from preprocessing.inputs import BadFile
+from preprocessing.inputs import BadFile, Source
 
 KIND = "calopipe.dataset"
 RECEIPT_KIND = "calopipe.shards"
@@ -31,15 +31,6 @@ SHARDS = "shards"
 # Why an event that was read was not written.
 BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
 DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
-
-
-@dataclass(frozen=True)
-class Source:
-    """An input file, by its content."""
-
-    name: str
-    sha256: str
-    events: int
 
 
 @dataclass(frozen=True)

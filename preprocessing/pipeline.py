@@ -23,7 +23,7 @@ from calopipe.progress import progress_bar, say
 from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard, Source
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard
 from preprocessing.inputs import BadFile, InputFile, Inputs
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ logger = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 1.0  # between two looks at what is done
 _REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
-
-
-def sources(files: Sequence[InputFile]) -> list[Source]:
-    return [Source(file.path.name, file.sha256, file.events) for file in files]
 
 
 def preprocess(
@@ -59,7 +55,7 @@ def preprocess(
     for split, pattern in settings.selection.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.fingerprint_of(sources(files), settings)
+    request = dataset.fingerprint_of([file.source for file in files], settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
         say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
@@ -218,16 +214,17 @@ def _compose(
     repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
     geometry = inputs.files[0].geometry
     read = sum(file.events for file in inputs.files)
+    used_files = [file.source for file in good]
     manifest = Manifest(
-        fingerprint=dataset.fingerprint_of(sources(good), settings),
-        request=dataset.fingerprint_of(sources(inputs.files), settings),
+        fingerprint=dataset.fingerprint_of(used_files, settings),
+        request=dataset.fingerprint_of([file.source for file in inputs.files], settings),
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),
         events={"read": read, "written": written, "repeated": repeated, "dropped": dropped},
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
-        inputs=tuple(sources(good)),
+        inputs=tuple(used_files),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in good if file.look),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),

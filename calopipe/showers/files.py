@@ -65,8 +65,7 @@ class ShowerFile:
         cells = self.cells(events.start, events.stop)
         flaws = flaws_of_hits(Hits.of(cells))
         if flaws.any():
-            first = int(np.argmax(flaws != 0))
-            raise InputError(f"{self.flaw_of_cells(events.start + first, cells[first])}; {CORRECT_OR_SKIP}")
+            raise InputError(f"{self.flaw(events.start + int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
         labels = slice(events.start, events.stop)
         mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
         return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
@@ -108,23 +107,20 @@ class ShowerFile:
             mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
         return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
 
-    def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
-        """What is wrong with `cells` (x, y, layer) of `event`, and where."""
+    def flaw(self, event: int) -> str:
+        """What is wrong with the corrupt event `event`, and where."""
+        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
+        for name, values in labels.items():
+            if values is not None and flaws_of_label(name, values[event : event + 1]).any():
+                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
+                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
+                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
+        cells = self.cells(event, event + 1)
         found = cells[~(np.isfinite(cells) & (cells >= 0))]
         return (
             f"{self.path}: event {event}: {CELLS} holds {found[0]} in {len(found)} cell(s), expected finite deposits "
             "of zero or more"
         )
-
-    def flaw_of_labels(self, event: int) -> str:
-        """What is wrong with the labels of `event`, and where."""
-        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
-        for name, values in labels.items():
-            if values is not None and flaws_of_label(name, values[event : event + 1])[0]:
-                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
-                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
-                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
-        raise ValueError(f"the labels of event {event} of {self.path} are good")
 
 
 def open_showers(
@@ -163,7 +159,7 @@ def open_showers(
             assumed=assumed,
         )
     if bad_event == STOP and flaws.any():
-        raise InputError(f"{opened.flaw_of_labels(int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
+        raise InputError(f"{opened.flaw(int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
     return opened
 
 

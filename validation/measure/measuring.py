@@ -212,7 +212,7 @@ def _measure(task: _Task) -> _Piece:
         if bad.any() and not first_bad:
             event = int(np.argmax(bad))
             if selection.bad_event == STOP:
-                raise InputError(f"{task.file.flaw_of_cells(first + event, cells[event])}; {CORRECT_OR_SKIP}")
+                raise InputError(f"{task.file.flaw(first + event)}; {CORRECT_OR_SKIP}")
             first_bad = f"event {first + event} of {task.file.path.name}"
         kept = chosen & ~bad if selection.bad_event == SKIP else chosen
         if selection.bad_event == COUNT and bad.any():
