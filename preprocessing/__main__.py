@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
-from calopipe.showers.options import add_selection
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Selection, add_selection
 from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.inputs import discover

@@ -184,7 +184,7 @@ def _range(labels: FloatArray) -> list[float] | None:
 
 
 class _Piece(NamedTuple):
-    """The digests of all showers of one reading, indices and records of those kept, indices and flaws of corrupt ones."""
+    """The digests of all showers of one reading, indices and records of those kept, indices and flaws of bad ones."""
 
     digests: Digests
     events: npt.NDArray[np.int64]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.showers.options import add_selection
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Selection, add_selection
 from training.configs import (
     CONFIGS,
     DEFAULT,
