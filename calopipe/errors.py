@@ -1,4 +1,4 @@
-"""How every command of calopipe reports what the user can mend: one line, exit code 2, no traceback."""
+"""How every command reports an error that the user can correct: one line, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 BAD_INPUT_EXIT_CODE = 2
 
-# What the operating system may refuse through no fault of the program, and what to do about it.
+# Errors of the operating system that are no defect of the program, and what to do about them.
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run again, finished work is kept",
     errno.EDQUOT: "the disk quota is used up; free some space and run again, finished work is kept",
@@ -32,17 +32,17 @@ _REFUSALS = {
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used. The message is one line: what, which value, where, what to do."""
+    """The user's input cannot be used. The message is one line: what, which value, where, what to do."""
 
 
 def require_seed(seed: int) -> None:
-    """Raise InputError unless `seed` is one that NumPy and TensorFlow both take."""
+    """Raise InputError unless both NumPy and TensorFlow accept `seed`."""
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed is {seed}, expected 0 to {2**31 - 1}")
 
 
 def describe(error: BaseException) -> str | None:
-    """The one line that tells a user of `error`, or None where the error is a defect of the program."""
+    """One line for the user about `error`, or None where it is a defect of the program."""
     if isinstance(error, InputError):
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno in _REFUSALS:
@@ -53,10 +53,10 @@ def describe(error: BaseException) -> str | None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn an error the user can mend into one line on standard error and exit code 2.
+    """Turn an error that the user can correct into one line on standard error and exit code 2.
 
-    The line is also left as the container's termination message, which is where Kubernetes looks for the reason
-    that a pod failed (`/dev/termination-log` unless TERMINATION_LOG names another file).
+    The line is also written as the container's termination message, where Kubernetes looks for the reason why a pod
+    failed (`/dev/termination-log` unless TERMINATION_LOG names another file).
     """
     try:
         yield
@@ -75,7 +75,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that tells of bad arguments as of all bad input: in one line. Options are not abbreviated."""
+    """An argument parser that reports bad arguments in one line, like all bad input. Options are not abbreviated."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **{"allow_abbrev": False} | named)
@@ -85,7 +85,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def run_command(command: Callable[[], None]) -> None:
-    """Run the body of a command line: errors as in `one_line_errors`, warnings a line each on standard error."""
+    """Run the body of a command: errors as in `one_line_errors`, warnings one a line on standard error."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with one_line_errors():
         command()

@@ -1,6 +1,6 @@
 """Objects of Google Cloud Storage as paths: the part of `pathlib.Path` that the stages use, and transfers.
 
-`calopipe.storage` is the only module that knows of this one. Credentials are those of the environment
+Only `calopipe.storage` imports this module. Credentials are those of the environment
 (Application Default Credentials); STORAGE_EMULATOR_HOST names an emulator instead.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any, Literal
 
 import google.api_core.exceptions as api_errors
 import google.auth.exceptions as auth_errors
@@ -28,15 +28,15 @@ from calopipe.errors import InputError
 
 SCHEME = "gs://"
 
-_RETRY_SECONDS = 120.0  # how long a request that fails is tried again, with growing pauses
-_UPLOAD_CHUNK = 8 << 20  # what a cut connection costs: an upload goes on from its last whole chunk. Bytes
+_RETRY_SECONDS = 120.0  # for which a failed request is repeated, with growing pauses
+_UPLOAD_CHUNK = 8 << 20  # bytes; an upload whose connection is cut resumes at a multiple of it
 _READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
-_TRANSFERS = 8  # files at the same time
+_TRANSFERS = 8  # downloads at the same time
 
 
 @dataclass(frozen=True)
 class GcsPath:
-    """The object `key` of `bucket`, or the folder of the objects whose names begin so."""
+    """The object `key` of `bucket`, or the folder of objects whose names begin with it."""
 
     bucket: str
     key: str
@@ -62,24 +62,24 @@ class GcsPath:
         return self
 
     def is_file(self) -> bool:
-        with _told(self):
+        with _store_errors(self):
             return bool(_blob(self).exists(retry=_retry()))
 
     def stat(self) -> SimpleNamespace:
-        """`st_size` in bytes, and `generation`, which each writing of the object changes. FileNotFoundError."""
-        with _told(self):
+        """`st_size` in bytes, and `generation`, another one whenever the object is written. FileNotFoundError."""
+        with _store_errors(self):
             blob = _bucket(self).get_blob(self.key, retry=_retry())
         if blob is None:
             raise _missing(self)
         return SimpleNamespace(st_size=blob.size, generation=blob.generation)
 
     def read_text(self) -> str:
-        with _told(self):
+        with _store_errors(self):
             return str(_blob(self).download_as_text(retry=_retry()))
 
     @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
-        """A reader of the object as it is now; FileNotFoundError at the end if it is replaced meanwhile."""
+    def open(self, mode: Literal["rb"]) -> Iterator[io.BufferedReader[Any]]:  # noqa: ARG002  as of `pathlib.Path`
+        """A reader of the object as it is now. FileNotFoundError, when it is closed: replaced in the meantime."""
         source = _Reader(self)
         with io.BufferedReader(source, _READ_BYTES) as reader:
             try:
@@ -90,10 +90,10 @@ class GcsPath:
                     try:
                         raise error
                     finally:
-                        del error  # or the reader would live on with it, which HDF5 does not survive
+                        del error  # it would keep the reader alive, which crashes HDF5
 
     def unlink(self, *, missing_ok: bool = False) -> None:
-        with _told(self):
+        with _store_errors(self):
             try:
                 _blob(self).delete(retry=_retry())
             except api_errors.NotFound:
@@ -101,11 +101,12 @@ class GcsPath:
                     raise
 
     def upload(self, file: Path, *, create: bool = False) -> None:
-        """Put the content of `file` here, whole and at once; with `create` only where nothing is, or FileExistsError.
+        """Atomically put the content of `file` here. FileExistsError, with `create`: there is an object already.
 
-        Of several that create at once one succeeds. One whose answer was lost on the way finds its own object here.
+        Of several processes that create an object at the same time one succeeds. FileExistsError may also mean that the
+        object is this process's own, where the answer to a first try was lost.
         """
-        with _told(self), _bucket_there(self):
+        with _store_errors(self), _bucket_errors(self):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
             try:
@@ -115,9 +116,9 @@ class GcsPath:
 
 
 def objects(folder: GcsPath) -> dict[str, int]:
-    """Size in bytes of every object under `folder`, by its name from there, in order."""
+    """Size in bytes of every object under `folder`, by its name relative to it, sorted."""
     prefix = f"{folder.key}/" if folder.key else ""
-    with _told(folder), _bucket_there(folder):
+    with _store_errors(folder), _bucket_errors(folder):
         found = _client().list_blobs(
             folder.bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
         )
@@ -125,11 +126,11 @@ def objects(folder: GcsPath) -> dict[str, int]:
 
 
 def download(files: Mapping[GcsPath, Path]) -> None:
-    """Bring objects of one bucket to local files, several at a time."""
+    """Download objects of one bucket to local files, several at a time."""
     if not files:
         return
     first = next(iter(files))
-    with _told(first):
+    with _store_errors(first):
         pairs = [(_blob(path), str(file)) for path, file in files.items()]
         transfer_manager.download_many(
             pairs, download_kwargs={"retry": _retry()}, worker_type=transfer_manager.THREAD, max_workers=_TRANSFERS,
@@ -168,7 +169,7 @@ class _Reader(io.RawIOBase):
         if start >= end:
             return 0
         try:
-            with _told(self._path):
+            with _store_errors(self._path):
                 data = self._blob.download_as_bytes(start=start, end=end - 1, retry=_retry(), checksum=None)
         except (InputError, OSError) as error:
             self.error = error.with_traceback(None)
@@ -205,8 +206,8 @@ def _missing(path: GcsPath) -> FileNotFoundError:
 
 
 @contextmanager
-def _bucket_there(path: GcsPath) -> Iterator[None]:
-    """Around requests that find nothing only where there is no bucket."""
+def _bucket_errors(path: GcsPath) -> Iterator[None]:
+    """NotFound as "no bucket", around requests that can find nothing for no other reason."""
     try:
         yield
     except api_errors.NotFound:
@@ -214,8 +215,8 @@ def _bucket_there(path: GcsPath) -> Iterator[None]:
 
 
 @contextmanager
-def _told(path: GcsPath) -> Iterator[None]:
-    """Errors of the store as what `pathlib` would raise, or as the line that tells a user."""
+def _store_errors(path: GcsPath) -> Iterator[None]:
+    """The store's errors as those of `pathlib`, or as InputError."""
     try:
         yield
     except api_errors.NotFound:

@@ -1,7 +1,7 @@
-"""What a command says to the person who runs it: sentences, and progress: a bar on a terminal, lines elsewhere.
+"""What a command prints for its user: messages, and progress as a bar on a terminal and as lines elsewhere.
 
-Where another process shows a command's output to a person, VIEWED is set in the environment. Sentences and progress
-then begin with a mark, by which that process knows them among all that libraries print.
+Where another process shows a command's output to the user, VIEWED is set in the environment. Messages and progress then
+begin with a mark, so that this process can tell them from what libraries print.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 VIEWED = "CALOPIPE_VIEWED"  # the seconds between two lines of progress
-SAID, GOING = "\x02", "\x05"  # marks of a sentence, and of a line of progress
-_LOG_SECONDS = 10.0  # between two lines where no one watches
-# The rate is in units a second also where one takes several seconds, which tqdm would turn round.
+SAID, GOING = "\x02", "\x05"  # marks of a message, and of a line of progress
+_LOG_SECONDS = 10.0  # between two lines where there is no terminal
+# The rate is always in units a second; tqdm would print seconds a unit where one takes longer.
 _FIGURES = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 
 
 def say(text: str) -> None:
-    """Print `text`, one line. The last one that a step of the pipeline says is what it did."""
+    """Print `text`, one line. The last message of a pipeline step says what it did."""
     _write_line(sys.stdout, SAID, text)
 
 
 def progress_bar(description: str, total: int, unit: str, done: int = 0) -> tqdm[NoReturn]:
-    """A bar towards `total` of `unit`, of which `done` are done already, on standard error."""
-    from tqdm import tqdm  # noqa: PLC0415  which what has nothing to do need not wait for
+    """A progress bar on standard error, towards `total` of `unit`; `done` are finished at its start."""
+    from tqdm import tqdm  # noqa: PLC0415  commands that have nothing to do need not wait for it
 
     watched = sys.stderr.isatty()
     bar: tqdm[NoReturn] = tqdm(
@@ -46,7 +46,7 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0) -> tqdm
 
 
 class _Lines:
-    """Where no terminal is: each state of a bar is a line of its own, and no carriage return is written."""
+    """Standard error where it is no terminal: each state of a bar is a line, without carriage returns."""
 
     def write(self, text: str) -> None:
         if line := text.strip():
@@ -57,6 +57,6 @@ class _Lines:
 
 
 def _write_line(stream: TextIO, mark: str, text: str) -> None:
-    """Write at once, so that what other threads print comes before or after the line."""
+    """Write the line in one piece, so that output of other threads comes before or after it."""
     stream.write(f"{mark if VIEWED in os.environ else ''}{text}\n")
     stream.flush()

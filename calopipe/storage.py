@@ -1,4 +1,4 @@
-"""Where bytes live: local paths, and gs:// through `calopipe.gcs`. What lists, hashes and replaces files."""
+"""Files on a file system, or on gs:// through `calopipe.gcs`: list, hash, read and replace them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from calopipe.errors import InputError
 
@@ -27,10 +27,10 @@ Location: TypeAlias = "Path | GcsPath"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AT_ONCE = 16  # small reads of files that wait for a network rather than for a processor
+_THREADS = 16  # for small reads, which wait for a network rather than for a processor
 _PARTIAL = ".partial"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
-_TICK_SECONDS = 2.0  # the coarsest clock of a file system in use
+_TICK_SECONDS = 2.0  # the coarsest clock of file systems in use
 _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
 
 
@@ -41,14 +41,14 @@ def location(text: str) -> Location:
     if _SCHEME.match(text) and not text.startswith("gs:"):
         raise InputError(f"{text}: neither a path nor a gs:// address; bring the files to one of these")
     if text.startswith("gs:"):
-        from calopipe.gcs import GcsPath  # noqa: PLC0415  a second that local files need not wait
+        from calopipe.gcs import GcsPath  # noqa: PLC0415  takes a second, which local files do not need
 
         return GcsPath.parse(text)
     return Path(text).expanduser()
 
 
 def on_disk(text: str, option: str) -> Path:
-    """The path that `text`, the value of `option`, names; InputError where it is on gs://, where it cannot be."""
+    """The path that `text`, the value of `option`, names. InputError: it is on gs://."""
     place = location(text)
     if not isinstance(place, Path):
         raise InputError(
@@ -58,7 +58,7 @@ def on_disk(text: str, option: str) -> Path:
 
 
 def expand(patterns: Sequence[str]) -> list[Location]:
-    """The files that `patterns` (paths or globs) name, sorted, each once. A pattern that names none is an error."""
+    """The files that `patterns` (paths or globs) name, sorted, each once. InputError: a pattern names none."""
     found: dict[str, Location] = {}
     for pattern in patterns:
         files = _expand_local(pattern) if isinstance(location(pattern), Path) else _expand_gcs(pattern)
@@ -69,7 +69,7 @@ def expand(patterns: Sequence[str]) -> list[Location]:
 
 
 def _expand_local(pattern: str) -> list[Path]:
-    literal = Path(pattern).expanduser()  # first, for names that hold brackets
+    literal = Path(pattern).expanduser()  # first, since names may hold brackets
     # Path.glob takes no absolute pattern
     globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
     matches = [Path(match) for match in globbed]
@@ -86,7 +86,7 @@ def _expand_gcs(pattern: str) -> list[GcsPath]:
     from calopipe import gcs  # noqa: PLC0415
 
     path = gcs.GcsPath.parse(pattern)
-    if not glob.has_magic(path.key) or path.is_file():  # the latter for names that hold brackets
+    if not glob.has_magic(path.key) or path.is_file():  # names may hold brackets
         return [path]
     steps = PurePosixPath(path.key).parts
     plain = next(number for number, step in enumerate(steps) if glob.has_magic(step))
@@ -107,12 +107,12 @@ def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def listing(folder: Location) -> dict[str, int]:
-    """Size in bytes of each file under `folder`, by its name from there; what is not there holds nothing."""
+    """Size in bytes of each file under `folder`, by its name relative to it; empty if there is no such folder."""
     if isinstance(folder, Path):
         sizes = {}
         for place, _, names in os.walk(folder):
             for path in (Path(place) / name for name in names):
-                with suppress(FileNotFoundError):  # what another run is writing may be gone by now
+                with suppress(FileNotFoundError):  # a file that another run is writing may be gone by now
                     sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
         return sizes
     from calopipe import gcs  # noqa: PLC0415
@@ -121,23 +121,18 @@ def listing(folder: Location) -> dict[str, int]:
 
 
 def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """`work` of each of `items`, in order, done in threads: for what waits for files rather than computes."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    """`work` of each of `items`, in order, done in threads: for work that waits for files rather than computes."""
+    with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(work, items))
 
 
-def opened(path: Location) -> AbstractContextManager[BinaryIO]:
-    """A reader of `path` with random access."""
-    return path.open("rb") if isinstance(path, Path) else path.open()
-
-
 def sha256_of_file(path: Location) -> str:
-    with opened(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # it reads into
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def stamp(path: Location) -> tuple[int, int]:
-    """Size in bytes, and time of the last change in ns or generation: what tells a file that has changed."""
+    """Size in bytes, and time of the last change in ns or generation: a file that has changed has another stamp."""
     status = path.stat()
     return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
 
@@ -153,7 +148,7 @@ def require_unchanged(path: Location, stamp_before: tuple[int, int]) -> None:
 
 
 def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
-    """Whether any change of `path` after the time `since` has changed its `stamp`: file systems' clocks are slow."""
+    """Whether a change of `path` after the time `since` must change its `stamp`: file systems' clocks are coarse."""
     return not isinstance(path, Path) or since - stamp[1] * 1e-9 > _TICK_SECONDS
 
 
@@ -176,7 +171,7 @@ def discard(folder: Location) -> None:
 
 
 def sweep(folder: Location) -> None:
-    """Remove what writers that were killed left under `folder`."""
+    """Remove the temporary files that killed writers left under `folder`."""
     if isinstance(folder, Path):
         for path in folder.rglob(f".*{_PARTIAL}"):
             with suppress(FileNotFoundError):
@@ -191,12 +186,12 @@ def require_file(path: Location, sha256: str) -> None:
 
 
 def fingerprint(document: Any) -> str:
-    """A hash of a JSON document that does not depend on the order of its keys."""
+    """A hash of a JSON document, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def require_writable(folder: Location) -> None:
-    """Make `folder` and write to it, so that a read-only output is found before any work is done."""
+    """Make `folder` and write to it, so that a read-only output is noticed before any work is done."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -209,10 +204,10 @@ def require_writable(folder: Location) -> None:
 
 @contextmanager
 def replacing(path: Location) -> Iterator[Path]:
-    """A temporary file that takes the place of `path`, whole and at once, when the block ends well.
+    """A temporary file that atomically replaces `path` when the block ends without an error.
 
-    A block that fails leaves `path` as it was and removes the temporary file. The data reach the disk before the
-    name does, so that a crash cannot leave a name without its content.
+    Otherwise `path` stays as it was and the temporary file is removed. The data reach the disk before the name does, so
+    that a crash cannot leave a name without its content.
     """
     if not isinstance(path, Path):
         with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
@@ -230,7 +225,7 @@ def replacing(path: Location) -> Iterator[Path]:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # a user knows the file by its name
+        if error.filename in (None, str(temporary)):  # the user knows the file by its own name
             error.filename = str(path)
         raise
     finally:
@@ -245,42 +240,41 @@ def write_json(path: Location, document: Any) -> None:
 
 
 def create_json(path: Location, document: Any) -> bool:
-    """Write `document` to `path` if nothing is there yet; whether it stands there now.
+    """Write `document` to `path` if nothing is there yet. Returns whether `document` is there now.
 
-    Of several that try this at once, one succeeds: on gs:// by a precondition on the object's generation, in a file
-    system because a name is linked once.
+    Of several processes that try this at the same time one succeeds: on gs:// by a precondition on the object's
+    generation, in a file system because a name is linked once.
     """
-    try:
-        if isinstance(path, Path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
-                whole = Path(scratch) / path.name
-                write_json(whole, document)
-                path.hardlink_to(whole)
-        else:
-            with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
-                whole = Path(scratch) / path.name
-                write_json(whole, document)
-                path.upload(whole, create=True)
-    except FileExistsError:
-        return bool(json.loads(path.read_text()) == document)  # ours, if its first answer was lost on the way
+    if isinstance(path, Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.parent if isinstance(path, Path) else None
+    with tempfile.TemporaryDirectory(dir=beside, prefix=f".{path.name}.") as scratch:
+        complete = Path(scratch) / path.name
+        write_json(complete, document)
+        try:
+            if isinstance(path, Path):
+                path.hardlink_to(complete)
+            else:
+                path.upload(complete, create=True)
+        except FileExistsError:
+            return bool(json.loads(path.read_text()) == document)  # ours, if the answer to a first try was lost
     return True
 
 
 def put(file: Path, path: Location) -> None:
-    """Copy the local `file` to `path`, whole and at once."""
+    """Atomically copy the local `file` to `path`."""
     with replacing(path) as temporary, file.open("rb") as source, temporary.open("wb") as target:
-        shutil.copyfileobj(source, target)  # which, unlike copyfile, blames no file for a full disk
+        shutil.copyfileobj(source, target)  # copyfile would name the source in the error of a full disk
 
 
 class DocumentError(InputError):
-    """A document that is not there, or not what is expected there."""
+    """A document that is missing, or not the one expected."""
 
 
 def read_json(
-    path: Location, *, kind: str, schema_version: int, mend: str = "make it again with this version"
+    path: Location, *, kind: str, schema_version: int, advice: str = "make it again with this version"
 ) -> dict[str, Any]:
-    """Read a document of ours, checked for its kind and version; DocumentError, to `mend` another version."""
+    """Read a JSON document of this kind and version. DocumentError, which gives `advice` about another version."""
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
@@ -292,6 +286,6 @@ def read_json(
     if document.get("schema_version") != schema_version:
         raise DocumentError(
             f"{path}: {kind} of schema version {document.get('schema_version')}, this program reads "
-            f"{schema_version}; {mend}"
+            f"{schema_version}; {advice}"
         )
     return document

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
-from calopipe.showers.options import add_selection
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Selection, add_selection
 from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.inputs import discover
@@ -25,8 +24,7 @@ examples:
   python -m preprocessing --input 'gs://bucket/showers/*.h5' --output gs://bucket/dataset
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --beam-option runner=FlinkRunner
 
-Run the same command again and only what is
-missing or changed is done.
+The same command, run again, does only what is missing or has changed.
 """
 
 
@@ -37,7 +35,6 @@ def parser() -> argparse.ArgumentParser:
         description="Turn HDF5 files of calorimeter showers into a dataset of TFRecord shards, once.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     command.add_argument(
         "--input",
@@ -56,24 +53,22 @@ def parser() -> argparse.ArgumentParser:
         help="showers of one range of a file, the piece of work of one worker (default %(default)s)",
     )  # fmt: skip
     add_selection(command)
-    defaults_of_tolerance = Tolerance()
     command.add_argument(
         "--on-bad-file", choices=(STOP, SKIP), default=STOP,
-        help="what to do about a file that cannot be read as showers: stop, or leave it out and say so in the manifest",
+        help="what to do about an unreadable file: stop, or leave it out and list it in the manifest",
     )  # fmt: skip
-    for what in ("events", "files"):
-        name = f"max_bad_{what}"
+    for what, most in (("events", Tolerance.max_bad_events), ("files", Tolerance.max_bad_files)):
         command.add_argument(
-            f"--max-bad-{what}", type=float, default=getattr(defaults_of_tolerance, name), metavar="SHARE",
+            f"--max-bad-{what}", type=float, default=most, metavar="SHARE",
             help=f"stop all the same where more than this share of the {what} is corrupt (default %(default)s)",
         )  # fmt: skip
     command.add_argument(
         "--strict", action="store_true",
-        help="stop where a file's first showers make its units, scale or axes implausible (default: warn)",
+        help="stop if a file's first showers have implausible units, scale or axes (default: warn)",
     )  # fmt: skip
     command.add_argument(
         "--verify", action="store_true",
-        help="read again what is remembered by size and time: inputs that were hashed before, and shards that stand",
+        help="hash inputs and shards again that are otherwise recognised by their size and time",
     )  # fmt: skip
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
     command.add_argument(
@@ -106,11 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(found.summary())
     manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
-    left_out = ", ".join(file.name for file in manifest.bad_files)
     if repeated := manifest.events["repeated"]:
         print(f"{repeated} showers repeat another one of their split, and count more than once")
-    if left_out:
-        print(f"files left out: {left_out}")
+    if manifest.bad_files:
+        print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")
 
 

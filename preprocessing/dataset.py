@@ -1,11 +1,11 @@
-"""The dataset: a manifest that composes shards. What is written last, and all that a reader trusts."""
+"""The dataset: shards, and the manifest that lists them. It is written last, and readers use only what it lists."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS
 from calopipe.storage import Location
-from preprocessing.inputs import BadFile
+from preprocessing.inputs import BadFile, Source
 
 KIND = "calopipe.dataset"
 RECEIPT_KIND = "calopipe.shards"
@@ -34,22 +34,12 @@ DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
-class Source:
-    """An input file, by its content."""
-
-    name: str
-    sha256: str
-    events: int
-
-
-@dataclass(frozen=True)
 class Settings:
-    """What preprocessing does to the showers. Part of the name of every shard: another setting is other shards.
+    """What preprocessing does to the showers. Shards are named by it: other settings make other shards.
 
-    The events of all splits of `selection` are kept: its cut, rule and geometry count, not its split, nor what happens
-    at a corrupt event. Then cells below `threshold_gev` are set to zero (the published training used 0; the reference's
-    converter 2e-6, which is 1e-4 in its files' unit). `shard_events` bounds the showers of one range, the work of one
-    worker at a time.
+    Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
+    Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
+    which is 1e-4 in its files' unit). `shard_events` is the most showers of a range, a worker's piece of work.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -71,7 +61,7 @@ class Settings:
         }
 
     def identity(self, source: Source) -> list[str]:
-        """What of an input file decides its shards: its content, and its name once splits are assigned by name."""
+        """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
         return [source.sha256, source.name if self.selection.rule.by_file else ""]
 
 
@@ -99,12 +89,11 @@ class BadEvent:
 class Manifest:
     """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
 
-    `fingerprint` names what it holds, by the files that were used; `request` what was asked for, by all files.
-    `events` counts {"read", "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated
-    are those written that have the content of another one of their split. `energy_gev` and `theta_rad` are the lowest
-    and highest label of the events written, which bounds what a model can learn.
-    `plausibility` says of each file used what its first showers look like (`preprocessing.plausibility.Look`).
-    `bad_events` and `bad_files` are those that were left out because the run was told to skip them.
+    `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
+    "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
+    the content of another event of their split. `energy_gev` and `theta_rad` are the lowest and highest label of the
+    events written. `plausibility` holds the `preprocessing.plausibility.Look` of each file used. `bad_events` and
+    `bad_files` were left out.
     """
 
     fingerprint: str
@@ -123,7 +112,7 @@ class Manifest:
 
     @property
     def split_files(self) -> list[list[str]]:
-        """Split and pattern of the files that were given to a split by name, as in JSON."""
+        """[split, pattern] of the files that were assigned to a split by name."""
         return [list(pair) for pair in self.settings["split_rule"]["by_file"]]
 
     def count(self, split: str) -> int:
@@ -131,7 +120,7 @@ class Manifest:
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
 
     def summary(self) -> str:
-        """How many showers the dataset holds, and how many were left out, in a line."""
+        """One line: how many showers the dataset holds, and how many were left out."""
         counts = ", ".join(f"{split} {self.count(split)}" for split in SPLITS)
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.events["dropped"].items() if count)
         return f"{self.events['written']} showers ({counts}); dropped: {dropped or 'none'}"
@@ -142,7 +131,7 @@ class Manifest:
 
 
 def fingerprint_of(inputs: Sequence[Source], settings: Settings) -> str:
-    """Names a dataset: by the content of its input files, the settings and the schema."""
+    """Identifies a dataset by the content of its input files, the settings and the schema."""
     identities = sorted(settings.identity(source) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
 
@@ -151,45 +140,36 @@ def write_manifest(folder: Location, manifest: Manifest) -> None:
     storage.write_json(folder / MANIFEST, manifest.to_json())
 
 
-def require_unaltered(folder: Location, manifest: Manifest) -> None:
-    """Raise InputError unless every shard in `folder` has the content that the manifest was written for."""
-    _require_content(folder, manifest.shards, folder)
-
-
-def _require_content(folder: Location, shards: Sequence[Shard], copy: Location) -> None:
-    """As `require_unaltered`, of some shards of the dataset in `folder`, read from a copy of them."""
-    hashes = storage.at_once(lambda shard: storage.sha256_of_file(copy / shard.name), shards)
+def require_unaltered(
+    folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS, copy: Location | None = None
+) -> None:
+    """Raise InputError unless the shards of `splits` in `folder`, read from a `copy` if there is one, are those of the
+    manifest.
+    """
+    shards = [shard for shard in manifest.shards if shard.split in splits]
+    hashes = storage.at_once(lambda shard: storage.sha256_of_file((copy or folder) / shard.name), shards)
     for shard, sha256 in zip(shards, hashes, strict=True):
         if sha256 != shard.sha256:
             raise InputError(f"{folder / shard.name}: altered since it was written; preprocess again with --verify")
 
 
 def require_dataset(folder: Location, fingerprint: str) -> None:
-    """Raise InputError unless the dataset in `folder` is whole and the one that `fingerprint` names."""
+    """Raise InputError unless the dataset in `folder` is complete and has this fingerprint."""
     if read_manifest(folder).fingerprint != fingerprint:
         raise InputError(f"{folder}: holds another dataset than the one just made; does another run write there?")
 
 
 def read_manifest(folder: Location) -> Manifest:
-    """The manifest of the dataset in `folder`, once every shard is there with its size."""
+    """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
-    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, mend=_AGAIN)
+    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, advice=_AGAIN)
     try:
-        manifest = Manifest(
-            fingerprint=document["fingerprint"],
-            request=document["request"],
-            settings=document["settings"],
-            geometry=Geometry.from_json(document["geometry"]),
-            index_type=document["index_type"],
-            events=document["events"],
-            energy_gev=tuple(document["energy_gev"]),
-            theta_rad=tuple(document["theta_rad"]),
-            inputs=tuple(Source(**source) for source in document["inputs"]),
-            plausibility=tuple(document["plausibility"]),
-            bad_files=tuple(BadFile(**file) for file in document["bad_files"]),
-            bad_events=tuple(BadEvent(**event) for event in document["bad_events"]),
-            shards=tuple(Shard(**shard) for shard in document["shards"]),
-        )
+        values = {each.name: document[each.name] for each in fields(Manifest)}
+        values["geometry"] = Geometry.from_json(document["geometry"])
+        values |= {name: tuple(document[name]) for name in ("energy_gev", "theta_rad", "plausibility")}
+        for name, kind in (("inputs", Source), ("bad_files", BadFile), ("bad_events", BadEvent), ("shards", Shard)):
+            values[name] = tuple(kind(**each) for each in document[name])
+        manifest = Manifest(**values)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole manifest ({error!r}); preprocess again") from None
     dropped = sum(manifest.events["dropped"].values())
@@ -208,15 +188,14 @@ def read_manifest(folder: Location) -> Manifest:
 
 @contextmanager
 def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS) -> Iterator[Path]:
-    """The dataset's folder on a local disk: itself, or while the block lasts a copy of the shards of `splits`.
+    """The dataset's folder, or, if it is not local, a copy of its shards of `splits` that is removed after the block.
 
-    Raises InputError unless they have the content that the manifest was written for.
+    Raises InputError unless these shards are those of the manifest.
     """
-    shards = [shard for shard in manifest.shards if shard.split in splits]
     with ExitStack() as stack:
         local = folder
         if not isinstance(local, Path):
             local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calopipe-dataset-")))
-            storage.fetched(folder, [shard.name for shard in shards], local)
-        _require_content(folder, shards, local)
+            storage.fetched(folder, [shard.name for shard in manifest.shards if shard.split in splits], local)
+        require_unaltered(folder, manifest, splits, local)
         yield local

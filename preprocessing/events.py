@@ -15,12 +15,12 @@ from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, Manifest
 
-DROPPED = -1  # in place of the split of an event that was not written
+NOT_WRITTEN = -1  # in place of the split of an event that was not written
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
 
 
 def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
-    """What a receipt says of each event of its range: its digest (N,), and its split or DROPPED (N,)."""
+    """What a receipt says of each event of its range: its digest (N,), and its split or NOT_WRITTEN, (N,)."""
     events = np.empty(len(digests), dtype=_EVENT)
     events["digest"], events["split"] = digests, splits
     return base64.b64encode(events.tobytes()).decode()
@@ -38,7 +38,7 @@ def count_repeated(ranges: Sequence[tuple[str, int, str]]) -> int:
     """
     parts = [_unpacked(text) for _, _, text in ranges]
     events = np.concatenate(parts)
-    written = np.flatnonzero(events["split"] != DROPPED)
+    written = np.flatnonzero(events["split"] != NOT_WRITTEN)
     order = written[np.argsort(events["digest"][written], kind="stable")]
     digest, split = events["digest"][order], events["split"][order]
     again = digest[1:] == digest[:-1]
@@ -75,5 +75,7 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
         raise InputError(f"{folder}: what it holds of each event cannot be read ({error}); preprocess again") from None
     found = sum(map(len, parts))
     if found != expected:
-        raise InputError(f"{folder}: tells of {found} events in {splits}, but holds {expected}; preprocess again")
+        raise InputError(
+            f"{folder}: its receipts list {found} events in {splits}, its manifest {expected}; preprocess again"
+        )
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))

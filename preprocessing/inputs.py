@@ -21,6 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Source:
+    """An input file, by its content."""
+
+    name: str
+    sha256: str
+    events: int
+
+
+@dataclass(frozen=True)
 class InputFile:
     """What is known of an input file without opening it, as long as its stamp (`storage.stamp`) is the same."""
 
@@ -31,6 +40,10 @@ class InputFile:
     chunk_events: int
     geometry: Geometry
     look: Look | None  # of its first showers; None where none of them holds energy
+
+    @property
+    def source(self) -> Source:
+        return Source(self.path.name, self.sha256, self.events)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "path"}

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import fnmatch
-import io
 import logging
-import os
-import re
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.progress import progress_bar, say
+from calopipe.progress import say
 from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard, Source
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard
 from preprocessing.inputs import BadFile, InputFile, Inputs
 
 if TYPE_CHECKING:
-    from preprocessing.shards import Attempt, Plan, Receipt
+    from preprocessing.shards import Plan, Receipt
 
 logger = logging.getLogger(__name__)
-
-_PROGRESS_SECONDS = 1.0  # between two looks at what is done
-_REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
-_RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
-
-
-def sources(files: Sequence[InputFile]) -> list[Source]:
-    return [Source(file.path.name, file.sha256, file.events) for file in files]
 
 
 def preprocess(
@@ -59,12 +44,12 @@ def preprocess(
     for split, pattern in settings.selection.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.fingerprint_of(sources(files), settings)
+    request = dataset.fingerprint_of([file.source for file in files], settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
         say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
     _check_reach(files, output, beam_options)
-    from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
+    from preprocessing import runner, shards  # noqa: PLC0415  load HDF5, which a finished dataset does not need
 
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
@@ -75,9 +60,7 @@ def preprocess(
     print(f"preprocessing {sum(file.events for file in files)} showers of {len(files)} files, {new} of them new: "
           f"{len(missing)} of {len(plans)} pieces to do")  # fmt: skip
     if missing:
-        attempt = shards.Attempt(allowed)
-        with _progress(output, missing):
-            _run(output, missing, settings, attempt, beam_options)
+        runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, found, settings, allowed)
     dataset.write_manifest(output, manifest)
@@ -115,74 +98,6 @@ def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Seq
             raise InputError(f"{place}: the workers of {runner} cannot see this path; give gs:// addresses")
 
 
-def _run(
-    output: Location, plans: Sequence[Plan], settings: Settings, attempt: Attempt, beam_options: Sequence[str]
-) -> None:
-    """Carry out `plans` on Beam's runner. InputError: the first reason for which a piece stopped."""
-    from preprocessing import shards  # noqa: PLC0415
-
-    logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
-    try:
-        import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
-        from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
-    finally:
-        logging.disable(logging.NOTSET)
-
-    # DirectRunner would look for a Go binary to download; the runner in this process needs none.
-    chosen = any(option.startswith("--runner") for option in beam_options)
-    folder = str(output.absolute())
-    usage = io.StringIO()
-    try:
-        with redirect_stderr(usage):  # Beam's own parser prints many lines about a bad option, and exits
-            options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
-            options.get_all_options()
-            prepared = beam.Pipeline(options=options)
-    except (ValueError, SystemExit) as error:
-        reason = usage.getvalue().strip().rpartition("error: ")[2] or error
-        raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
-    try:
-        with _quiet_and_interruptible(), prepared as pipeline:
-            (
-                pipeline
-                | "Plan" >> beam.Create(list(plans))
-                | "Spread over workers" >> beam.Reshuffle()
-                | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
-            )
-    except ImportError as error:
-        raise InputError(f"Beam's runner is not installed here: {error}") from None
-    except Exception as error:
-        if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
-            raise InputError(raised[1]) from None
-        if chosen:
-            raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
-        raise
-    if stopped := shards.notes(output, attempt):
-        raise InputError(stopped[0])
-
-
-@contextmanager
-def _quiet_and_interruptible() -> Iterator[None]:
-    """While Beam works: no log of errors that are raised as well, and an interrupt ends the process at once.
-
-    Beam would wait for workers that are gone. A shard that is being written has no receipt, and is made again.
-    """
-
-    def interrupted(*_: object) -> NoReturn:
-        print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
-        os._exit(130)
-
-    log = logging.getLogger("apache_beam")
-    log.setLevel(logging.CRITICAL)
-    in_main_thread = threading.current_thread() is threading.main_thread()  # only there can signals be caught
-    before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
-    try:
-        yield
-    finally:
-        log.setLevel(logging.NOTSET)
-        if in_main_thread:
-            signal.signal(signal.SIGINT, before)
-
-
 def _compose(
     inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: Settings, tolerance: Tolerance
 ) -> Manifest:
@@ -218,16 +133,17 @@ def _compose(
     repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
     geometry = inputs.files[0].geometry
     read = sum(file.events for file in inputs.files)
+    used_files = [file.source for file in good]
     manifest = Manifest(
-        fingerprint=dataset.fingerprint_of(sources(good), settings),
-        request=dataset.fingerprint_of(sources(inputs.files), settings),
+        fingerprint=dataset.fingerprint_of(used_files, settings),
+        request=dataset.fingerprint_of([file.source for file in inputs.files], settings),
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),
         events={"read": read, "written": written, "repeated": repeated, "dropped": dropped},
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
-        inputs=tuple(sources(good)),
+        inputs=tuple(used_files),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in good if file.look),
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
@@ -259,34 +175,3 @@ def _range(used: Sequence[tuple[Plan, Receipt]], label: str) -> tuple[float, flo
     """Lowest and highest value of a label over the receipts that hold showers."""
     bounds = [receipt[label] for _, receipt in used if receipt[label] is not None]
     return min(low for low, _ in bounds), max(high for _, high in bounds)
-
-
-@contextmanager
-def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar of the showers done, by looking for their receipts, which works with every runner.
-
-    Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
-    """
-    from preprocessing import shards  # noqa: PLC0415
-
-    pending = {plan.key: plan.stop - plan.start for plan in plans}
-    pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
-    finished = threading.Event()
-    bar = progress_bar("preprocess", sum(pending.values()), "showers")
-
-    def watch() -> None:
-        last = False
-        while not last:
-            last = finished.wait(pause)  # one more look after the end
-            with suppress(InputError, OSError):  # a look that fails must not end the work
-                for key in pending.keys() & shards.done(output, plans):
-                    bar.update(pending.pop(key))
-
-    watcher = threading.Thread(target=watch, name="progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        watcher.join()
-        bar.close()

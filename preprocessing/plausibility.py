@@ -1,9 +1,9 @@
-"""Whether a file's units, scale and order of axes are plausible: what its first showers say, beside what physics says.
+"""Whether a file's units, scale and order of axes are plausible: its first showers, compared with shower physics.
 
 Electromagnetic showers in any sampling calorimeter have this in common (Particle Data Group, Review of Particle
-Physics, "Passage of particles through matter"): a part of the energy is seen, never more than there is; the depth of
-a shower grows with the logarithm of its energy over the critical energy, 7 to 25 MeV from uranium to iron; it spreads
-over a few Moliere radii, each one to three radiation lengths.
+Physics, "Passage of particles through matter"): a part of the energy is seen; the depth of a shower grows with the
+logarithm of its energy over the critical energy, 7 to 25 MeV from uranium to iron; its width is a few Moliere radii,
+each one to three radiation lengths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
 
 _SHOWERS = 100
-# Visible over incident energy: of thin gaps to thick ones; and of cells that were calibrated to the incident energy.
+# Visible over incident energy: from thin gaps to thick ones; and of cells calibrated to the incident energy.
 _RESPONSES = ((1e-3, 0.35), (0.7, 1.2))
 _CRITICAL_GEV = (0.025, 0.007)
 _MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
@@ -31,17 +31,16 @@ _HIGHEST_GEV = 1e4  # above the beam of any accelerator
 _ENERGIES = {"MeV": 1e-3, "keV": 1e-6, "TeV": 1e3}
 _DEPOSITS = {"GeV": 1.0, "MeV": 1e-3, "keV": 1e-6, "GeV x 50": 0.02}
 
-Sides = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # showers along y (N, x, layer), along x (N, y, layer)
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Look:
     """What the first showers of a file look like.
 
-    `response` is visible over incident energy; half of the visible energy lies within `depth_x0` radiation lengths,
-    where `expected_x0` (low, high) is expected; `radius_mm` is the root mean square distance from each
-    layer's barycentre.
-    `doubts` says in words what is not plausible.
+    `response` is visible over incident energy. Half of the visible energy lies within `depth_x0` radiation lengths;
+    `expected_x0` (low, high) is the expected range. `radius_mm` is the root mean square distance from each layer's
+    barycentre. `doubts` says in words what is not plausible.
     """
 
     showers: int
@@ -58,7 +57,7 @@ class Look:
 
 
 def look_at(file: ShowerFile) -> Look | None:
-    """How the first showers of `file` look; None where none of them is sound and holds energy."""
+    """What the first showers of `file` look like; None if each of them is corrupt or empty."""
     cells = file.cells(0, min(_SHOWERS, file.events))
     hits = Hits.of(cells)
     sums = hits.sums()
@@ -66,31 +65,27 @@ def look_at(file: ShowerFile) -> Look | None:
     if not good.any():
         return None
     geometry = file.geometry
-    sides = hits[good].projections()
     energy = float(file.energy_gev[: len(good)][good].mean(dtype=np.float64))
     slant = float((1 / np.sin(file.theta_rad[: len(good)][good].astype(np.float64))).mean())
-    x0 = geometry.x0_per_layer * slant
+    sample = _Sample(energy, geometry.x0_per_layer * slant, hits[good].projections())
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
-    depth, total = _half_depth(sides, 2) * x0, geometry.shape[2] * x0
-    radius = _radius(sides) * geometry.cell_mm
+    radius = sample.radius() * geometry.cell_mm
     doubts: list[str] = []
     scale = 1.0
-    if energy > _HIGHEST_GEV or not _fits(depth, energy, total):
-        axes = _other_axes(sides, geometry.shape, energy, x0) if energy <= _HIGHEST_GEV else ""
-        name = _other_energy(depth, energy, total)
-        scale = 1.0 if axes else _ENERGIES.get(name, 1.0)
-        doubts.append(axes or _doubt_of_energy(name, energy, depth, total))
+    if not sample.fits(energy):
+        doubt, scale = _doubt_of_energy(sample)
+        doubts.append(doubt)
     if not _sampled(response / scale):
         whole = bool((hits.value == np.rint(hits.value)).all())
         doubts.append(_doubt_of_deposits(response / scale, geometry.file_unit_gev, whole=whole))
     in_x0 = radius / geometry.layer_pitch_mm * geometry.x0_per_layer
     if not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are cell_mm and layer_pitch_mm right?")
-    low, high = _expected(energy * scale, total)
-    return Look(
-        int(good.sum()), _rounded(response), _rounded(depth), (_rounded(low), _rounded(high)), _rounded(radius),
-        tuple(doubts),
-    )  # fmt: skip
+    low, high = sample.expected_x0(energy * scale)
+    response, depth, low, high, radius = (
+        float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
+    )
+    return Look(int(good.sum()), response, depth, (low, high), radius, tuple(doubts))
 
 
 def summary(looks: Sequence[Look]) -> str:
@@ -109,82 +104,79 @@ def summary(looks: Sequence[Look]) -> str:
     )
 
 
-def _slices(sides: Sides, axis: int) -> npt.NDArray[np.float64]:
-    """Energy of each shower in each slice along `axis` (0, 1, 2: x, y, layer), (N, slices)."""
-    return sides[0].sum(axis=1) if axis == 2 else sides[axis].sum(axis=2)
-
-
-def _half_depth(sides: Sides, axis: int) -> float:
-    """Within how many slices along `axis` half of the energy of all showers lies."""
-    profile = _slices(sides, axis).sum(axis=0)
-    reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
-    return float(np.interp(0.5, reached, np.arange(len(reached))))
-
-
-def _radius(sides: Sides) -> float:
-    """Root mean square distance, weighted with energy, from each layer's barycentre, in cells."""
-    layers = _slices(sides, 2)
-    weight = np.where(layers > 0, layers, 1.0)[:, None]  # (N, 1, layer)
-    squares = 0.0
-    for side in sides:  # (N, place, layer)
-        place = np.arange(side.shape[1])[:, None]
-        centre = (side * place).sum(axis=1, keepdims=True) / weight
-        squares += float((side * (place - centre) ** 2).sum())
-    return float(np.sqrt(squares / layers.sum()))
-
-
-def _expected(energy_gev: float, total_x0: float) -> tuple[float, float]:
-    """Between which depths half of a shower's energy lies, in a calorimeter of `total_x0`: dE/dt is a gamma function
-    with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
+@dataclass(frozen=True)
+class _Sample:
+    """N sound showers: their mean energy, the radiation lengths from layer to layer along their axis, and their sums
+    along y (N, x, layer) and along x (N, y, layer). An axis is 0, 1 or 2: x, y or layer.
     """
-    depth = np.linspace(0, total_x0, 2001)[1:]
-    bounds = []
-    for critical in _CRITICAL_GEV:
-        maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
-        reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
-        bounds.append(float(np.interp(0.5, reached / reached[-1], depth)))
-    return max(bounds[0] - _MARGIN_X0[0], 0.0), bounds[1] + _MARGIN_X0[1]
 
+    energy_gev: float
+    x0: float
+    sides: tuple[Array, Array]
 
-def _fits(depth_x0: float, energy_gev: float, total_x0: float) -> bool:
-    low, high = _expected(energy_gev, total_x0)
-    return low <= depth_x0 <= high
+    def slices(self, axis: int) -> Array:
+        """Energy of each shower in each slice along `axis`, (N, slices)."""
+        return self.sides[0].sum(axis=1) if axis == 2 else self.sides[axis].sum(axis=2)
 
+    def depth_x0(self, axis: int = 2) -> float:
+        """The depth along `axis` within which half of the energy of all showers lies."""
+        profile = self.slices(axis).sum(axis=0)
+        reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
+        return float(np.interp(0.5, reached, np.arange(len(reached)))) * self.x0
 
-def _other_axes(sides: Sides, shape: tuple[int, int, int], energy_gev: float, x0: float) -> str:
-    """What to say if showers have the depth they must have along another axis, and are spread along it more evenly."""
+    def expected_x0(self, energy_gev: float, axis: int = 2) -> tuple[float, float]:
+        """The range of that depth for showers of `energy_gev`.
 
-    def brightest(axis: int) -> float:
-        slices = _slices(sides, axis)
+        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
+        """
+        depth = np.linspace(0, self.slices(axis).shape[1] * self.x0, 2001)[1:]
+        bounds = []
+        for critical in _CRITICAL_GEV:
+            maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
+            reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
+            bounds.append(float(np.interp(0.5, reached / reached[-1], depth)))
+        return max(bounds[0] - _MARGIN_X0[0], 0.0), bounds[1] + _MARGIN_X0[1]
+
+    def fits(self, energy_gev: float, axis: int = 2) -> bool:
+        """Whether the depth along `axis` is plausible for showers of `energy_gev`."""
+        low, high = self.expected_x0(energy_gev, axis)
+        return energy_gev <= _HIGHEST_GEV and low <= self.depth_x0(axis) <= high
+
+    def brightest(self, axis: int) -> float:
+        """The mean share of a shower's energy in its brightest slice along `axis`."""
+        slices = self.slices(axis)
         return float((slices.max(axis=1) / slices.sum(axis=1)).mean())
 
-    for axis in (0, 1):
-        fits = _fits(_half_depth(sides, axis) * x0, energy_gev, shape[axis] * x0)
-        if fits and brightest(axis) < brightest(2):
-            order = ["x", "y"]
-            order.insert(axis, "layer")
-            shown = ", ".join(map(str, shape))
-            return f"ECAL of shape (N, {shown}) looks like (N, {', '.join(order)}), expected (N, x, y, layer)"
-    return ""
+    def radius(self) -> float:
+        """Root mean square distance from each layer's barycentre, weighted by energy, in cells."""
+        layers = self.slices(2)
+        weight = np.where(layers > 0, layers, 1.0)[:, None]  # (N, 1, layer)
+        squares = 0.0
+        for side in self.sides:  # (N, place, layer)
+            place = np.arange(side.shape[1])[:, None]
+            centre = (side * place).sum(axis=1, keepdims=True) / weight
+            squares += float((side * (place - centre) ** 2).sum())
+        return float(np.sqrt(squares / layers.sum()))
 
 
-def _other_energy(depth_x0: float, energy_gev: float, total_x0: float) -> str:
-    """The unit in which the energies would fit the depth of the showers; empty if none."""
-    fitting = (
-        name for name, unit in _ENERGIES.items()
-        if energy_gev * unit <= _HIGHEST_GEV and _fits(depth_x0, energy_gev * unit, total_x0)
-    )  # fmt: skip
-    return next(fitting, "")
+def _doubt_of_energy(sample: _Sample) -> tuple[str, float]:
+    """Why the showers may be as deep as they are, and the unit of `energy` in GeV if that is why.
 
-
-def _doubt_of_energy(name: str, energy_gev: float, depth_x0: float, total_x0: float) -> str:
-    low, high = _expected(energy_gev, total_x0)
-    told = (
-        f"half the energy lies within {depth_x0:.3g} X0, {low:.2g} to {high:.2g} are expected of {energy_gev:.4g} GeV"
+    The axes are in another order if the depth is plausible along x or y, and the energy spread more evenly along it.
+    """
+    for axis, order in enumerate(("layer, x, y", "x, layer, y")):
+        if sample.fits(sample.energy_gev, axis) and sample.brightest(axis) < sample.brightest(2):
+            shape = ", ".join(str(sample.slices(each).shape[1]) for each in range(3))
+            return f"ECAL of shape (N, {shape}) looks like (N, {order}), expected (N, x, y, layer)", 1.0
+    low, high = sample.expected_x0(sample.energy_gev)
+    seen = (
+        f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
+        f"{sample.energy_gev:.4g} GeV"
     )
-    if name:
-        return f"{told}: energy looks like {name}, GeV are expected"
-    return f"{told}: is energy in GeV, is x0_per_layer right, are these electromagnetic showers?"
+    for name, unit in _ENERGIES.items():
+        if sample.fits(sample.energy_gev * unit):
+            return f"{seen}: energy looks like {name}, GeV are expected", unit
+    return f"{seen}: is energy in GeV, is x0_per_layer right, are these electromagnetic showers?", 1.0
 
 
 def _sampled(response: float) -> bool:
@@ -192,17 +184,14 @@ def _sampled(response: float) -> bool:
 
 
 def _doubt_of_deposits(response: float, unit_gev: float, *, whole: bool) -> str:
-    known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | _DEPOSITS
-    fitting = ((name, unit) for name, unit in known.items() if _sampled(response * unit / unit_gev))
-    told = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
+    """Why the response may be as it is; `whole` says that all deposits are whole numbers."""
+    seen = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
     if whole:
-        return f"{told}, and ECAL holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
-    name, unit = next(fitting, ("", 0.0))
-    if name:
-        then = f"by which E_vis/E is {response * unit / unit_gev:.3g}"
-        return f"{told}: ECAL looks like {name}, {then}; give --geometry file_unit_gev={unit:g}"
-    return f"{told}: is that the unit of ECAL (--geometry file_unit_gev=...)?"
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+        return f"{seen}, and ECAL holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
+    known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | _DEPOSITS
+    for name, unit in known.items():
+        likely = response * unit / unit_gev
+        if _sampled(likely):
+            then = f"by which E_vis/E is {likely:.3g}; give --geometry file_unit_gev={unit:g}"
+            return f"{seen}: ECAL looks like {name}, {then}"
+    return f"{seen}: is that the unit of ECAL (--geometry file_unit_gev=...)?"

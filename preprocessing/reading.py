@@ -1,4 +1,4 @@
-"""The dataset as tensors: the `tf.data` side of `preprocessing.records`."""
+"""The dataset as tensors of TensorFlow: reads what `preprocessing.records` wrote."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from preprocessing.dataset import Manifest
 
 # Records that a replica shuffles together: 60 MB of the Geant4 sample's sparse showers.
 _SHUFFLE_RECORDS = 10_000
-_SHARDS_AT_ONCE = 16  # what mixes the input files within a shuffle, and hides a remote file's latency
+_SHARDS_AT_ONCE = 16  # mixes the input files within a shuffle, and hides a remote file's latency
 _PREFETCHED_STEPS = 2
-_HITS_ROUNDED = 128  # what a batch's longest list of hits is rounded up to
+_HITS_ROUNDED = 128  # the longest list of hits of a batch is rounded up to a multiple of this
 
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
-    """Whole batches in one pass over `split`; what does not fill a batch waits for another epoch's shuffle."""
+    """Whole batches in one pass over `split`. An epoch leaves out the showers that do not fill a batch."""
     steps = manifest.count(split) // batch
     if steps == 0:
         raise InputError(
@@ -34,7 +34,7 @@ def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
 def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     """Showers of a batch of serialised records (N,) as lists of their non-zero cells, in the graph.
 
-    Gives `cell` (N, K), places in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
+    Returns `cell` (N, K), positions in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
     0.02 GeV, and the labels of `decode`. K is the largest number of hits, rounded up, so that few shapes occur.
     """
     parsed, index, value, hits = _parsed(records, manifest)
@@ -50,7 +50,7 @@ def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
 def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     """Dense showers of a batch of serialised records (N,), in the graph: all records in one scatter.
 
-    Gives `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
+    Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
     and `mtheta_rad` (N,).
     """
     parsed, index, value, hits = _parsed(records, manifest)
@@ -86,11 +86,10 @@ Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]
 
 
 class TrainingSplit:
-    """The train split of the dataset in `folder`, dealt anew to the replicas of a training at every epoch.
+    """The train split of the dataset in `folder`, divided among the replicas of a training anew in every epoch.
 
-    With `cache` the undecoded records are read here, once, and held in memory, as many bytes as the train shards have;
-    the batches are the same. A worker then holds the whole split, for in time it meets every shard. `decode` makes
-    tensors of a batch of records, as the function of that name does.
+    With `cache` the undecoded records of all train shards are read once and held in memory, by every worker; the
+    batches are the same. `decode` turns a batch of records into tensors, like the function of that name.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode) -> None:
@@ -108,10 +107,9 @@ class TrainingSplit:
     ) -> tf.data.Dataset:
         """The batches of this worker's replicas in turn, one each a step, from `step` of the training on, without end.
 
-        An epoch is as many whole steps as the split has. In it a shower comes at most once, whichever replica gets it.
-        A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) and of TensorFlow's
-        global seed: a run that stops can go on as if it had not, on any number of workers. Elements are as in `decode`;
-        their batch is of a static size.
+        An epoch has as many whole steps as the split allows, and no shower twice. A replica's batches of `batch`
+        showers are a function of (seed, epoch, replica, replicas) and of TensorFlow's global seed, so that a run can be
+        resumed exactly, on any number of workers. Elements are as in `decode`, with a static batch size.
         """
         steps = steps_per_epoch(self._manifest, "train", batch * replicas)
         first_epoch, start = divmod(step, steps)
@@ -132,12 +130,12 @@ class TrainingSplit:
         turns = tf.data.Dataset.range(len(own)).repeat()
         batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
         decoded = batches.map(lambda chosen: self._decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
-        # Where an end may come, several workers ask one another at every step whether it has, and no shape is static.
+        # If the dataset could end, several workers would ask one another at every step, and no shape would be static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return endless.prefetch(_PREFETCHED_STEPS * len(own))
 
     def _records(self, seed: int, epoch: tf.Tensor, replica: int, replicas: int) -> tf.data.Dataset:
-        """The serialised records of one replica: its stretch of the shards in this epoch's order, interleaved."""
+        """The serialised records of one replica: its share of the shards in this epoch's order, interleaved."""
         order = tf.random.experimental.stateless_shuffle(tf.range(len(self._events)), [seed, epoch], "philox")
         first, last = share(tf.gather(self._events, order), replica, replicas)
         stretches = tf.data.Dataset.from_tensor_slices((order, first, last)).filter(lambda _, low, high: low < high)
@@ -157,7 +155,7 @@ class TrainingSplit:
 def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Where in each shard the records of `replica` begin and end, (shards,) each, for shards of `events` (shards,).
 
-    The shards, laid end to end, are cut into `replicas` equal stretches, so that a replica opens few but its own.
+    The shards, laid end to end, are cut into `replicas` equal parts, so that a replica opens few shards of others.
     """
     ends = tf.cumsum(events)
     begins = ends - events
@@ -168,7 +166,7 @@ def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf
 def ordered_batches(
     folder: Path, manifest: Manifest, split: str, *, batch: int, every: int = 1, decode: Decode = decode
 ) -> tf.data.Dataset:
-    """Every shower of `split` once, or one of `every` so many, in a fixed order; the last batch may be smaller."""
+    """Showers of `split` in a fixed order, each once or only one of `every`; the last batch may be smaller."""
     names = [str(folder / shard.name) for shard in manifest.shards if shard.split == split]
     records = tf.data.TFRecordDataset(names).shard(every, 0)
     return records.batch(batch).map(lambda records: decode(records, manifest))

@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,8 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard, Source
-from preprocessing.events import DROPPED, packed
+from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard
+from preprocessing.events import NOT_WRITTEN, packed
 from preprocessing.inputs import InputFile
 
 Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
@@ -60,8 +60,7 @@ def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
     plans = []
     for file in files:
         step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
-        source = Source(file.path.name, file.sha256, file.events)
-        name = storage.fingerprint([SCHEMA_VERSION, settings.identity(source), settings.to_json()])[:16]
+        name = storage.fingerprint([SCHEMA_VERSION, settings.identity(file.source), settings.to_json()])[:16]
         for start in range(0, file.events, step):
             stop = min(start + step, file.events)
             plans.append(
@@ -149,6 +148,8 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
     try:
         file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
         pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
+        bad_events = [bad for piece in pieces for bad in piece.bad_events]
+        first_bad = file.flaw(bad_events[0][0]) if bad_events else ""
     except BadFileError as error:
         storage.require_unchanged(path, plan.stamp)
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
@@ -156,11 +157,10 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
     encoded = [record for piece in pieces for record in piece.encoded]
     written = np.concatenate([piece.events for piece in pieces])
     digests = np.concatenate([piece.digests for piece in pieces])
-    split_of = np.full(len(digests), DROPPED, dtype=np.int8)
+    split_of = np.full(len(digests), NOT_WRITTEN, dtype=np.int8)
     rows = written - plan.start
     split_of[rows] = settings.selection.rule.assign(path.name, digests[rows])
     chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
-    bad_events = [bad for piece in pieces for bad in piece.bad_events]
     dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
     dropped[BELOW_CUT] = plan.stop - plan.start - len(written) - len(bad_events)
     return receipt | {
@@ -170,7 +170,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
         "theta_rad": _range(file.theta_rad[written]),
         "bad_file": "",
         "bad_events": bad_events,
-        "first_bad_event": next((piece.first_bad_event for piece in pieces if piece.bad_events), ""),
+        "first_bad_event": first_bad,
         "shards": [
             asdict(_write(folder, plan, split, [encoded[place] for place in places]))
             for split, places in chosen.items()
@@ -183,17 +183,13 @@ def _range(labels: FloatArray) -> list[float] | None:
     return [float(labels.min()), float(labels.max())] if len(labels) else None
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """The showers of one reading: `digests` of all, `events` (indices in the file) and records of those kept, and the
-    corrupt ones: indices and flaws, and what is wrong with the first.
-    """
+class _Piece(NamedTuple):
+    """The digests of all showers of one reading, indices and records of those kept, indices and flaws of bad ones."""
 
     digests: Digests
     events: npt.NDArray[np.int64]
     encoded: list[bytes]
     bad_events: list[tuple[int, str]]
-    first_bad_event: str
 
 
 def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
@@ -203,11 +199,6 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     in_cells = flaws_of_hits(hits)
     flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
     bad_events = [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-    first_bad = ""
-    if bad_events:
-        event = bad_events[0][0]
-        of_cells = in_cells[event - first] != 0
-        first_bad = file.flaw_of_cells(event, cells[event - first]) if of_cells else file.flaw_of_labels(event)
     kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
     hits, events = hits[kept], events[kept]
     if settings.threshold_gev > 0:
@@ -215,7 +206,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     # without a measured angle in the file, that of the cells that the model will see
     mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
     encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
-    return _Piece(digests, events, encoded, bad_events, first_bad)
+    return _Piece(digests, events, encoded, bad_events)
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

@@ -12,8 +12,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.showers.options import add_selection
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Selection, add_selection
 from training.configs import (
     CONFIGS,
     DEFAULT,

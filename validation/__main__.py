@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from calopipe import storage
 from calopipe.errors import CommandParser, run_command
 from calopipe.grade import built_in_grades
-from calopipe.showers.options import add_selection
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import ALL, SPLITS
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 

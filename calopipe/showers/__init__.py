@@ -1,1 +1,1 @@
-"""The shower: its cells, hits and angle, the HDF5 layouts it comes in, flaws, splits, profiles."""
+"""Showers: cells, hits, angle, HDF5 files and their layouts, flaws, splits, selection, figure of merit."""

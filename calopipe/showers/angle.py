@@ -1,4 +1,4 @@
-"""The reference's measured angle of a shower: how the tilt shows in the cells."""
+"""The reference's measured angle of a shower: its tilt, as seen in the cells."""
 
 from __future__ import annotations
 

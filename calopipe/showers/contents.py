@@ -54,12 +54,14 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
     No files where there is no folder, or its document cannot be read.
     """
     if folder is not None:
-        with suppress(storage.DocumentError):
-            return storage.read_json(folder / MEMORY, **_MEMORY_FORM)
+        with suppress(storage.DocumentError, KeyError):
+            document = storage.read_json(folder / MEMORY, **_MEMORY_FORM)
+            return {name: document[name] for name in ("geometry", "files")}
     return {"geometry": None, "files": {}}
 
 
 def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None:
+    """Let the dataset in `folder` remember these files, which were read with this `geometry`."""
     with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
         storage.write_json(folder / MEMORY, _MEMORY_FORM | {"geometry": geometry, "files": files})
 

@@ -18,7 +18,7 @@ from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from calopipe.showers.contents import distinct, remembered_hashes
-from calopipe.showers.flaws import STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
+from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import CELLS, read_labels
 from calopipe.showers.selection import Selection
@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 REQUEST = "calopipe_request"  # attribute of generated showers: names what they were made from
 _PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
 _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
-_LEAVE_OUT = "mend it, or leave such events out with --on-bad-event skip"
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class ShowerFile:
         cells = self.cells(events.start, events.stop)
         flaws = flaws_of_hits(Hits.of(cells))
         if flaws.any():
-            first = int(np.argmax(flaws != 0))
-            raise InputError(f"{self.flaw_of_cells(events.start + first, cells[first])}; {_LEAVE_OUT}")
+            raise InputError(f"{self.flaw(events.start + int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
         labels = slice(events.start, events.stop)
         mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
         return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
@@ -109,23 +107,20 @@ class ShowerFile:
             mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
         return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
 
-    def flaw_of_cells(self, event: int, cells: FloatArray) -> str:
-        """What is wrong with `cells` (x, y, layer) of `event`, and where."""
+    def flaw(self, event: int) -> str:
+        """What is wrong with the corrupt event `event`, and where."""
+        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
+        for name, values in labels.items():
+            if values is not None and flaws_of_label(name, values[event : event + 1]).any():
+                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
+                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
+                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
+        cells = self.cells(event, event + 1)
         found = cells[~(np.isfinite(cells) & (cells >= 0))]
         return (
             f"{self.path}: event {event}: {CELLS} holds {found[0]} in {len(found)} cell(s), expected finite deposits "
             "of zero or more"
         )
-
-    def flaw_of_labels(self, event: int) -> str:
-        """What is wrong with the labels of `event`, and where."""
-        labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
-        for name, values in labels.items():
-            if values is not None and flaws_of_label(name, values[event : event + 1])[0]:
-                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
-                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
-                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
-        raise ValueError(f"the labels of event {event} of {self.path} are good")
 
 
 def open_showers(
@@ -164,7 +159,7 @@ def open_showers(
             assumed=assumed,
         )
     if bad_event == STOP and flaws.any():
-        raise InputError(f"{opened.flaw_of_labels(int(np.argmax(flaws != 0)))}; {_LEAVE_OUT}")
+        raise InputError(f"{opened.flaw(int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
     return opened
 
 
@@ -191,7 +186,7 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
     room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
     try:
         with ExitStack() as stack:
-            source = path if isinstance(path, Path) else stack.enter_context(storage.opened(path))
+            source = path if isinstance(path, Path) else stack.enter_context(path.open("rb"))
             yield stack.enter_context(h5py.File(source, "r", **room))
             return
     except FileNotFoundError:
@@ -219,7 +214,7 @@ def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], values: str) 
     try:
         stated = {name: float(attributes[name]) for name in names if name in attributes}
     except (TypeError, ValueError) as error:
-        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); mend them") from None
+        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
     x, y, layers = map(int, shape)
     geometry = replace(REFERENCE_GEOMETRY, shape=(x, y, layers), **stated).with_values(values)
     given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}

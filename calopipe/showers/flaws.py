@@ -13,11 +13,12 @@ from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 
-# Why an event is corrupt; a flaw is an index into this.
+# Why an event is corrupt. A flaw is an index into this.
 FLAWS = ("none", "nan", "negative", "out_of_range")
 _NONE, _NAN, _NEGATIVE, _OUT_OF_RANGE = range(len(FLAWS))
 
 STOP, SKIP = "stop", "skip"
+CORRECT_OR_SKIP = "correct it, or leave such events out with --on-bad-event skip"
 
 _ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
 
@@ -25,15 +26,15 @@ Flaws = npt.NDArray[np.int8]
 
 
 class BadFileError(InputError):
-    """A file that cannot be read as showers: not whole, or not in a layout that is known."""
+    """A file that cannot be read as showers: incomplete, or in no known layout."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
     """What a run does about corrupt input: `stop` at it, or `skip` and record it.
 
-    A run that skips stops all the same past `max_bad_events` of the events or `max_bad_files` of the files, which are
-    shares; unless a share is 0, one is always let pass.
+    A run that skips still stops if more than the share `max_bad_events` of the events or `max_bad_files` of the files
+    is corrupt. One corrupt event or file is always allowed, unless the share is 0.
     """
 
     bad_event: str = STOP
@@ -52,8 +53,8 @@ class Tolerance:
     def require_none(self, what: str, first: str) -> None:
         """Raise InputError, with the `first` case, if a corrupt event or file (`what`) is to stop the run."""
         if (self.bad_event if what == "event" else self.bad_file) == STOP:
-            mend = "; mend it" if what == "event" else ""  # what is wrong with a file says so itself
-            raise InputError(f"{first}{mend}, or leave such {what}s out with --on-bad-{what} skip")
+            or_skip = f"; {CORRECT_OR_SKIP}" if what == "event" else ", or leave such files out with --on-bad-file skip"
+            raise InputError(first + or_skip)
 
     def require(self, what: str, bad: int, total: int, first: str) -> None:
         """Raise InputError, with the `first` case, if `bad` of `total` events or files (`what`) are not tolerated."""

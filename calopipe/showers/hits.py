@@ -1,4 +1,4 @@
-"""Showers without their empty cells, 98 % of them: what preprocessing works on once they are read."""
+"""Showers without their empty cells, which are 98 % of all cells."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Hits:
         return _sums(self.row, self.value, len(self))
 
     def edges(self) -> npt.NDArray[np.intp]:
-        """Where each shower's hits begin, and the last's end (N + 1,)."""
+        """Where each shower's hits begin, and where the last one's end, (N + 1,)."""
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     def digests(self) -> Digests:
         """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets.
 
-        The hash is the sum of the mixed bits of each hit's position and value, so that it takes no loop over showers.
+        The hash is the sum of the mixed bits of each hit's position and value, which needs no loop over showers.
         """
         bits = np.ascontiguousarray(self.value, dtype=np.float32).view(np.uint32)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed(joined(self.cell, bits)), dtype=np.uint64)])

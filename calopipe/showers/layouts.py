@@ -21,10 +21,10 @@ Labels = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The datasets that a file of this layout has, and perhaps has, and how its labels are read from them.
+    """The datasets that a file of this layout must have, those that it may have, and how its labels are read from them.
 
-    `labels` gives `energy` in GeV, `theta` in rad and, where the file has it, the measured angle `mtheta` in rad, one
-    number a shower each. The datasets of labels have been checked to hold an entry a shower.
+    `labels` returns `energy` in GeV, `theta` in rad and, where the file has it, the measured angle `mtheta` in rad, one
+    number a shower each. It may rely on one entry a shower in each dataset.
     """
 
     needs: frozenset[str]
@@ -56,7 +56,7 @@ LAYOUTS = (
 def read_labels(datasets: Datasets) -> dict[str, FloatArray]:
     """The labels (N,) of the file that holds these datasets, once its header is checked.
 
-    Raises BadFileError, which does not name the file, where it is in no known layout or was not wholly written.
+    Raises BadFileError, which does not name the file: it is in no known layout, or was not completely written.
     """
     layout = next((layout for layout in LAYOUTS if layout.needs <= datasets.keys()), None)
     if layout is None:

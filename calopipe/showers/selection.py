@@ -11,9 +11,9 @@ import numpy.typing as npt
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from calopipe.showers.flaws import STOP
+from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.hits import Hits
-from calopipe.showers.splits import ALL, SplitRule
+from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
 
 CUT_GEV = 0.2  # 10 in the unit of the reference's files
@@ -40,7 +40,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Selection:
-        """The selection that the options of `calopipe.showers.options.add_selection` ask for."""
+        """The selection that the options of `add_selection` ask for."""
         given = vars(options)
         return cls(
             split=given.get("split", ALL),
@@ -54,6 +54,36 @@ class Selection:
     def above_cut(self, hits: Hits, geometry: Geometry) -> npt.NDArray[np.bool_]:
         """Whether each event (N,) deposits more than `cut_gev` in its cells, as they are stored."""
         return np.asarray(hits.sums() > self.cut_gev / geometry.file_unit_gev)
+
+
+def add_selection(command: argparse.ArgumentParser, split_help: str = "") -> None:
+    """Add the options that `Selection.of` reads.
+
+    Without `split_help` there is no `--split`, and no `--dataset` that remembers the files: preprocessing reads all
+    splits and writes the dataset.
+    """
+    if split_help:
+        command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
+        command.add_argument(
+            "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
+        )
+    command.add_argument(
+        "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
+        help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
+        "its own content",
+    )  # fmt: skip
+    command.add_argument(
+        "--geometry", default="", metavar="NAME=VALUE,...",
+        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev in place of the files' attributes",
+    )  # fmt: skip
+    command.add_argument(
+        "--cut-gev", type=float, default=CUT_GEV, metavar="E",
+        help="Monte Carlo showers that deposit E GeV or less are left out (default %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--on-bad-event", choices=(STOP, SKIP), default=STOP,
+        help="what to do about an event with NaN, negative or impossible values: stop, or leave it out",
+    )  # fmt: skip
 
 
 def require_energy(name: str, energy_gev: float) -> None:

@@ -1,6 +1,6 @@
 """Which split an event is in: train, validation or test. A pure function of the event's own content.
 
-So an event keeps its split however its file is copied, repacked, renamed or described, wherever in a file it stands.
+An event keeps its split when its file is copied, repacked or renamed, and wherever in a file it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits, joined, mixed
 
-# Shares of the events: the model learns from train, is chosen by validation, and is judged by test alone.
+# Shares of the events: the model is trained on train, chosen by validation, and judged by test alone.
 FRACTIONS = {"train": 0.70, "validation": 0.05, "test": 0.25}
 SPLITS = tuple(FRACTIONS)
 ALL = "all"
@@ -25,8 +25,8 @@ ALL = "all"
 class SplitRule:
     """Events are divided by their content, see `event_digests`; whole files can be assigned by name.
 
-    `by_file` holds (split, pattern of file names) pairs. Once a split is assigned by name it holds the files that
-    match and no others; the files that match nothing are divided among the splits that no pattern names.
+    `by_file` holds (split, pattern of file names) pairs. A split that is named there holds the files that match, and no
+    others. Events of files that match nothing are divided among the splits that are not named.
     """
 
     by_file: tuple[tuple[str, str], ...] = ()
@@ -43,7 +43,7 @@ class SplitRule:
         return cls(tuple((split, pattern) for split, _, pattern in pairs))
 
     def candidates(self, file_name: str) -> tuple[str, ...]:
-        """The splits that an event of this file may be in; InputError where no split takes the file."""
+        """The splits that an event of this file may be in. InputError: there is none."""
         for split, pattern in self.by_file:
             if fnmatch.fnmatch(file_name, pattern):
                 return (split,)
@@ -54,7 +54,7 @@ class SplitRule:
         return free
 
     def may_hold(self, split: str, file_name: str) -> bool:
-        """Whether an event of this file may be in `split`; in "all" any is."""
+        """Whether an event of this file may be in `split`; every event is in "all"."""
         return split == ALL or split in self.candidates(file_name)
 
     def assign(self, file_name: str, digests: Digests) -> npt.NDArray[np.int8]:
@@ -75,7 +75,7 @@ class SplitRule:
 def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray) -> Digests:
     """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
 
-    Nothing else of the file counts: not its bytes, attributes and precision, nor the order of its events.
+    Nothing else of the file counts: not its bytes, attributes or precision, nor the order of its events.
     """
     labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
     return mixed(hits.digests() ^ mixed(joined(*labels)))

@@ -21,7 +21,7 @@ from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile
-from calopipe.showers.flaws import SKIP, STOP, flaws_of_hits
+from calopipe.showers.flaws import CORRECT_OR_SKIP, SKIP, STOP, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL, event_digests
@@ -212,10 +212,7 @@ def _measure(task: _Task) -> _Piece:
         if bad.any() and not first_bad:
             event = int(np.argmax(bad))
             if selection.bad_event == STOP:
-                raise InputError(
-                    f"{task.file.flaw_of_cells(first + event, cells[event])}; mend it, or leave such events out with "
-                    "--on-bad-event skip"
-                )
+                raise InputError(f"{task.file.flaw(first + event)}; {CORRECT_OR_SKIP}")
             first_bad = f"event {first + event} of {task.file.path.name}"
         kept = chosen & ~bad if selection.bad_event == SKIP else chosen
         if selection.bad_event == COUNT and bad.any():

@@ -51,8 +51,8 @@ class ShowerSet:
         files = open_all(paths, replace(selection, bad_event=SKIP) if count else selection)
         for file in files if count else ():
             if file.label_flaws.any():
-                flawed = file.flaw_of_labels(int(np.argmax(file.label_flaws != 0)))
-                raise InputError(f"{flawed}; mend it, or leave such showers out of the file")
+                flawed = file.flaw(int(np.argmax(file.label_flaws != 0)))
+                raise InputError(f"{flawed}; correct it, or leave such showers out of the file")
         masks = [(file.label_flaws == 0) & selection.rule.may_hold(selection.split, file.path.name) for file in files]
         opened = cls(tuple(files), tuple(masks), name, selection)
         if not any(mask.any() for mask in masks):

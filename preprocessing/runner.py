@@ -1,0 +1,123 @@
+"""Carry out plans on Beam: in this process, in several, or on the runner that Beam's options name."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from calopipe.errors import InputError
+from calopipe.progress import progress_bar
+from calopipe.showers.flaws import Tolerance
+from calopipe.storage import Location
+from preprocessing import shards
+from preprocessing.dataset import Settings
+from preprocessing.shards import Attempt, Plan
+
+_PROGRESS_SECONDS = 1.0  # between two looks at what is done
+_REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
+_RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
+
+
+def carry_out(
+    plans: Sequence[Plan], output: Location, settings: Settings, tolerance: Tolerance, beam_options: Sequence[str]
+) -> None:
+    """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
+    attempt = Attempt(tolerance)
+    folder = str(output.absolute())
+    logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
+    try:
+        import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
+        from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
+    finally:
+        logging.disable(logging.NOTSET)
+
+    # DirectRunner would look for a Go binary to download; the runner in this process needs none.
+    chosen = any(option.startswith("--runner") for option in beam_options)
+    usage = io.StringIO()
+    try:
+        with redirect_stderr(usage):  # Beam's own parser prints many lines about a bad option, and exits
+            options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
+            options.get_all_options()
+            prepared = beam.Pipeline(options=options)
+    except (ValueError, SystemExit) as error:
+        reason = usage.getvalue().strip().rpartition("error: ")[2] or error
+        raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
+    try:
+        with _progress(output, plans), _quiet_and_interruptible(), prepared as pipeline:
+            (
+                pipeline
+                | "Plan" >> beam.Create(list(plans))
+                | "Spread over workers" >> beam.Reshuffle()
+                | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
+            )
+    except ImportError as error:
+        raise InputError(f"Beam's runner is not installed here: {error}") from None
+    except Exception as error:
+        if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
+            raise InputError(raised[1]) from None
+        if chosen:
+            raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
+        raise
+    if stopped := shards.notes(output, attempt):
+        raise InputError(stopped[0])
+
+
+@contextmanager
+def _quiet_and_interruptible() -> Iterator[None]:
+    """While Beam works: no log of errors that are raised as well, and an interrupt ends the process at once.
+
+    Beam would wait for workers that are gone. A shard that is being written has no receipt, and is made again.
+    """
+
+    def interrupted(*_: object) -> NoReturn:
+        print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    log = logging.getLogger("apache_beam")
+    log.setLevel(logging.CRITICAL)
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there can signals be caught
+    before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
+    """A bar of the showers done, by looking for their receipts, which works with every runner.
+
+    Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
+    """
+    pending = {plan.key: plan.stop - plan.start for plan in plans}
+    pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
+    finished = threading.Event()
+    bar = progress_bar("preprocess", sum(pending.values()), "showers")
+
+    def watch() -> None:
+        last = False
+        while not last:
+            last = finished.wait(pause)  # one more look after the end
+            with suppress(InputError, OSError):  # a look that fails must not end the work
+                for key in pending.keys() & shards.done(output, plans):
+                    bar.update(pending.pop(key))
+
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()
+        bar.close()
