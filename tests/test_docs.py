@@ -92,11 +92,11 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pathlib, pipelines.submit, validation.judge.answers, training.configs;"
+        "import pathlib, pipelines.submit, calopipe.grade, training.configs, validation.report;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (pipelines.submit, validation.judge.answers, training.configs));"
-        "validation.judge.answers.load_grade('gan');"
-        "assert pathlib.Path(validation.__file__).with_name('report.css').is_file()"
+        " (pipelines.submit, calopipe.grade, training.configs, validation.report));"
+        "calopipe.grade.load_grade('gan');"
+        "assert pathlib.Path(validation.report.__file__).with_name('report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (
