@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -107,6 +107,9 @@ class Observables:
     def joined(cls, parts: Sequence[Self]) -> Observables:
         """One table of all the rows of `parts`, in order."""
         return Observables(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+Columns = Callable[[Observables], Array]  # of each shower, (n,) or (n, k)
 
 
 def observe(
