@@ -111,11 +111,11 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     program = (
-        "import pathlib, calopipe.grade, pipelines.submit, validation, training.configs;"
+        "import pathlib, pipelines.submit, calopipe.grade, training.configs, validation.report;"
         f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (calopipe.grade, pipelines.submit, validation, training.configs));"
+        " (pipelines.submit, calopipe.grade, training.configs, validation.report));"
         "calopipe.grade.load_grade('gan');"
-        "assert (pathlib.Path(validation.__file__).parent / 'report/report.css').is_file()"
+        "assert pathlib.Path(validation.report.__file__).with_name('report.css').is_file()"
     )
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (

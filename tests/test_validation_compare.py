@@ -16,7 +16,7 @@ import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.grade import load_grade
+from calopipe.grade import load_grade, tolerances
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
@@ -63,6 +63,11 @@ def test_halves_of_the_same_monte_carlo_are_never_rejected(events: int) -> None:
         order = rng.permutation(len(geant4()))
         reference, candidate = geant4()[order[:events]], geant4()[order[events : 2 * events]]
         assert verdict_of(reference, candidate) == "inconclusive"
+
+
+def test_every_tolerance_is_that_of_a_criterion() -> None:
+    found = measured(geant4()[:300], geant4()[300:600])
+    assert {measurement.key for measurement in found} == set(tolerances())
 
 
 def distorted(showers: Showers, how: Callable[[FloatArray], FloatArray]) -> Observables:

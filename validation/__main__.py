@@ -96,10 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
     if (more := len(document["criteria"]) - _SHOWN) > 0:
         print(f"  and {more} more criteria in the report")
-    if rival := document["incumbent"]:
+    if incumbent := document["incumbent"]:
         print(
-            f"  against the incumbent: {rival['outcome']} (difference {number(rival['difference'])}, interval "
-            f"{span(rival['interval'])}; below zero is better)"
+            f"  against the incumbent: {incumbent['outcome']} (difference {number(incumbent['difference'])}, "
+            f"interval {span(incumbent['interval'])}; below zero is better)"
         )
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
     if options.require and document["verdict"] != options.require:

@@ -110,9 +110,9 @@ def validate(
     }
     contents = {name: [{**file, "file": Path(file["file"]).name} for file in inputs[name]] for name in vars(sets)}
     request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
-    if (standing := _standing(output, request)) is not None:
-        say(f"verdict stands: {summary_line(standing)}, {output / VERDICT_FILE}; nothing to do")
-        return standing
+    if (earlier := _earlier(output, request)) is not None:
+        say(f"verdict stands: {summary_line(earlier)}, {output / VERDICT_FILE}; nothing to do")
+        return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
     found = _measured(sets, workers, fine_classifier)
@@ -233,12 +233,13 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | libraries
 
 
-def _standing(output: Path, request: str) -> dict[str, Any] | None:
+def _earlier(output: Path, request: str) -> dict[str, Any] | None:
     """The verdict on `request` that is in `output` already, with its report."""
     verdict, page = output / VERDICT_FILE, output / REPORT_FILE
     try:
         document = read_verdict(verdict)
     except ValueError:  # none, or not a valid one: make it anew
         return None
-    whole = page.is_file() and storage.sha256_of_file(page) == document.get("report_sha256")
-    return document if whole and document["request"] == request else None
+    if document["request"] != request or not page.is_file():
+        return None
+    return document if storage.sha256_of_file(page) == document.get("report_sha256") else None

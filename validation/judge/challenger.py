@@ -92,13 +92,13 @@ def against_incumbent(
         for (mine, its), (value, scatter) in zip(pairs, differences, strict=True)
     ]
     rows.sort(key=lambda row: abs(row["difference"]), reverse=True)
-    whole: dict[str, Any] = {"difference": None, "interval": None, "outcome": ALIKE}
+    overall: dict[str, Any] = {"difference": None, "interval": None, "outcome": ALIKE}
     if differences:
         values, scatters = zip(*differences, strict=True)
-        whole = _decided(float(np.mean(values)), np.mean(scatters, axis=0))
+        overall = _decided(float(np.mean(values)), np.mean(scatters, axis=0))
     if min(hard_failures) == 0 < max(hard_failures):
-        whole["outcome"] = WORSE if hard_failures[0] else BETTER
-    return whole | {"criteria": rows}
+        overall["outcome"] = WORSE if hard_failures[0] else BETTER
+    return overall | {"criteria": rows}
 
 
 def _difference(challenger: _Distance, incumbent: _Distance) -> tuple[float, Array]:

@@ -17,7 +17,7 @@ from calopipe.verdict import finite
 from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_labels, ring_shares
-from validation.measure.observables import SCALARS, Array, Observables
+from validation.measure.observables import SCALARS, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
 from validation.statistics.estimates import (
@@ -276,7 +276,7 @@ def _resampled(
     )  # fmt: skip
 
 
-def _columns(name: str) -> Callable[[Observables], Array]:
+def _columns(name: str) -> Columns:
     """The columns (n, k) whose mean is compared.
 
     A layer's energy is taken over E, whose spread says nothing; a ring's over that of all rings, so that no scale

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from validation.measure.observables import Array, Observables
+from validation.measure.observables import Array, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Labels, Rows
 
 _LABEL_FIT_EVENTS = 100  # the fit of six numbers below must not follow the noise of the events it is fitted to
 
 
-def corrected_for_labels(
-    values: Callable[[Observables], Array], some: Observables, reference: Rows
-) -> Callable[[Observables], Array]:
+def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:
     """`values` (n, k) less what the labels of a table add to their mean in the reference.
 
     This removes differences that are due to the labels alone, and the noise of their spread; means of sets with the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -109,6 +109,9 @@ class Observables:
         return Observables(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
+Columns = Callable[[Observables], Array]  # of each shower, (n,) or (n, k)
+
+
 def observe(
     cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
 ) -> Observables:
@@ -131,7 +134,7 @@ def observe_hits(
     distance = np.hypot(deposits.x + 0.5 - axis[0], deposits.y + 0.5 - axis[1])  # in the plane of a layer
     fine_radial, ring = _fine_radial(deposits, distance), ring_of(distance)
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
-    whole = np.zeros_like(ring)
+    anywhere = np.zeros_like(ring)
     empty = total <= 0
 
     depth, depth_variance = moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
@@ -151,8 +154,8 @@ def observe_hits(
         "second_x_mm2": second_x,
         "second_y_mm2": second_y,
         "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
-        "hits": deposits.counts(whole, 1, above)[:, 0],
-        "sparsity": 1 - deposits.counts(whole, 1, filled)[:, 0] / geometry.cells,
+        "hits": deposits.counts(anywhere, 1, above)[:, 0],
+        "sparsity": 1 - deposits.counts(anywhere, 1, filled)[:, 0] / geometry.cells,
         "angle_deg": np.where(empty, np.nan, angle),
     }
     columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))

@@ -86,6 +86,7 @@ class Table:
     def _read(self, start: int, stop: int) -> Observables:
         assert self._row is not None
         size = self._row.itemsize
+        # Not a memory map: the kernel maps pages around those touched, so that memory would grow with the table.
         stored = os.pread(self._file.fileno(), max(stop - start, 0) * size, start * size)
         rows = np.frombuffer(stored, dtype=self._row)
         return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))

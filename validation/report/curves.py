@@ -13,7 +13,7 @@ from scipy import stats
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
-from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Observables, radial_edges_mm
+from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Columns, Observables, radial_edges_mm
 from validation.measure.table import Rows
 from validation.statistics.binning import degrees, energies
 from validation.statistics.tallies import (
@@ -171,7 +171,7 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
         edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)
         return Frame(group, title, x, "Share of the showers", edges), partial(Shares, name, edges)
 
-    def against(label: str, title: str, y: str, value: Callable[[Observables], Array], answer: Answer) -> _Plan:
+    def against(label: str, title: str, y: str, value: Columns, answer: Answer) -> _Plan:
         x, values = _LABELS[label]
         edges = _label_edges(values(compared.reference), events)
         below: Below = "ratio" if label == "energy_gev" else "difference"

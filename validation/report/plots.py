@@ -43,7 +43,7 @@ _FAINTEST = 1e-4  # of the brightest cell: what is fainter is left white
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture of the report, and the heading that it stands under."""
+    """A picture of the report, and its heading."""
 
     group: str
     title: str
@@ -190,7 +190,7 @@ def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
 
 
 def draw_relative(axis: Axes, curve: Curve) -> None:
-    """The lower panel. A triangle at its edge stands for a point beyond it."""
+    """The lower panel. A triangle at its edge means a point beyond it."""
     ratio = curve.frame.below == "ratio"
     ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
     low, high = lower_range(curve)

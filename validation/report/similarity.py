@@ -95,7 +95,7 @@ and angle with a narrow one at either end. Not criteria.</p>
 
 
 def overall(document: Mapping[str, Any]) -> Markup:
-    """Each number that tells how alike the sets are, with how it is read."""
+    """Each figure of similarity, with how it is read."""
     rows = []
     for section, key, name, scale, reading in _MEASURES:
         found = (document.get(section) or {}).get(key)

@@ -30,7 +30,7 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
 
 
 def _overall_figures(document: dict[str, Any]) -> list[str]:
-    """A line for each of the figures that tell how alike the sets are, and one for the incumbent, where known."""
+    """A line for each figure of similarity that is known, and one for the incumbent."""
     distances, classifier, neighbours = (document.get(key) or {} for key in ("distances", "classifier", "neighbours"))
     lines = []
     if (fpd := distances.get("fpd")) and fpd["value"] is not None:

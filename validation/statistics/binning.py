@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from validation.measure.observables import SCALARS, Observables
+from validation.measure.observables import SCALARS, Columns
 from validation.measure.table import Rows, Samples
 from validation.statistics.estimates import Array
 
@@ -90,7 +89,7 @@ def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
     return int(np.clip(1 + 2 * (a_side * tolerance / 5) ** 2, _FEWEST_BINS, _MOST_BINS))
 
 
-def histograms(some: Samples, count: int) -> dict[str, Callable[[Observables], Array]]:
+def histograms(some: Samples, count: int) -> dict[str, Columns]:
     """For each scalar a function that puts showers in bins, (n, bins) of 0 and 1.
 
     The bins hold equally many of both sets together, which treats the two alike and leaves none empty.
@@ -98,7 +97,7 @@ def histograms(some: Samples, count: int) -> dict[str, Callable[[Observables], A
     both = np.concatenate([some.reference.scalars, some.candidate.scalars])
     inner = [np.unique(edges) for edges in np.quantile(both, np.linspace(0, 1, count + 1)[1:-1], axis=0).T]
 
-    def one_hot(index: int) -> Callable[[Observables], Array]:
+    def one_hot(index: int) -> Columns:
         edges = inner[index]
         rows = np.eye(len(edges) + 1)
         return lambda table: rows[np.searchsorted(edges, table.scalars[:, index], side="right")]

@@ -40,8 +40,8 @@ def compare_distances(
 
     `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
     `observables`: for each scalar the Wasserstein-1 distance, in its unit, the Kolmogorov-Smirnov statistic and chi2
-    of two histograms over its degrees of freedom. `fpd` and `kpd`: of all `FEATURES`, standardised by the reference,
-    lest those far from zero count for little; so they are not on the scale of published values.
+    of two histograms over its degrees of freedom. `fpd` and `kpd`: of all `FEATURES`, standardised by the reference so
+    that those far from zero count too; so they are not on the scale of published values.
 
     Each has `value`, `p_value` and `floor`: its mean size between two random halves of the reference, `scaled` where
     that was brought to these numbers of showers. Halves are not paired, so that a paired candidate may lie below the

@@ -8,7 +8,7 @@ from typing import Protocol
 import hist
 import numpy as np
 
-from validation.measure.observables import SCALARS, Array, Observables
+from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.statistics.estimates import correlations, with_products
 
 LEAST_IN_BIN = 20  # showers for a mean or width of those in a bin
@@ -60,13 +60,7 @@ Answer = Callable[[Array, Array, Array, Array], Points]
 class InBins:
     """`answer` of the edges, and of the number, mean and variance of `value` in bins of `label`, the outer two open."""
 
-    def __init__(
-        self,
-        edges: Array,
-        label: Callable[[Observables], Array],
-        value: Callable[[Observables], Array],
-        answer: Answer,
-    ) -> None:
+    def __init__(self, edges: Array, label: Columns, value: Columns, answer: Answer) -> None:
         self._edges, self._label, self._value, self._answer = edges, label, value, answer
         self._filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
 
@@ -98,7 +92,7 @@ class Products:
         return matrix
 
 
-def standard_products(names: Collection[str], sample: Observables) -> Callable[[Observables], Array]:
+def standard_products(names: Collection[str], sample: Observables) -> Columns:
     """What makes `with_products` of the scalars `names`, standardised by `sample` to keep sums of products exact."""
     columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in names]
     centre = sample.scalars.mean(axis=0)
