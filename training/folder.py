@@ -145,7 +145,7 @@ def is_of(folder: Path, request: str) -> bool:
 def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
     """Make `folder` ready for the training that `request` names, and write down what is `noted` of it.
 
-    What an interrupted training of the same request left is kept, to go on from. What another left is removed if
+    What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
     `overwrite` says so, and is an error otherwise.
     """
     path = folder / _TRAINING
@@ -160,7 +160,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
             if (folder / name).exists():
                 shutil.rmtree(folder / name)
         (folder / HISTORY).unlink(missing_ok=True)
-        path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
+        path.unlink()  # last: a removal that was interrupted is then found to be another's, and done again
     document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
     storage.write_json(path, document | dict(noted or {}))
 
@@ -182,12 +182,12 @@ def model_in(folder: Path) -> Card | None:
 
 
 def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
-    """Make `folder` hold the model that stands in `source`; in place of another if it may `overwrite` that."""
+    """Copy the model in `source` to `folder`; in place of another if it may `overwrite` that."""
     card = read_card(source)
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
-    (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
+    (folder / CARD).unlink(missing_ok=True)  # first, so that it is never beside another's weights
     for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
     write_card(folder, card)
