@@ -27,6 +27,7 @@ CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_KIND = "calopipe.training"
+_AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,10 @@ class Card:
         return {
             "kind": KIND,
             "schema_version": SCHEMA_VERSION,
-            "request": self.request,
             "config": self.config.to_json(),
             "geometry": self.geometry.to_json(),
-            "dataset": self.dataset,
             "valid_range": {"energy_gev": list(self.energy_gev), "theta_rad": list(self.theta_rad)},
-            "trained": self.trained,
-            "losses": self.losses,
-            "weights": self.weights,
-            "versions": self.versions,
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
         }
 
     @property
@@ -102,16 +98,11 @@ def read_card(folder: Path) -> Card:
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     try:
         card = Card(
-            request=document["request"],
             config=FitConfig.from_json(document["config"]),
             geometry=Geometry.from_json(document["geometry"]),
-            dataset=document["dataset"],
             energy_gev=tuple(document["valid_range"]["energy_gev"]),
             theta_rad=tuple(document["valid_range"]["theta_rad"]),
-            trained=document["trained"],
-            losses=document["losses"],
-            weights=document["weights"],
-            versions=document["versions"],
+            **{name: document[name] for name in _AS_THEY_ARE},
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole model card ({error!r}); train again") from None
