@@ -149,7 +149,7 @@ def test_the_current_model_is_taken_where_it_is_what_is_asked_for(site: Site) ->
 def test_weights_of_other_networks_are_not_begun_with(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.retrain()
     site.promote()
-    assert site.retrain(replace(CONFIG, model="3dgan-small-plain")).trained["warm_start"] is None
+    assert site.retrain(named_config("fast")).trained["warm_start"] is None
     assert "new weights, not those of the current model: that is a 3dgan-small\n" in capsys.readouterr().out
 
 

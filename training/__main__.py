@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
     fit = tasks.add_parser("fit", help="train a model", description="Train a model on the train split of a dataset.")
     fit.add_argument("--dataset", required=True, metavar="DIR", help="folder or gs:// address that preprocessing wrote")
-    fit.add_argument("--output", required=True, metavar="DIR", help="model folder; goes on where it stopped")
+    fit.add_argument("--output", required=True, metavar="DIR", help="model folder; a training that stopped is resumed")
     fit.add_argument(
         "--config", default=DEFAULT, metavar="NAME",
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
@@ -175,7 +175,7 @@ def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[st
     command = [sys.executable, "-m", "training", *arguments, "--workers", "0"]
     code = supervise(
         command, options.workers, restarts=options.restarts,
-        environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # a lost worker is told of in one line, by us
+        environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # a lost worker is named in one line, by us
         progress=lambda: last_checkpoint(output),
     )  # fmt: skip
     if code:

@@ -41,7 +41,7 @@ def export(model: Path, output: Path) -> None:
     the model folder has it, with the valid range and the geometry. The geometry's `file_unit_gev` is the training's; of
     showers that are given out the unit is `cells_unit_gev`, 1.
 
-    An export of the same model is left as it is. Anything else that stands at `output` raises InputError.
+    An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
     card, loaded = load(model)
     identity = {

@@ -48,14 +48,14 @@ def fit(
 ) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
-    A model that stands there for the same dataset and config is left as it is, and a training that stopped goes on
+    A model that is there for the same dataset and config is left as it is, and a training that stopped is resumed
     from its last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, which
     would have come to other weights, are replaced only if `overwrite` says so. The weights begin as those of the model
     in the folder `warm_start`, if one is given, which may be of another dataset. Of several workers all are given the
     same `output`, on storage that they share; the first writes.
 
     Raises InputError, also where TensorFlow finds disk or memory used up, and where a shard is altered or removed
-    meanwhile; SystemExit(PREEMPTED) where SIGTERM told it to stop, and SystemExit(130) where SIGINT did, each after
+    meanwhile; SystemExit(PREEMPTED) where SIGTERM asked it to stop, and SystemExit(130) where SIGINT did, each after
     a checkpoint.
     """
     options = options or RunOptions()

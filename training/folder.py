@@ -27,6 +27,7 @@ CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_KIND = "calopipe.training"
+_AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,10 @@ class Card:
         return {
             "kind": KIND,
             "schema_version": SCHEMA_VERSION,
-            "request": self.request,
             "config": self.config.to_json(),
             "geometry": self.geometry.to_json(),
-            "dataset": self.dataset,
             "valid_range": {"energy_gev": list(self.energy_gev), "theta_rad": list(self.theta_rad)},
-            "trained": self.trained,
-            "losses": self.losses,
-            "weights": self.weights,
-            "versions": self.versions,
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
         }
 
     @property
@@ -102,16 +98,11 @@ def read_card(folder: Path) -> Card:
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     try:
         card = Card(
-            request=document["request"],
             config=FitConfig.from_json(document["config"]),
             geometry=Geometry.from_json(document["geometry"]),
-            dataset=document["dataset"],
             energy_gev=tuple(document["valid_range"]["energy_gev"]),
             theta_rad=tuple(document["valid_range"]["theta_rad"]),
-            trained=document["trained"],
-            losses=document["losses"],
-            weights=document["weights"],
-            versions=document["versions"],
+            **{name: document[name] for name in _AS_THEY_ARE},
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole model card ({error!r}); train again") from None
@@ -145,7 +136,7 @@ def is_of(folder: Path, request: str) -> bool:
 def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
     """Make `folder` ready for the training that `request` names, and write down what is `noted` of it.
 
-    What an interrupted training of the same request left is kept, to go on from. What another left is removed if
+    What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
     `overwrite` says so, and is an error otherwise.
     """
     path = folder / _TRAINING
@@ -160,7 +151,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
             if (folder / name).exists():
                 shutil.rmtree(folder / name)
         (folder / HISTORY).unlink(missing_ok=True)
-        path.unlink()  # last: a removal that is interrupted is found to be another's, and goes on
+        path.unlink()  # last: a removal that was interrupted is then found to be another's, and done again
     document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
     storage.write_json(path, document | dict(noted or {}))
 
@@ -182,12 +173,12 @@ def model_in(folder: Path) -> Card | None:
 
 
 def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
-    """Make `folder` hold the model that stands in `source`; in place of another if it may `overwrite` that."""
+    """Copy the model in `source` to `folder`; in place of another if it may `overwrite` that."""
     card = read_card(source)
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
-    (folder / CARD).unlink(missing_ok=True)  # first, so that it never stands beside another's weights
+    (folder / CARD).unlink(missing_ok=True)  # first, so that it is never beside another's weights
     for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
     write_card(folder, card)

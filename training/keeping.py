@@ -27,26 +27,26 @@ from training.run.looks import CHOSEN_BY
 def keep(dataset: Location, output: Path) -> Card:
     """Make a model of the best checkpoint of the training on `dataset` that ended in `output` before its end.
 
-    A model that stands there is left as it is. InputError where no training began there, or on another dataset, or
+    A model that is there is left as it is. InputError where no training began there, or on another dataset, or
     where it left no whole checkpoint.
     """
-    told = folder.training_in(output)
-    if (card := folder.standing(output, told["request"])) is not None:
+    noted = folder.training_in(output)
+    if (card := folder.standing(output, noted["request"])) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
-    if "config" not in told:
+    if "config" not in noted:
         raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")
     manifest = read_manifest(dataset)
-    if manifest.fingerprint != told["dataset"]:
+    if manifest.fingerprint != noted["dataset"]:
         raise InputError(f"--dataset {dataset}: not the one that the training in {output} is on; give that one")
-    config = FitConfig.from_json(told["config"])
-    checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=told["request"], kept=1, writes=False)
+    config = FitConfig.from_json(noted["config"])
+    checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=noted["request"], kept=1, writes=False)
     newest = checkpoints.newest()
     with at_hand(dataset, manifest, ("train",)) as local:
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY)
         return write_model(
-            output, checkpoints, evaluator, told["request"], manifest=manifest, config=config,
-            steps=newest.step if newest else 0, warm_start=told["warm_start"],
+            output, checkpoints, evaluator, noted["request"], manifest=manifest, config=config,
+            steps=newest.step if newest else 0, warm_start=noted["warm_start"],
         )  # fmt: skip
 
 
@@ -111,10 +111,10 @@ def names_the_command(dataset: Location, output: Path, request: str) -> Iterator
         if not folder.is_of(output, request) or not folder.last_checkpoint(output):
             raise
         command = shlex.join(["python", "-m", "training", "keep", "--dataset", str(dataset), "--output", str(output)])
-        told = f"`{command}` makes a model of the best epoch so far"
+        hint = f"`{command}` makes a model of the best epoch so far"
         if isinstance(error, InputError):
-            raise InputError(f"{error}; {told}") from None
+            raise InputError(f"{error}; {hint}") from None
         if isinstance(error, SystemExit):
-            print(told, flush=True)
-        error.add_note(told)
+            print(hint, flush=True)
+        error.add_note(hint)
         raise

@@ -1,7 +1,7 @@
 """Which events a model has seen, it or the models whose weights it began with: these cannot judge it.
 
 A model has seen the events it was trained on and those its best epoch was chosen by. Their digests, 8 bytes each,
-stand beside its weights.
+are beside its weights.
 """
 
 from __future__ import annotations

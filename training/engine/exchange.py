@@ -26,7 +26,8 @@ def summed(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 
 def shared(scalars: list[tf.Tensor], networks: Sequence[keras.Model]) -> tf.Tensor:
     """Sums of `scalars` over the replicas, as a vector; gives all replicas the mean of the `networks`' statistics."""
-    if (replicas := _replicas()) == 1:
+    replicas = _replicas()
+    if replicas == 1:
         return tf.stack(scalars)
     with tf.name_scope("all_reduce"):
         changing = [variable for network in networks for variable in statistics(network)]

@@ -61,8 +61,9 @@ def profile(engine: Engine, trace: Path | None) -> Profile:
     steps = _STEPS if several else max(1, min(_STEPS, int(_LONGEST_S / second)))
     with tf.profiler.experimental.Profile(str(trace)) if trace else nullcontext():
         waiting, step = _timed(whole, batches, steps)
-    found = {}
-    for name, part in (("forward", _forward), ("gradients", _gradients), ("all-reduce", _exchange)):
+    parts = {"forward": _forward, "gradients": _gradients} | ({"all-reduce": _exchange} if engine.replicas > 1 else {})
+    found = {"all-reduce": 0.0}
+    for name, part in parts.items():
         alone = _on_replicas(engine, part)
         _timed(alone, batches, 1)
         _, found[name] = _timed(alone, batches, steps)

@@ -147,7 +147,7 @@ class Engine:
         return float(self._reduce(tf.constant(float(value))).numpy())
 
     def state(self) -> State:
-        """All that a training needs to go on as if it had not stopped: a copy of every variable, by name."""
+        """All that a training needs to be resumed: a copy of every variable, by name."""
         return {name: variable.numpy().copy() for name, variable in self._variables().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], origin: str) -> None:

@@ -42,7 +42,7 @@ def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local")
 
 
 def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
-    """Whether forward and backward pass are compiled by XLA: on GPUs. A TPU compiles the whole step of itself.
+    """Whether forward and backward pass are compiled by XLA: on GPUs. A TPU compiles the whole step.
 
     Not on CPUs, where XLA's 3-D convolutions are tens of times slower than oneDNN's.
     """

@@ -54,7 +54,7 @@ class FitConfig:
 
     The learning rate rises from 0 over `warm_up_epochs`, and then follows `schedule`: constant, or down to a hundredth
     at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
-    and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 takes it as it stands.
+    and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 does not scale it.
 
     `average` is the decay, an update, of an exponential moving average of the weights of the networks that the model
     names, which then are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so

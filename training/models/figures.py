@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +12,10 @@ from matplotlib.figure import Figure
 from calopipe.showers.cells import FloatArray, Geometry, Showers
 
 Array = npt.NDArray[np.float64]
+Pair = tuple[Array, Array]  # of the Monte Carlo showers, and of the generated ones
 Curve = tuple[Array, Array]  # in bins: the mean over showers, and its standard error
 
-_MC, _GENERATED = "#3f3f3f", "#c8102e"
-_STYLE: dict[Any, Any] = {
-    "font.size": 10.0, "legend.frameon": False, "xtick.direction": "in", "ytick.direction": "in", "xtick.top": True,
-    "ytick.right": True,
-}  # fmt: skip
+_NAMES, _COLOURS = ("Monte Carlo", "Generated"), ("#3f3f3f", "#c8102e")
 _DPI = 100
 _SHOWN = 3  # single showers
 _ENERGY_BINS = 6
@@ -37,68 +32,80 @@ def figures(reference: Showers, generated: Showers, geometry: Geometry) -> dict[
     for name in ("energy_gev", "theta_rad"):
         if not np.array_equal(getattr(reference, name), getattr(generated, name)):
             raise ValueError(f"generated showers have another {name} than the Monte Carlo showers beside them")
-    layers = [_layers(showers, geometry) for showers in (reference, generated)]
-    with mpl.rc_context(_STYLE):
+    unit = geometry.file_unit_gev
+    mine, theirs = (showers.cells.sum(axis=(1, 2), dtype=np.float64) * unit for showers in (reference, generated))
+    chosen = np.unique(np.linspace(0, len(reference) - 1, _SHOWN).round().astype(np.intp))
+    chosen = np.argsort(reference.energy_gev, kind="stable")[chosen]
+    with mpl.rc_context({"font.size": 10.0, "legend.frameon": False}):
         return {
-            "showers": _single_showers(reference, generated, geometry),
-            "response": _response(reference.energy_gev.astype(np.float64), *layers),
-            "longitudinal": _longitudinal(*layers),
+            "showers": _single_showers(reference[chosen], generated[chosen], geometry),
+            "response": _response(reference.energy_gev.astype(np.float64), (mine, theirs)),
+            "longitudinal": _longitudinal((mine, theirs)),
         }
 
 
 def _single_showers(reference: Showers, generated: Showers, geometry: Geometry) -> Figure:
-    """Side and front view of showers from the lowest to the highest energy, a row each, on one scale of colours.
+    """Side and front view of each shower, a row each, on one scale of colours.
 
     The scale is that of the Monte Carlo showers, so that it stays while the model changes.
     """
-    chosen = np.argsort(reference.energy_gev, kind="stable")[_spread(len(reference), _SHOWN)]
-    views = [_views(showers[chosen], geometry) for showers in (reference, generated)]
+    views = [_views(showers.cells * np.float32(geometry.file_unit_gev)) for showers in (reference, generated)]
     highest = max(float(view.max()) for view in views[0]) or 1.0
     scale = LogNorm(highest / 10**_DECADES, highest)
-
     width_x, width_y = (count * geometry.cell_mm / 2 for count in geometry.shape[:2])
     depth = geometry.shape[2] * geometry.layer_pitch_mm
     sides = (("z [mm]", (0, depth, -width_y, width_y)), ("x [mm]", (-width_x, width_x, -width_y, width_y)))
-    figure = Figure(figsize=(11, 0.7 + 2.4 * len(chosen)), dpi=_DPI)
-    grid = figure.subplots(len(chosen), 4, squeeze=False, sharex="col", sharey=True)
+    rows = len(reference)
+    figure = Figure(figsize=(11, 0.7 + 2.4 * rows), dpi=_DPI)
+    grid = figure.subplots(rows, 4, squeeze=False, sharex="col", sharey=True)
     margin = 0.55 / figure.get_figheight()
     figure.subplots_adjust(left=0.065, right=0.9, bottom=margin, top=1 - margin, wspace=0.14, hspace=0.22)
-    for row, shower in enumerate(chosen):
-        label = f"{reference.energy_gev[shower]:.0f} GeV, {np.degrees(reference.theta_rad[shower]):.0f}°"
-        for column, axis in enumerate(grid[row]):
-            side, name = divmod(column, 2)
-            along, extent = sides[side]
-            image = np.ma.masked_less_equal(views[name][side][row], 0)
-            mesh = axis.imshow(image, origin="lower", extent=extent, aspect="auto", cmap="viridis", norm=scale)
-            title = f"{('Monte Carlo', 'Generated')[name]}: {label}"
-            axis.set_title(title, fontsize=9, loc="left", y=1.02)  # given, so that no place is searched for: slow
-            axis.locator_params(nbins=5)
-            axis.set(xlabel=along if row == len(chosen) - 1 else "", ylabel="y [mm]" if column == 0 else "")
-    figure.colorbar(
-        mesh, cax=figure.add_axes((0.92, margin, 0.015, 1 - 2 * margin)), label="Energy [GeV]", extend="both"
-    )
+    for (row, column), axis in np.ndenumerate(grid):
+        side, name = divmod(column, 2)
+        along, extent = sides[side]
+        image = np.ma.masked_less_equal(views[name][side][row], 0)
+        mesh = axis.imshow(image, origin="lower", extent=extent, aspect="auto", cmap="viridis", norm=scale)
+        label = f"{reference.energy_gev[row]:.0f} GeV, {np.degrees(reference.theta_rad[row]):.0f}°"
+        # its place is given, or matplotlib would search for one, slowly
+        axis.set_title(f"{_NAMES[name]}: {label}", fontsize=9, loc="left", y=1.02)
+        axis.locator_params(nbins=5)
+        axis.set(xlabel=along if row == rows - 1 else "", ylabel="y [mm]" if column == 0 else "")
+    place = figure.add_axes((0.92, margin, 0.015, 1 - 2 * margin))
+    figure.colorbar(mesh, cax=place, label="Energy [GeV]", extend="both")
     return figure
 
 
-def _response(energy_gev: Array, reference: Array, generated: Array) -> Figure:
+def _views(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Showers (N, x, y, layer) from the side, (N, y, layer), and from the front, (N, y, x)."""
+    return cells.sum(axis=1), cells.sum(axis=3).swapaxes(1, 2)
+
+
+def _response(energy_gev: Array, layers: Pair) -> Figure:
     """E_vis/E of each shower as a dot, and its mean in bins of energy; showers as energies (N, layer) in GeV."""
-    edges = _energy_edges(energy_gev)
-    responses = [layers.sum(axis=1) / energy_gev for layers in (reference, generated)]
+    low, high = float(energy_gev.min()), float(energy_gev.max())
+    if not high > low:  # a beam of one energy
+        low, high = 0.99 * low, 1.01 * high
+    edges = np.linspace(low, high, _ENERGY_BINS + 1)
+    place = np.digitize(energy_gev, edges[1:-1])
     figure = Figure(figsize=(6, 4.2), dpi=_DPI)
     axis = figure.subplots()
     figure.subplots_adjust(left=0.14, right=0.97, bottom=0.13, top=0.92)
-    for response, color in zip(responses, (_MC, _GENERATED), strict=True):
-        axis.plot(energy_gev, response, ".", color=color, alpha=0.3, markersize=4)
-    _draw(axis, edges, *(_mean_in_bins(response, energy_gev, edges) for response in responses))
-    axis.set(xlabel="E [GeV]", ylabel="E_vis / E", xlim=(edges[0], edges[-1]))
+    curves = []
+    for each, colour in zip(layers, _COLOURS, strict=True):
+        response = each.sum(axis=1) / energy_gev
+        axis.plot(energy_gev, response, ".", color=colour, alpha=0.3, markersize=4)
+        means, errors = np.array([_mean(response[place == number]) for number in range(_ENERGY_BINS)]).T
+        curves.append((means, errors))
+    _draw(axis, edges, *curves)
+    axis.set(xlabel="E [GeV]", ylabel="E_vis / E", xlim=(low, high))
     _finish(axis, "Response")
     return figure
 
 
-def _longitudinal(reference: Array, generated: Array) -> Figure:
+def _longitudinal(layers: Pair) -> Figure:
     """The mean energy in each layer, and its ratio below; showers as energies (N, layer) in GeV."""
-    edges = np.arange(reference.shape[1] + 1, dtype=np.float64)
-    curves = [_mean(layers) for layers in (reference, generated)]
+    edges = np.arange(layers[0].shape[1] + 1, dtype=np.float64)
+    curves = [_mean(each) for each in layers]
     figure = Figure(figsize=(6, 5), dpi=_DPI)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     figure.subplots_adjust(left=0.14, right=0.97, bottom=0.11, top=0.93, hspace=0.08)
@@ -111,40 +118,6 @@ def _longitudinal(reference: Array, generated: Array) -> Figure:
     return figure
 
 
-def _draw(axis: Axes, edges: Array, reference: Curve, generated: Curve) -> None:
-    """Steps with a band of one standard error for the reference, points with bars for what is generated."""
-    (mean, error), (points, bars) = reference, generated
-    axis.stairs(mean, edges, baseline=None, color=_MC, linewidth=1.3, label="Monte Carlo")
-    axis.stairs(mean + error, edges, baseline=mean - error, fill=True, color=_MC, alpha=0.25)
-    centres = (edges[:-1] + edges[1:]) / 2
-    axis.errorbar(centres, points, bars, fmt="o", color=_GENERATED, markersize=4, label="Generated")
-
-
-def _finish(axis: Axes, title: str) -> None:
-    axis.set_ylim(0, 1.25 * axis.get_ylim()[1])  # room for the legend
-    axis.set_title(title, loc="left", fontsize=11)
-    axis.legend(loc="upper right", ncols=2)
-
-
-def _views(showers: Showers, geometry: Geometry) -> tuple[FloatArray, FloatArray]:
-    """Energies in GeV from the side, (N, y, layer), and from the front, (N, y, x)."""
-    side, front = showers.cells.sum(axis=1), showers.cells.sum(axis=3).swapaxes(1, 2)
-    return side * np.float32(geometry.file_unit_gev), front * np.float32(geometry.file_unit_gev)
-
-
-def _layers(showers: Showers, geometry: Geometry) -> Array:
-    """Energy in each layer, (N, layer), in GeV."""
-    return showers.cells.sum(axis=(1, 2), dtype=np.float64) * geometry.file_unit_gev
-
-
-def _mean_in_bins(values: Array, energy_gev: Array, edges: Array) -> Curve:
-    """Of the showers in each bin of energy; NaN where there is none."""
-    place = np.searchsorted(edges[1:-1], energy_gev, side="right")
-    bins = [_mean(values[place == each]) for each in range(len(edges) - 1)]
-    means, errors = np.array(bins).T
-    return means, errors
-
-
 def _mean(values: Array) -> Curve:
     """Mean over showers of `values` (N, ...) and its standard error; NaN without any."""
     if len(values) == 0:
@@ -152,13 +125,16 @@ def _mean(values: Array) -> Curve:
     return values.mean(axis=0), values.std(axis=0) / np.sqrt(len(values))
 
 
-def _energy_edges(energy_gev: Array) -> Array:
-    low, high = float(energy_gev.min()), float(energy_gev.max())
-    if not high > low:  # a beam of one energy
-        low, high = 0.99 * low, 1.01 * high
-    return np.linspace(low, high, _ENERGY_BINS + 1)
+def _draw(axis: Axes, edges: Array, reference: Curve, generated: Curve) -> None:
+    """Steps with a band of one standard error for the reference, points with bars for what is generated."""
+    (mean, error), (points, bars) = reference, generated
+    axis.stairs(mean, edges, baseline=None, color=_COLOURS[0], linewidth=1.3, label=_NAMES[0])
+    axis.stairs(mean + error, edges, baseline=mean - error, fill=True, color=_COLOURS[0], alpha=0.25)
+    centres = (edges[:-1] + edges[1:]) / 2
+    axis.errorbar(centres, points, bars, fmt="o", color=_COLOURS[1], markersize=4, label=_NAMES[1])
 
 
-def _spread(count: int, chosen: int) -> npt.NDArray[np.intp]:
-    """`chosen` indices, or as many as there are, evenly from the first to the last of `count`."""
-    return np.unique(np.linspace(0, count - 1, chosen).round().astype(np.intp))
+def _finish(axis: Axes, title: str) -> None:
+    axis.set_ylim(0, 1.25 * axis.get_ylim()[1])  # room for the legend
+    axis.set_title(title, loc="left", fontsize=11)
+    axis.legend(loc="upper right", ncols=2)

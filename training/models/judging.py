@@ -70,7 +70,7 @@ def enough(showers: int) -> bool:
 
 
 def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> list[MetricBin]:
-    """Bins of energy and angle for the metric, as fine as the showers at hand allow: 3 x 3, 3 x 1, or one of all.
+    """Bins of energy and angle for the metric, as fine as the number of showers allows: 3 x 3, 3 x 1, or one of all.
 
     The reference's bins, a tenth of the energies and a hundredth of the angles wide, are for tens of thousands of
     showers. These are of equal widths, and each of a finer grid must hold `LEAST_EVENTS` showers.

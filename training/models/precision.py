@@ -32,7 +32,7 @@ def arithmetic(precision: str) -> Iterator[None]:
 
 
 def warn_of_slow(precision: str) -> None:
-    """Warn where the devices at hand have no fast form of `precision`."""
+    """Warn where the devices of this machine have no fast form of `precision`."""
     if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):
         logger.warning("--precision %s pays on GPUs only, and there is none", precision)
     if precision == "bfloat16" and emulates_bfloat16():

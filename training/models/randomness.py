@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of where they are used, so that a run can stop and go on.
+"""Random numbers that are a pure function of where they are used, so that a run that stopped can be resumed.
 
 In training and evaluation of (seed, step, replica, purpose): `Draws`. In generation of (seed, shower, purpose), so that
 a shower does not depend on the batch it is made in: `ShowerDraws`.

@@ -29,7 +29,7 @@ _SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was read. `facts` are what `Checkpoints.save` was told beside the state."""
+    """A checkpoint as it was read. `facts` are what `Checkpoints.save` was given beside the state."""
 
     path: Path
     step: int
@@ -62,7 +62,7 @@ class Checkpoints:
         self.wait()
         document = self._documents().get(step)
         if document is not None and metric is not None and math.isfinite(metric):
-            self._tell(document | {"metric": metric})
+            self._describe(document | {"metric": metric})
             self._prune()
 
     def wait(self) -> None:
@@ -112,7 +112,7 @@ class Checkpoints:
                     path.with_suffix(".json").unlink(missing_ok=True)
 
     def _documents(self) -> dict[int, dict[str, Any]]:
-        """What is told of each checkpoint of this training, by its step."""
+        """The description of each checkpoint of this training, by its step."""
         documents = {}
         for path in self._folder.glob("step-*.json"):
             try:
@@ -140,12 +140,12 @@ class Checkpoints:
                 "metric": None,
                 "facts": facts,
             }
-            self._tell(document)
+            self._describe(document)
             self._prune()
         except Exception as error:
             self._failure = error
 
-    def _tell(self, document: dict[str, Any]) -> None:
+    def _describe(self, document: dict[str, Any]) -> None:
         signed = document | {"fingerprint": storage.fingerprint(document)}
         storage.write_json(self._file(document["step"]).with_suffix(".json"), signed)
 
@@ -157,7 +157,7 @@ class Checkpoints:
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            self._file(step).with_suffix(".json").unlink(missing_ok=True)  # first, so that what stands is whole
+            self._file(step).with_suffix(".json").unlink(missing_ok=True)  # first, so that what is described is whole
             self._file(step).unlink(missing_ok=True)
 
     def _file(self, step: int) -> Path:

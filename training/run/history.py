@@ -1,4 +1,4 @@
-"""What a training says of itself: JSON lines, TensorBoard, and a progress bar."""
+"""The record of a training: JSON lines, TensorBoard, and a progress bar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.models.base import LossTable
 
 
 def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
-    """The lines of the history in the model's `folder` as it stood at `step`."""
+    """The lines of the history in the model's `folder` as it was at `step`."""
     path = folder / HISTORY
     lines = path.read_text().splitlines() if path.is_file() else []
     return [entry for entry in map(json.loads, lines) if entry["step"] <= step]
@@ -32,7 +32,7 @@ class History:
     """One JSON line an epoch in the model folder, and the same numbers for TensorBoard."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Go on with the history in `folder` as it stood at `step`."""
+        """Continue the history in `folder` as it was at `step`."""
         self._path = folder / HISTORY
         self.entries = entries_until(folder, step)
         self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
@@ -42,10 +42,10 @@ class History:
         self.entries.append(entry)
         self._write(entry)
 
-    def amend(self, told: dict[str, Any]) -> None:
-        """Add what is `told` to the last entry; None takes a value out of it."""
-        self.entries[-1] = {name: value for name, value in (self.entries[-1] | told).items() if value is not None}
-        self._write(told)
+    def amend(self, values: dict[str, Any]) -> None:
+        """Add `values` to the last entry; None takes a value out of it."""
+        self.entries[-1] = {name: value for name, value in (self.entries[-1] | values).items() if value is not None}
+        self._write(values)
 
     def draw(self, figures: Mapping[str, Figure]) -> None:
         """Put `figures` on the board, as images of their names."""
@@ -57,12 +57,12 @@ class History:
                 tf.summary.image(name, pixels[None, :, :, :3])
         self.board.flush()
 
-    def _write(self, told: dict[str, Any]) -> None:
-        """Write all entries to the file, and the numbers that are `told` of the last one to the board."""
+    def _write(self, new: dict[str, Any]) -> None:
+        """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
         with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
             temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
         with self.board.as_default(step=self.entries[-1]["step"]):
-            for name, value in _numbers(told, ()):
+            for name, value in _numbers(new, ()):
                 tf.summary.scalar(name, value)
         self.board.flush()
 

@@ -70,7 +70,7 @@ class Loop:
     def after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
         """Follow a call of steps, the last of which had these `losses`; whether it was the last call.
 
-        `stop` says that a worker was told to stop, which raises SystemExit.
+        `stop` says that a worker was asked to stop, which raises SystemExit.
         """
         engine, step = self.engine, self.engine.step
         self._seconds += time.monotonic() - self._began_at

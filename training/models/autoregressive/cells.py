@@ -1,4 +1,4 @@
-"""What the density of a cell is told of its place and its neighbours, in training and in sampling alike."""
+"""Place and neighbours of a cell, as its density is given them in training and in sampling."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def windows(image: Tensor) -> Tensor:
 
 
 def place(dx: Tensor, dy: Tensor, slope: Tensor) -> Tensor:
-    """What is told of a cell's place, (R, PLACE), from its distances (R,) to the axis in cells.
+    """A cell's place as its density is given it, (R, PLACE), from its distances (R,) to the axis in cells.
 
     `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     """

@@ -19,7 +19,7 @@ from training.models.autoregressive.frame import SUMS, Tensor, lattice
 
 Array = npt.NDArray[Any]
 
-SCOUTS = 1000  # showers that tell the scales which all else is measured in
+SCOUTS = 1000  # showers that the scales are taken from
 FAR_TABLE = 4096  # places of a layer, as often as they are proposed
 FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
 CORE_MOST = 160  # cells about the axis that are always looked at, at most
@@ -162,16 +162,16 @@ class Adaptation:
         }  # fmt: skip
 
     def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
-        """Mean and width of what the densities are told, over the layers of some showers."""
+        """Mean and width of the contexts, over the layers of some showers."""
         some = slice(0, 2 * SCOUTS)
         energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
         planned = plan(tf.constant(values[some]), energy_gev, theta_rad, self._store, self._geometry)
         found: dict[str, Any] = {}
         for name in ("even", "odd"):
-            told = contexts_of(
+            contexts = contexts_of(
                 planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
             ).numpy()
-            found |= {f"{name}_mean": told.mean(0), f"{name}_scale": told.std(0) + 1e-3}
+            found |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return found
 
 
@@ -218,7 +218,7 @@ def _copula(values: Array, labels: Array) -> dict[str, Array]:
 
 
 def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:
-    """Quantiles that go on straight beyond the sample, with the slope of its outer parts, and never stand still."""
+    """Quantiles that always rise, and continue beyond the sample in a straight line of the slope of its outer parts."""
     reach = max(len(ordered) // 50, 2)
     for side, edge in ((knots < levels[0], 0), (knots > levels[-1], -1)):
         inner = reach if edge == 0 else -1 - reach

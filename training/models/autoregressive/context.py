@@ -1,4 +1,4 @@
-"""What the density of a cell is told of its shower and layer: what the totals promise, and what is spent of it."""
+"""The context of a cell, which its density is given: what the totals promise of its layer, and what is spent of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plan:
     `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
     what this layer and those after it are expected to take of them; `rest` (M, 3), the energy in this layer and those
     after it, and the mean and variance of its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it;
-    `promised` (M, ...), what the densities are told of all this.
+    `promised` (M, ...), what the densities are given of all this.
     """
 
     slope: Tensor
@@ -105,13 +105,13 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
 
 
 def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tensor | None) -> Tensor:
-    """What the density of the cells of M layers is told, (M, context_numbers).
+    """The context of the cells of M layers, (M, context_numbers).
 
     `before` are the SUMS (M, 12) of all layers before, `one` and `two` of the layer before and the one before that;
     `even` those of the layer's even cells, None for the even cells themselves.
     """
     energy = tf.maximum(column(before, "energy"), _TINY)
-    told = [
+    found = [
         *_of_layer(one), *_of_layer(two)[:3],
         tf.math.log(column(before, "beyond_most") / energy + 3e-3),
         tf.math.log((column(before, "xx") + column(before, "yy")) / energy + 0.05),
@@ -122,14 +122,14 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
         spent = before + even
         mine = tf.maximum(planned.energy, _TINY)
         left = 1 - column(even, "energy") / mine
-        told += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(each, _TINY)) for each in (left, left * mine))]
-        told += _of_layer(even)
+        found += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(each, _TINY)) for each in (left, left * mine))]
+        found += _of_layer(even)
     for number, name in enumerate(BUDGETS):
         remaining = tf.maximum(planned.budgets[:, number] - column(spent, name), 0.0) + _FLOORS[number]
         ratio = tf.math.log(remaining / (planned.expected[:, number] + _FLOORS[number]))
-        told.append(tf.clip_by_value(ratio, -2.0, 2.0))
-    told += _displacement(planned, before, spent)
-    return tf.concat([planned.promised, tf.stack(told, 1)], 1)
+        found.append(tf.clip_by_value(ratio, -2.0, 2.0))
+    found += _displacement(planned, before, spent)
+    return tf.concat([planned.promised, tf.stack(found, 1)], 1)
 
 
 def _of_layer(sums: Tensor) -> list[Tensor]:
@@ -154,9 +154,9 @@ def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> list[Tensor]:
     """
     energy = tf.maximum(planned.rest[:, 0] - (column(spent, "energy") - column(before, "energy")), _TINY)
     mean, variance = planned.rest[:, 1], planned.rest[:, 2]
-    told = []
+    found = []
     for place, moment in (("x", "x_depth"), ("y", "y_depth")):
         at = -column(spent, place) / energy
         slope = (-column(spent, moment) / energy - at * mean) / (variance + 0.5)
-        told += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
-    return told
+        found += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
+    return found

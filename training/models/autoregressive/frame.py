@@ -1,4 +1,4 @@
-"""A shower about its own axis: where its hits are, and the sums over each layer that later layers are told.
+"""A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
 The detector is the same after a reflection in x, and after one in y with theta -> pi - theta. So a shower is reflected
 to theta <= 90 degrees and an axis at x >= 0, which doubles and redoubles what there is to learn from.

@@ -23,9 +23,9 @@ from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import ShowerModel
 
 _COLOURS = ("even", "odd")
-# How far off the promises are that the cells are told in training, so that the last layers of a shower need not balance
-# its books to the last cell: of a budget in units of its scale; of the energy's mean distance from the axis, in cells,
-# and of that times the depth, in cells times layers.
+# How far off the promises are in training, so that the last layers of a shower need not balance its books to the last
+# cell: of a budget in units of its scale; of the energy's mean distance from the axis, in cells, and of that times the
+# depth, in cells times layers.
 _BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
 # Weight decay of the totals' network at a thousand showers, which have few totals and are soon known by heart; and how
 # it falls with their number, which from 500 on decides. Measured at 1,050 and 11,500.
@@ -87,7 +87,7 @@ class Autoregressive(ShowerModel):
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes long to find out
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """The totals made normal, and the showers as the cells are told of them."""
+        """The totals made normal, and the showers as the densities of the cells are given them."""
         energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
         hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry.shape[2])

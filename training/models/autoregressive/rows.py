@@ -60,7 +60,7 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
     """`number` hits of the colour `parity`, at even distances in the list of all showers' hits.
 
     `view` holds the hits' `place` (N, K, 3) and `value` (N, K). Gives places (number, 4), log energies (number,), and
-    how many hits each stands for.
+    how many hits each represents.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (colour(place[:, 0], place[:, 1]) == parity)
@@ -79,11 +79,11 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
 def some_empty(
     view: Batch, parity: int, number: Any, draws: Draws, *, constants: Constants, geometry: Geometry
 ) -> tuple[Tensor, Tensor]:
-    """`number` cells of the colour `parity`, by the proposal, and how many empty cells each stands for.
+    """`number` cells of the colour `parity`, by the proposal, and how many empty cells each represents.
 
     The proposal is of pairs of neighbours along y, one of each colour, about the axis; random numbers, one in each of
     `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which one begins is
-    random. Cells that are hit or outside of the calorimeter stand for none.
+    random. Cells that are hit or outside of the calorimeter represent none.
     Gives places (number, 4) and weights (number,).
     """
     nx, ny, layers = geometry.shape

@@ -145,9 +145,9 @@ class _Layer:
         shower, x, y = tf.unstack(place, axis=1)
         dx, dy = self._distance(place)
         radius = tf.sqrt(dx * dx + dy * dy)
-        told = context(self._planned, *self._sums, even)
+        given = context(self._planned, *self._sums, even)
         density = self._densities[colour]
-        shared = density.of_layers(normalised(told, self._store, odd=bool(colour)))
+        shared = density.of_layers(normalised(given, self._store, odd=bool(colour)))
         hidden = density.hidden(self._known(place, own, dx, dy, odd=bool(colour)), tf.gather(shared, shower))
         layer = tf.zeros_like(x) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))

@@ -15,7 +15,7 @@ from training.models.autoregressive.frame import Axis, Constants, Tensor, column
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
 COUNTED = ("cells", "hits")  # the others are shares of the energy
 QUANTILES = 129
-QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and go on in a straight line
+QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and continue in a straight line
 MEAN_TERMS, SCALE_TERMS = 11, 6
 _SMALLEST = 1e-6
 
@@ -70,7 +70,7 @@ LABEL_INPUTS = 4
 
 
 def label_inputs(labels: Tensor) -> Tensor:
-    """What the density of the totals is told of the labels, (N, LABEL_INPUTS)."""
+    """The labels as the density of the totals is given them, (N, LABEL_INPUTS)."""
     return tf.gather(labels, [1, 2, 4, 5], axis=1)
 
 

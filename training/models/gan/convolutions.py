@@ -69,7 +69,7 @@ def transforms(length: int, taps: int, pad: tuple[int, int]) -> tuple[Matrix, Ma
     A and B give F complex numbers, the real parts first; C makes length + pad[0] + pad[1] - taps + 1 real outputs
     of F products: sum_j w[j] x[t + j - pad[0]] = (C (A w * B x))[t], with x zero outside [0, length).
     """
-    # Of the padded input, the zeros of one side may stand for those of the other. The period is even and frequencies
+    # Of the padded input, the zeros of one side may serve as those of the other. The period is even and frequencies
     # lie halfway between the usual ones, so that none of them is its own conjugate: F products for 2F real numbers.
     frequencies = (length + max(pad) + 1) // 2
     omega = np.pi * (np.arange(frequencies)[:, None] + 0.5) / frequencies

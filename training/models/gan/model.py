@@ -25,7 +25,7 @@ LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
 LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
 _WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
-_FLIPPED = 0.05  # share of labels that the discriminator is told wrongly, against over-confidence
+_FLIPPED = 0.05  # share of labels that are wrong for the discriminator, against over-confidence
 
 _COIN = math.log(2.0)  # the cross-entropy of answering 1/2
 _NEAR = 5e-3  # the bias of a dead network still moves with the optimizer, by some 1e-3 in the loss
