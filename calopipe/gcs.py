@@ -106,7 +106,7 @@ class GcsPath:
         Of several processes that create an object at the same time one succeeds. FileExistsError may also mean that the
         object is this process's own, where the answer to a first try was lost.
         """
-        with _store_errors(self), _bucket_errors(self):
+        with _store_errors(self, missing_ok=True):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
             try:
@@ -118,7 +118,7 @@ class GcsPath:
 def objects(folder: GcsPath) -> dict[str, int]:
     """Size in bytes of every object under `folder`, by its name relative to it, sorted."""
     prefix = f"{folder.key}/" if folder.key else ""
-    with _store_errors(folder), _bucket_errors(folder):
+    with _store_errors(folder, missing_ok=True):
         found = _client().list_blobs(
             folder.bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
         )
@@ -206,20 +206,16 @@ def _missing(path: GcsPath) -> FileNotFoundError:
 
 
 @contextmanager
-def _bucket_errors(path: GcsPath) -> Iterator[None]:
-    """NotFound as "no bucket", around requests that can find nothing for no other reason."""
+def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
+    """The store's errors as those of `pathlib`, or as InputError.
+
+    Where a missing object is no error (`missing_ok`), the bucket is what was not found.
+    """
     try:
         yield
     except api_errors.NotFound:
-        raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
-
-
-@contextmanager
-def _store_errors(path: GcsPath) -> Iterator[None]:
-    """The store's errors as those of `pathlib`, or as InputError."""
-    try:
-        yield
-    except api_errors.NotFound:
+        if missing_ok:
+            raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise _missing(path) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(f"{path}: permission denied ({error.code}); give this account access to the bucket") from None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import distinct, read_memory, write_memory
+from calopipe.showers.contents import Header, distinct, read_memory, write_memory
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.plausibility import Look, look_at, summary
@@ -30,15 +30,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class InputFile:
+class InputFile(Header):
     """What is known of an input file without opening it, as long as its stamp (`storage.stamp`) is the same."""
 
-    path: Location
     stamp: tuple[int, int]
-    sha256: str
-    events: int
-    chunk_events: int
-    geometry: Geometry
     look: Look | None  # of its first showers; None where none of them holds energy
 
     @property
@@ -139,7 +134,8 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
         file.warn_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        found = InputFile(path, stamp, file.sha256, file.events, file.chunk_events, file.geometry, look_at(file))
+        header = {each.name: getattr(file, each.name) for each in fields(Header)}
+        found = InputFile(**header, stamp=stamp, look=look_at(file))
         storage.require_unchanged(path, stamp)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -19,18 +20,21 @@ MEMORY = "inputs.json"
 _MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.inputs", "schema_version": 2}
 
 
-class Content(Protocol):
-    """A file by what it holds, whether it was opened or remembered."""
+@dataclass(frozen=True)
+class Header:
+    """What is known of a file without its cells and labels, whether it was opened or remembered.
 
-    @property
-    def path(self) -> Location: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def geometry(self) -> Geometry: ...
+    `chunk_events` is the number of showers that are stored, and so best read, together.
+    """
+
+    path: Location
+    sha256: str
+    events: int
+    chunk_events: int
+    geometry: Geometry
 
 
-File = TypeVar("File", bound=Content)
+File = TypeVar("File", bound=Header)
 
 
 def distinct(files: Sequence[File]) -> list[File]:

@@ -17,7 +17,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
-from calopipe.showers.contents import distinct, remembered_hashes
+from calopipe.showers.contents import Header, distinct, remembered_hashes
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import CELLS, read_labels
@@ -33,20 +33,14 @@ _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 
 
 @dataclass(frozen=True)
-class ShowerFile:
+class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    `chunk_events` is the number of showers that are stored, and so best read, together. Labels are (events,);
-    `mtheta_rad` is None where the file has no `mtheta`, and `label_flaws` says what is wrong with each event's labels.
-    `request` names what generated showers were made from. `assumed` are the parts of the geometry that neither the file
-    nor the user states.
+    Labels are (events,); `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` says what is wrong with each
+    event's labels. `request` names what generated showers were made from. `assumed` are the parts of the geometry that
+    neither the file nor the user states.
     """
 
-    path: Location
-    sha256: str
-    events: int
-    geometry: Geometry
-    chunk_events: int
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray | None
