@@ -21,6 +21,7 @@ from validation.judge.similarity import _fine, _observables
 from validation.measure.axis import RING_EDGES, fitted_line, ring_labels, ring_of
 from validation.measure.deposits import Deposits
 from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
+from validation.measure.table import Tables
 from validation.statistics.binning import Binning
 from validation.statistics.classifier import auc
 from validation.statistics.fpd import features
@@ -127,7 +128,7 @@ def geant4(amplitude: float = 0.0) -> Observables:
 def criteria(reference: Observables, candidate: Observables, *, per_event: int = 0) -> dict[str, Criterion]:
     events = min(len(reference), len(candidate))
     found = measure_criteria(
-        reference, candidate, per_event=per_event, binning=Binning.of(reference, events),
+        Tables(reference, candidate, per_event), binning=Binning.of(reference, events),
         grade=load_grade("precision"), rng=np.random.default_rng(0),
     )  # fmt: skip
     return {each.measurement.name: each for each in judge_all(found)}
