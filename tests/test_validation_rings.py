@@ -192,6 +192,6 @@ def test_hits_are_counted_and_summed_by_their_place() -> None:
     cells = np.zeros((2, *GEOMETRY.shape), np.float32)
     cells[0, 0, 0, :2], cells[1, 0, 0, 0] = 1, 4
     hits, ring = Deposits.of(Hits.of(cells), GEOMETRY), np.array([2, 2, 28])
-    assert hits.counts(ring, 29, hits.energy > 0)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
-    assert hits.counts(ring, 29, hits.energy > 0.05).sum(axis=1).tolist() == [0, 1]
+    assert hits.counts(hits.energy > 0, ring, 29)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
+    assert hits.counts(hits.energy > 0.05, ring[2:], 29).sum(axis=1).tolist() == [0, 1]
     np.testing.assert_allclose(hits.sums(ring, 29, hits.energy).sum(axis=1), [0.04, 0.08])
