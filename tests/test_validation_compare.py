@@ -27,6 +27,7 @@ from validation.compare import validate
 from validation.judge.answers import Measurement, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables, observe
+from validation.measure.table import Tables
 from validation.statistics.binning import Binning, bins, histogram_bins
 
 
@@ -46,9 +47,8 @@ def measured(
 ) -> list[Measurement]:
     binning = Binning.of(reference, min(len(reference), len(candidate)))
     rng = np.random.default_rng(0)
-    return measure_criteria(
-        reference, candidate, per_event=per_event, binning=binning, grade=load_grade(grade), rng=rng
-    )
+    tables = Tables(reference, candidate, per_event)
+    return measure_criteria(tables, binning=binning, grade=load_grade(grade), rng=rng)
 
 
 def verdict_of(reference: Observables, candidate: Observables, *, per_event: int = 0, grade: str = "precision") -> str:

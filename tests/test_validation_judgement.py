@@ -89,8 +89,8 @@ def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
         reference, candidate, paired=(3, reference.table), binning=binning, grade=load_grade("gan"), seed=0
     )
     expected = np.delete(np.arange(40), 2)
-    np.testing.assert_array_equal(found.reference.energy_gev, made.energy_gev[expected])
-    np.testing.assert_array_equal(found.candidate.energy_gev, np.repeat(many.energy_gev[::3][expected], 3))
+    np.testing.assert_array_equal(found.compared.reference.energy_gev, made.energy_gev[expected])
+    np.testing.assert_array_equal(found.compared.candidate.energy_gev, np.repeat(many.energy_gev[::3][expected], 3))
 
 
 def test_two_sets_with_as_many_empty_showers_are_alike() -> None:

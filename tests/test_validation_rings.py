@@ -21,6 +21,7 @@ from validation.judge.similarity import _fine, _observables
 from validation.measure.axis import RING_EDGES, fitted_line, ring_labels, ring_of
 from validation.measure.deposits import Deposits
 from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
+from validation.measure.table import Tables
 from validation.statistics.binning import Binning
 from validation.statistics.classifier import auc
 from validation.statistics.fpd import features
@@ -127,7 +128,7 @@ def geant4(amplitude: float = 0.0) -> Observables:
 def criteria(reference: Observables, candidate: Observables, *, per_event: int = 0) -> dict[str, Criterion]:
     events = min(len(reference), len(candidate))
     found = measure_criteria(
-        reference, candidate, per_event=per_event, binning=Binning.of(reference, events),
+        Tables(reference, candidate, per_event), binning=Binning.of(reference, events),
         grade=load_grade("precision"), rng=np.random.default_rng(0),
     )  # fmt: skip
     return {each.measurement.name: each for each in judge_all(found)}
@@ -191,6 +192,6 @@ def test_hits_are_counted_and_summed_by_their_place() -> None:
     cells = np.zeros((2, *GEOMETRY.shape), np.float32)
     cells[0, 0, 0, :2], cells[1, 0, 0, 0] = 1, 4
     hits, ring = Deposits.of(Hits.of(cells), GEOMETRY), np.array([2, 2, 28])
-    assert hits.counts(ring, 29, hits.energy > 0)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
-    assert hits.counts(ring, 29, hits.energy > 0.05).sum(axis=1).tolist() == [0, 1]
+    assert hits.counts(hits.energy > 0, ring, 29)[:, [2, 28]].tolist() == [[2, 0], [0, 1]]
+    assert hits.counts(hits.energy > 0.05, ring[2:], 29).sum(axis=1).tolist() == [0, 1]
     np.testing.assert_allclose(hits.sums(ring, 29, hits.energy).sum(axis=1), [0.04, 0.08])

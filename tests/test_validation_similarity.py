@@ -23,7 +23,7 @@ def table(seed: int, events: int = 400, narrower: float = 1.0) -> Observables:
 
 def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     alike, unlike = (
-        similarity(table(1), candidate, 0, rng=np.random.default_rng(1))
+        similarity(Samples(table(1), candidate, 0), rng=np.random.default_rng(1))
         for candidate in (table(2), table(2, narrower=1.1))
     )
     json.dumps([alike, unlike], allow_nan=False)
@@ -41,7 +41,7 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
 def test_too_few_showers_have_no_figures_and_no_errors() -> None:
     few, none = table(1)[:4], table(1)[:0]
     for candidate in (few, none):
-        found = similarity(few, candidate, 0, rng=np.random.default_rng(0))
+        found = similarity(Samples(few, candidate, 0), rng=np.random.default_rng(0))
         assert found["distances"]["fpd"]["value"] is None
         assert found["classifier"]["cells"]["value"] is None
         assert found["neighbours"]["coverage"]["value"] is None

@@ -9,7 +9,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import Observables, observe
-from validation.measure.table import PIECE_SHOWERS, Subset, Table, samples, selected
+from validation.measure.table import PIECE_SHOWERS, Subset, Table, Tables, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:
@@ -56,9 +56,7 @@ def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
 @pytest.mark.parametrize(("per_event", "showers"), [(0, 60), (1, 60), (3, 900), (3, 310)])
 def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
     reference, candidate = few(), many(few(seed=1), max(per_event, 2))[: 300 * max(per_event, 2)]
-    ours, theirs, copies = samples(
-        reference, candidate, per_event=per_event, showers=showers, rng=np.random.default_rng(0)
-    )
+    ours, theirs, copies = samples(Tables(reference, candidate, per_event), showers, np.random.default_rng(0))
     assert len(ours) == min(showers, 300)
     assert copies == (1 if showers == 310 else per_event)
     assert len(theirs) == len(ours) * max(copies, 1)
@@ -67,7 +65,7 @@ def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
     assert chosen == sorted(set(chosen))
     if per_event:
         assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(copies)).reshape(-1)])
-    everything = samples(reference, reference, per_event=1, showers=10_000, rng=np.random.default_rng(0))
+    everything = samples(Tables(reference, reference, 1), 10_000, np.random.default_rng(0))
     assert_same(everything.reference, reference)
 
 

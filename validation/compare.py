@@ -158,8 +158,8 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         for each, paired in zip(found.candidates, found.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
-    some = samples(judged.reference, judged.candidate, per_event=judged.per_event, showers=SAMPLE_SHOWERS, rng=rng)
-    alike = similarity(*some, rng=rng)
+    some = samples(judged.compared, SAMPLE_SHOWERS, rng)
+    alike = similarity(some, rng=rng)
     repeating = None
     if found.training is not None:
         repeating, cautions = memorised(found.training, mine.digests, candidate.digests, some, rng=rng)
@@ -169,8 +169,8 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         "schema_version": SCHEMA_VERSION,
         "verdict": judged.verdict,
         "grade": grade.to_json(),
-        "paired": judged.per_event > 0,
-        "per_event": judged.per_event,
+        "paired": judged.compared.per_event > 0,
+        "per_event": judged.compared.per_event,
         "events": {"reference": len(mine.table), "candidate": len(candidate.table)},
         "empty": {"reference": int(mine.table.empty.sum()), "candidate": int(candidate.table.empty.sum())},
         "hard_failures": judged.hard_failures,
@@ -183,8 +183,9 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
     }
-    both = judged.reference, judged.candidate
-    return Compared(*both, some.reference, some.candidate, found.geometry), document
+    tables = judged.compared
+    compared = Compared(tables.reference, tables.candidate, some.reference, some.candidate, found.geometry)
+    return compared, document
 
 
 def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:

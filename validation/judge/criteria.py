@@ -18,7 +18,7 @@ from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_labels, ring_shares
 from validation.measure.observables import SCALARS, Columns, Observables
-from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples, selected, thinned
+from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
 from validation.statistics.estimates import (
     Estimate,
@@ -83,18 +83,9 @@ _TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a 
 _LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
-def measure_criteria(
-    reference: Rows,
-    candidate: Rows,
-    *,
-    per_event: int,
-    binning: Binning,
-    grade: Grade,
-    rng: np.random.Generator,
-) -> list[Measurement]:
+def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.random.Generator) -> list[Measurement]:
     """All criteria for which `grade` has a finite tolerance, of showers that are not empty.
 
-    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
     A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
     the same resamples of the reference.
     """
@@ -104,29 +95,22 @@ def measure_criteria(
         (binning.angle, degrees, _in_angle_bin),
     ):
         for chosen in bins:
-            ours, theirs = (selected(rows, chosen.holds(labels(rows))) for rows in (reference, candidate))
+            ours, theirs = (selected(rows, chosen.holds(labels(rows))) for rows in tables[:2])
             (own,) = rng.spawn(1)
             if len(ours) and len(theirs):
-                found += measure(
-                    ours, theirs, label=chosen.label, tolerance=grade.tolerance, per_event=per_event, rng=own
-                )
+                inside = Tables(ours, theirs, tables.per_event)
+                found += measure(inside, label=chosen.label, tolerance=grade.tolerance, rng=own)
     return [measurement for measurement in found if math.isfinite(measurement.tolerance)]
 
 
 def _in_energy_bin(
-    reference: Rows,
-    candidate: Rows,
-    *,
-    label: str,
-    tolerance: dict[str, float],
-    per_event: int,
-    rng: np.random.Generator,
+    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator
 ) -> list[Measurement]:
-    events = len(reference), len(candidate)
-    some = samples(reference, candidate, per_event=per_event, showers=SAMPLE_SHOWERS, rng=rng)
+    events = len(tables.reference), len(tables.candidate)
+    some = samples(tables, SAMPLE_SHOWERS, rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
     corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
-    means = {name: corrected_for_labels(_columns(name), some.reference, reference) for name in corrected}
+    means = {name: corrected_for_labels(_columns(name), some.reference, tables.reference) for name in corrected}
     products = standard_products(CORRELATED, some.reference)
 
     def of(table: Observables) -> Features:
@@ -138,7 +122,7 @@ def _in_energy_bin(
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
         )
 
-    measured = _Bin(label, tolerance, _resampled(of, reference, candidate, per_event, rng))
+    measured = _Bin(label, tolerance, _resampled(of, tables, rng))
     return [
         *map(measured.mean, MEANS),
         *measured.layers(),
@@ -151,17 +135,11 @@ def _in_energy_bin(
 
 
 def _in_angle_bin(
-    reference: Rows,
-    candidate: Rows,
-    *,
-    label: str,
-    tolerance: dict[str, float],
-    per_event: int,
-    rng: np.random.Generator,
+    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator
 ) -> list[Measurement]:
-    some = thinned(reference, SAMPLE_SHOWERS, rng)
-    angle = corrected_for_labels(_columns(ANGLE.observable), some, reference)
-    drawn = _resampled(lambda table: {ANGLE.observable: angle(table)}, reference, candidate, per_event, rng)
+    some = thinned(tables.reference, SAMPLE_SHOWERS, rng)
+    angle = corrected_for_labels(_columns(ANGLE.observable), some, tables.reference)
+    drawn = _resampled(lambda table: {ANGLE.observable: angle(table)}, tables, rng)
     return [_Bin(label, tolerance, drawn).mean(ANGLE)]
 
 
@@ -266,9 +244,8 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     )  # fmt: skip
 
 
-def _resampled(
-    of: Callable[[Observables], Features], reference: Rows, candidate: Rows, per_event: int, rng: np.random.Generator
-) -> Resampled:
+def _resampled(of: Callable[[Observables], Features], tables: Tables, rng: np.random.Generator) -> Resampled:
+    reference, candidate, per_event = tables
     return resample(
         lambda rows: of(reference[rows]),
         lambda rows: of(candidate[rows]),

@@ -15,7 +15,7 @@ from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.reader import Measured
-from validation.measure.table import Rows, selected
+from validation.measure.table import Rows, Tables, selected
 from validation.statistics.binning import Binning
 
 _METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
@@ -23,14 +23,9 @@ _METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their num
 
 @dataclass(frozen=True)
 class Judgement:
-    """`reference` and `candidate` are the showers that are compared, those with energy.
+    """What is said of a candidate; `compared` are the showers with energy."""
 
-    `per_event`: showers of the candidate for each of the reference, in its order; 0 where the two are not paired.
-    """
-
-    per_event: int
-    reference: Rows
-    candidate: Rows
+    compared: Tables
     measurements: list[Measurement]
     criteria: list[Criterion]
     hard_failures: list[dict[str, Any]]
@@ -42,15 +37,13 @@ class Judgement:
     ) -> Judgement:
         """Judge the candidate `found` by the Monte Carlo `mine` under `grade`; `paired` is the answer of `pairing`."""
         per_event, rows = paired
-        reference, candidate = _without_empty(rows, found.table, per_event)
+        compared = _without_empty(rows, found.table, per_event)
         rng = np.random.default_rng(seed)
-        measurements = measure_criteria(
-            reference, candidate, per_event=per_event, binning=binning, grade=grade, rng=rng
-        )
+        measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng)
         failures = (
             faults.bad_cells(found.bad, found.first_bad, len(found.table)),
             faults.too_many_empty(mine.table, found.table),
-            faults.no_rise_with_energy(reference, candidate),
+            faults.no_rise_with_energy(compared.reference, compared.candidate),
             faults.repeated(found.digests),
         )
         cautions = (
@@ -58,7 +51,7 @@ class Judgement:
             faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
         )
         return cls(
-            per_event, reference, candidate, measurements, judge_all(measurements),
+            compared, measurements, judge_all(measurements),
             [each for each in failures if each], [each for each in cautions if each],
         )  # fmt: skip
 
@@ -69,7 +62,7 @@ class Judgement:
 
     def metric(self) -> dict[str, Any]:
         """The reference's figure of merit."""
-        return metric(_profiles(self.reference), _profiles(self.candidate))
+        return metric(_profiles(self.compared.reference), _profiles(self.compared.candidate))
 
     def scalars(self) -> dict[str, float]:
         """A few numbers for a user interface to plot: the worst of each kind over all bins."""
@@ -83,13 +76,13 @@ class Judgement:
         return scalars
 
 
-def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> tuple[Rows, Rows]:
+def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
     """The showers with energy; in paired sets, the events of which all showers have energy."""
     mine, theirs = ~reference.empty, ~candidate.empty
     if per_event:
         mine = mine & theirs.reshape(-1, per_event).all(axis=1)
         theirs = np.repeat(mine, per_event)
-    return selected(reference, mine), selected(candidate, theirs)
+    return Tables(selected(reference, mine), selected(candidate, theirs), per_event)
 
 
 def _profiles(rows: Rows) -> Profiles:

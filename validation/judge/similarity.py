@@ -25,13 +25,9 @@ from validation.statistics.fpd import features
 from validation.statistics.neighbours import coverage, memorisation
 
 
-def similarity(
-    reference: Observables, candidate: Observables, per_event: int, *, rng: np.random.Generator
-) -> dict[str, Any]:
-    """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document.
-
-    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
-    """
+def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
+    """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document."""
+    reference, candidate, per_event = some
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}

@@ -46,8 +46,7 @@ class Deposits:
         found = np.bincount(self.event * places + place, weights=weights, minlength=self.events * places)
         return found.reshape(self.events, places).astype(np.float64, copy=False)
 
-    def counts(self, place: Index, places: int, chosen: npt.NDArray[np.bool_]) -> Array:
+    def counts(self, chosen: npt.NDArray[np.bool_], place: Index | int = 0, places: int = 1) -> Array:
         """The number of `chosen` hits of each shower by their `place`, (N, places)."""
-        flat = self.event[chosen] * places + place[chosen]
-        found = np.bincount(flat, minlength=self.events * places)
+        found = np.bincount(self.event[chosen] * places + place, minlength=self.events * places)
         return found.reshape(self.events, places).astype(np.float64)

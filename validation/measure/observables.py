@@ -134,7 +134,6 @@ def observe_hits(
     distance = np.hypot(deposits.x + 0.5 - axis[0], deposits.y + 0.5 - axis[1])  # in the plane of a layer
     fine_radial, ring = _fine_radial(deposits, distance), ring_of(distance)
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
-    anywhere = np.zeros_like(ring)
     empty = total <= 0
 
     depth, depth_variance = moments(layers, _centres(geometry.shape[2], geometry.x0_per_layer))
@@ -154,8 +153,8 @@ def observe_hits(
         "second_x_mm2": second_x,
         "second_y_mm2": second_y,
         "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
-        "hits": deposits.counts(anywhere, 1, above)[:, 0],
-        "sparsity": 1 - deposits.counts(anywhere, 1, filled)[:, 0] / geometry.cells,
+        "hits": deposits.counts(above)[:, 0],
+        "sparsity": 1 - deposits.counts(filled)[:, 0] / geometry.cells,
         "angle_deg": np.where(empty, np.nan, angle),
     }
     columns |= dict(zip(("first_third", "middle_third", "last_third"), depth_shares(layers).T, strict=True))
@@ -170,7 +169,7 @@ def observe_hits(
         along_y=along_y.astype(np.float32),
         radial=_radial(fine_radial).astype(np.float32),
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
-        ring_cells=deposits.counts(ring, rings, filled).astype(np.float32),
+        ring_cells=deposits.counts(filled, ring[filled], rings).astype(np.float32),
         spectrum=_spectrum(deposits, above).astype(np.float32),
         coarse=coarse_cells(deposits),
         index_angle_rad=angle_of_projections(*projections).astype(np.float64),
@@ -237,8 +236,8 @@ def _radial(fine: Array) -> Array:
 def _spectrum(hits: Deposits, above: npt.NDArray[np.bool_]) -> Array:
     """Hits above the threshold by log10 of their energy in GeV, (N, 40); the last bin is open."""
     bins = len(SPECTRUM_EDGES) - 1
-    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy), side="right") - 1
-    return hits.counts(place.clip(0, bins - 1), bins, above)
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
+    return hits.counts(above, place.clip(0, bins - 1), bins)
 
 
 def _centres(bins: int, width: float) -> Array:

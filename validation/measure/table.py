@@ -114,16 +114,28 @@ def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
     return Subset(rows, np.flatnonzero(mask)) if isinstance(rows, Table) else rows[mask]
 
 
+class Tables(NamedTuple):
+    """Two sets of showers that are compared.
+
+    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
+    """
+
+    reference: Rows
+    candidate: Rows
+    per_event: int
+
+
 class Samples(NamedTuple):
-    """Some showers of two sets, in memory and in order. `per_event` may be lower than that of the sets."""
+    """Some showers of `Tables`, in memory and in order. `per_event` may be lower than theirs."""
 
     reference: Observables
     candidate: Observables
     per_event: int
 
 
-def samples(reference: Rows, candidate: Rows, *, per_event: int, showers: int, rng: np.random.Generator) -> Samples:
+def samples(tables: Tables, showers: int, rng: np.random.Generator) -> Samples:
     """At most `showers` of each set; in paired sets events with their partners, or the first few of them."""
+    reference, candidate, per_event = tables
     chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
     if not per_event:
         return Samples(reference[chosen], thinned(candidate, showers, rng), 0)

@@ -65,7 +65,7 @@ def fine_cells(
     window[hits.event[near], hits.layer[near], column[near], row[near]] = hits.energy[near]
     place = hits.layer // _LAYERS_JOINED * len(RING_EDGES) + ring
     places = -(-layers // _LAYERS_JOINED) * len(RING_EDGES)
-    sums, counts = hits.sums(place, places, hits.energy), hits.counts(place, places, filled)
+    sums, counts = hits.sums(place, places, hits.energy), hits.counts(filled, place[filled], places)
     numbers = np.concatenate([np.sqrt(window).reshape(hits.events, -1), np.sqrt(sums), counts], axis=1)
     return np.minimum(numbers, np.finfo(np.float16).max).astype(np.float16)  # cells in another unit may be larger
 
