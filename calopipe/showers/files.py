@@ -36,7 +36,7 @@ _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    Labels are (events,); `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` says what is wrong with each
+    Labels are (events,); `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` are flaws of each
     event's labels. `request` names what generated showers were made from. `assumed` are the parts of the geometry that
     neither the file nor the user states.
     """
