@@ -224,7 +224,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         found = evaluate(evaluator)
         return _with_metric(found, next(told))
 
-    monkeypatch.setattr(judging, "LEAST_EVENTS", 1)
+    monkeypatch.setattr("training.models.judging.LEAST_EVENTS", 1)
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
@@ -268,7 +268,7 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
         return replace(_with_metric(found, metric), losses={**found.losses, "total": total})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    monkeypatch.setattr(judging, "LEAST_EVENTS", enough)
+    monkeypatch.setattr("training.models.judging.LEAST_EVENTS", enough)
     monkeypatch.setattr(ConditionalGAN, "chosen_by", chosen_by)
     fit_small(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
