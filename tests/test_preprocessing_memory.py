@@ -11,7 +11,7 @@ from showers import make_file
 from calopipe import storage
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
-from pipelines import submit
+from pipelines.checks import check
 from preprocessing.inputs import discover
 from training import __main__ as training
 from validation import __main__ as validation
@@ -43,9 +43,9 @@ def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[
     discover([str(path)], memory=tmp_path / "run/dataset")
     assert hashed == ["a.h5"]
     parameters = {"input": [str(path)], "output": str(tmp_path / "run"), "config": "small"}
-    submit.check(parameters)
+    check(parameters)
     assert hashed == ["a.h5"]
-    submit.check(parameters | {"dataset": str(tmp_path / "shared")})  # which remembers nothing
+    check(parameters | {"dataset": str(tmp_path / "shared")})  # which remembers nothing
     assert hashed == ["a.h5", "a.h5"]
     assert not (tmp_path / "shared").exists()
 
