@@ -20,7 +20,7 @@ from trainings import fit_small, same_training
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from calopipe.showers.layouts import open_showers
+from calopipe.showers.files import open_showers
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

@@ -13,6 +13,7 @@ import tensorflow as tf
 from replicas import Tiny
 from showers import make_file
 
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -60,7 +61,7 @@ class Slow(Tiny):
 
 
 def test_the_parts_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(split_rule=SplitRule.parse(["train=*"]))
+    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
     preprocess(discover([str(make_file(tmp_path / "a.h5", events=16))]), tmp_path / "ds", settings)
     config = named_config("small", batch=4)
     engine = Engine(
