@@ -13,6 +13,7 @@ import h5py
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, write_file
 
+from calopipe.grade import tolerances
 from calopipe.showers.cells import Showers
 from calopipe.verdict import read_verdict
 from preprocessing.dataset import read_manifest
@@ -21,22 +22,12 @@ from training.registry.registry import PROMOTED, Registry
 
 ROOT = Path(__file__).parent.parent
 # Any network that gives energy meets every criterion; one that has learned nothing is still far from one that has.
-GRADE = """[tolerance]
-response = 20
-resolution = 100
-layer_energy = 1000
-layer_energy_tail = 10000
-depth_x0 = 20
-r90 = 100
-second_moment = 1000
-ring = inf
-ring_tail = inf
-hits = 100
-angle_deg = 180
-separation = 2
-correlation = inf
-coverage = inf
-"""
+# What is not named here is not asked for.
+_TOLERANCES = dict.fromkeys(tolerances(), "inf") | {
+    "response": "20", "resolution": "100", "layer_energy": "1000", "layer_energy_tail": "10000", "depth_x0": "20",
+    "r90": "100", "second_moment": "1000", "hits": "100", "angle_deg": "180", "separation": "2",
+}  # fmt: skip
+GRADE = "\n".join(["[tolerance]", *(f"{key} = {value}" for key, value in _TOLERANCES.items())])
 
 
 def arrive(number: int, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.showers import layouts
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.selection import Selection
@@ -65,6 +67,29 @@ def test_geometry_is_assumed_with_a_warning_or_given(tmp_path: Path, caplog: pyt
     assert "cell_mm" in caplog.text
     assert (assumed.cell_mm, assumed.shape) == (REFERENCE_GEOMETRY.cell_mm, (17, 17, 5))
     assert open_showers(path, "cell_mm=7.5, file_unit_gev=1").geometry.cell_mm == 7.5
+
+
+def _in_mev(datasets: layouts.Datasets) -> layouts.Labels:
+    return {"energy": datasets["incident_mev"][()] / 1e3, "theta": np.radians(datasets["polar_deg"][()])}
+
+
+def test_a_layout_of_ones_own_converts_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that it cannot convert are refused before it is asked to."""
+    own = layouts.Layout(frozenset({"ECAL", "incident_mev", "polar_deg"}), _in_mev)
+    monkeypatch.setattr(layouts, "LAYOUTS", (*layouts.LAYOUTS, own))
+    showers = make_showers(events=20)
+    labels: dict[str, Any] = {
+        "incident_mev": showers.energy_gev[:, None] * 1e3,
+        "polar_deg": np.degrees(showers.theta_rad),
+    }
+    found = open_showers(write_file(tmp_path / "own.h5", showers, energy=None, theta=None, **labels))
+    np.testing.assert_allclose(found.energy_gev, showers.energy_gev, rtol=1e-6)
+    np.testing.assert_allclose(found.theta_rad, showers.theta_rad, rtol=1e-6)
+    bad = write_file(tmp_path / "bad.h5", showers, energy=None, theta=None, **labels | {"polar_deg": [b"x"] * 20})
+    with pytest.raises(
+        InputError, match=r"bad.h5: 'polar_deg' has shape \(20,\) of .*, expected 20 entries of numbers"
+    ):
+        open_showers(bad)
 
 
 @pytest.mark.parametrize(

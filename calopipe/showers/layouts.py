@@ -23,8 +23,9 @@ Labels = dict[str, npt.NDArray[Any]]
 class Layout:
     """The datasets that a file of this layout must have, those that it may have, and how its labels are read from them.
 
-    `labels` returns `energy` in GeV, `theta` in rad and, where the file has it, the measured angle `mtheta` in rad, one
-    number a shower each. It may rely on one entry a shower in each dataset.
+    `labels` returns `energy` in GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured
+    angle `mtheta` in rad, one number a shower each. It may rely on one entry of numbers a shower in each dataset. What
+    it refuses is a BadFileError without the file's name.
     """
 
     needs: frozenset[str]
@@ -69,8 +70,8 @@ def read_labels(datasets: Datasets) -> dict[str, FloatArray]:
         raise BadFileError("holds no showers; remove it from the input")
     _require_stored(cells)
     for name in (layout.needs | layout.may_hold) & datasets.keys():  # before they are read into memory
-        if datasets[name].shape[:1] != cells.shape[:1]:
-            raise _not_one_a_shower(name, datasets[name], f"{len(cells)} entries")
+        if datasets[name].shape[:1] != cells.shape[:1] or datasets[name].dtype.kind not in "fiu":
+            raise _not_one_a_shower(name, datasets[name], f"{len(cells)} entries of numbers")
     labels = {name: np.asarray(values) for name, values in layout.labels(datasets).items()}
     for name, values in labels.items():
         if values.size != len(cells) or values.dtype.kind not in "fiu":
