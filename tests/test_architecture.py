@@ -111,6 +111,7 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
             "pipelines.submit",
             ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib", "kfp", "kubernetes"),
         ),
+        ("training.configs, pipelines.checks", ("tensorflow", "keras", "apache_beam", "kfp")),
         ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
         ("calopipe.kubernetes", ("kubernetes", "kfp", "numpy")),
         ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),

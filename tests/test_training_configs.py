@@ -10,6 +10,7 @@ import pytest
 from calopipe.errors import InputError
 from training import __main__ as command
 from training.configs import CONFIGS, DEFAULT, FitConfig, all_settings, as_options, named_config, with_settings
+from training.models.config import register
 
 
 def test_settings_take_the_place_of_the_configs_own() -> None:
@@ -72,3 +73,8 @@ def test_configs_of_earlier_cards_are_read() -> None:
     assert (found, found.to_json()["width"]) == (FitConfig.from_json(found.to_json()), 8)
     with pytest.raises(InputError, match="--model 'flow' is unknown; known: autoregressive, 3dgan"):
         FitConfig.from_json(document | {"model": "flow"})
+
+
+def test_a_model_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="a model called autoregressive is known already"):
+        register("autoregressive")(FitConfig)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
-from training import fit
 from training.folder import read_card
 from training.models.base import build
+from training.run import looks as looks_module
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
 
@@ -146,6 +148,22 @@ def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
     assert documents[0]["metric"] == documents[1]["metric"] > 0
 
 
+def test_a_look_that_finds_no_number_ends_the_training(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves nothing that is not JSON."""
+    evaluate = Evaluator.evaluate
+
+    def without_number(evaluator: Evaluator) -> Evaluation:
+        found = evaluate(evaluator)
+        return replace(found, losses={**found.losses, "total": math.nan})
+
+    monkeypatch.setattr(Evaluator, "evaluate", without_number)
+    with pytest.raises(InputError, match="step 0: total on the validation split is nan, expected a finite number"):
+        fit_small(dataset, tmp_path / "m", "--epochs", "1")
+    json.loads((tmp_path / "m/history.jsonl").read_text(), parse_constant=pytest.fail)
+
+
 @pytest.mark.slow
 def test_a_look_that_always_fails_is_not_repeated_for_ever(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -154,7 +172,7 @@ def test_a_look_that_always_fails_is_not_repeated_for_ever(
         raise MemoryError
 
     monkeypatch.setattr(Evaluator, "evaluate", failing)
-    monkeypatch.setattr(fit, "_LOOKS_AT_MOST", 1)
+    monkeypatch.setattr(looks_module, "_AT_MOST", 1)
     for _ in (0, 7):  # the model before the training, and that of the epoch
         with pytest.raises(MemoryError):
             fit_small(dataset, tmp_path / "m", "--epochs", "1")

@@ -88,7 +88,11 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
     graph, _ = tf2onnx.convert.from_function(function, function.input_signature, opset=OPSET)
     documents = {ONNX_IDENTITY: identity, ONNX_CARD: card.to_json()}
     onnx.helper.set_model_props(graph, {name: json.dumps(document) for name, document in documents.items()})
-    onnx.checker.check_model(graph)
+    try:
+        onnx.checker.check_model(graph)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{output}: ONNX cannot say what the model computes ({reason}); export a SavedModel") from None
     with storage.replacing(output) as temporary:
         temporary.write_bytes(graph.SerializeToString())
 

@@ -39,10 +39,11 @@ class ValidRange(Protocol):
 class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
-    Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network
-    uses that network's optimizer. `losses` are given what `Model.view` made and, beside it, how far the training is:
-    `step` (int64) and `epoch` (float32), scalars, for what fades in or is annealed. `weights` names the losses, of
-    those that `losses` gives, that are reported; one of weight 0 is not trained on.
+    Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network uses
+    that network's optimizer. What one loss trains together, such as encoder and decoder, is one `keras.Model`. `losses`
+    are given what `Model.view` made and, beside it, how far the training is: `step` (int64) and `epoch` (float32),
+    scalars, for what fades in or is annealed. `weights` names the losses, of those that `losses` gives, that are
+    reported; one of weight 0 is not trained on.
     """
 
     name: str
@@ -103,7 +104,10 @@ class Model(ABC):
         """What the model is given of serialised records (N,): a function of `preprocessing.reading`, say."""
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: B027  most have nothing to compute
-        """Compute what does not change in training from showers of the train split, as `decode` gives them."""
+        """Compute what does not change in training from showers of the train split, as `decode` gives them.
+
+        It is kept as weights of `networks` that are not trained: evaluation, resumption and loading see nothing else.
+        """
 
     def view(self, batch: Batch, draws: Draws) -> Batch:  # noqa: ARG002  what others draw from
         """What the phases of one step share, made of a batch as `decode` gives it."""
@@ -148,7 +152,7 @@ class Model(ABC):
         raise NotImplementedError
 
     def onnx(self, valid: ValidRange) -> Any:
-        """The same for an ONNX file, in operations that ONNX has."""
+        """The same for an ONNX file, in operations that ONNX has: `tanh` and `silu`, for example, not `gelu`."""
         return self.serving(valid)
 
 

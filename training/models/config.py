@@ -39,7 +39,8 @@ def setting(
     """A field of a config that is an option of the command line, with its `help`.
 
     A value must be one of the names in `known`, or a number of at least `least` and under `below`, where these are
-    given. A field without a `default` must be given to every named config.
+    given. A field without a `default` must be given to every named config. The type is int, float or str. A name that
+    several models use has one type, and a help that fits all.
     """
     metadata = {"help": help, "known": known, "least": least, "below": below}
     return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
@@ -100,7 +101,10 @@ class FitConfig:
             raise InputError("--precision float16 is not for TPUs; give bfloat16")
 
     def build(self, geometry: Geometry) -> Any:
-        """The `training.models.base.Model` for showers of `geometry`; Keras has the config's seed and precision."""
+        """The `training.models.base.Model` for showers of `geometry`; Keras has the config's seed and precision.
+
+        Layers compute in that precision; losses and showers are float32.
+        """
         raise NotImplementedError
 
     def check_shape(self, geometry: Geometry) -> None:
@@ -135,6 +139,8 @@ def register(*models: str) -> Callable[[Config], Config]:
     """Make the models of these names known, whose config is the class that this decorates."""
 
     def known(kind: Config) -> Config:
+        if taken := _KINDS.keys() & set(models):
+            raise ValueError(f"a model called {taken.pop()} is known already")
         _KINDS.update(dict.fromkeys(models, kind))
         return kind
 

@@ -15,7 +15,7 @@ from preprocessing.dataset import Manifest
 from preprocessing.reading import decode, decode_hits
 from training.models.base import Batch, Model, Tensor, ValidRange
 from training.models.judging import ShowerJudge, enough
-from training.models.randomness import NoiseDraws, ShowerDraws
+from training.models.randomness import Draws, NoiseDraws, ShowerDraws
 
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 
@@ -34,10 +34,11 @@ class ShowerModel(Model):
     exported = MappingProxyType({"cells_unit_gev": 1.0})
 
     @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
-        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch.
+        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch. `draws` are
+        asked once, for all numbers of a shower.
         """
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:

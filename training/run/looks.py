@@ -6,6 +6,7 @@ import logging
 import math
 import time
 
+from calopipe.errors import InputError
 from training.engine.step import Engine, State
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
@@ -53,6 +54,11 @@ class Looks:
         if step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
             self.history.draw(looked.judge.figures())
             self._drawn_at = time.monotonic()
+        if bad := [name for name, value in looked.losses.items() if not math.isfinite(value)]:
+            raise InputError(
+                f"step {step}: {bad[0]} on the {CHOSEN_BY} split is {looked.losses[bad[0]]}, expected a finite number; "
+                "lower --learning-rate"
+            )
         self._checkpoints.mark(step, self._evaluator.score(looked))
         self.history.amend({CHOSEN_BY: looked.losses, **looked.found, "looks_begun": None})
 

@@ -106,7 +106,7 @@ class ConditionalGAN(ShowerModel):
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
         return {name: losses[name] for name in self.weights}, physics.cells_of(image)
 
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
+    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
         return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
 
     def _made(self, batch: Batch, draws: Draws, *, training: bool) -> Tensor:
