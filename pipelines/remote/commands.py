@@ -19,7 +19,8 @@ from pipelines.remote.client import connected
 from pipelines.remote.connection import connection
 from pipelines.remote.cron import Trigger
 
-_LONGEST_NAME = 255  # bytes
+# Bytes that the server can store.
+_LONGEST_NAME, _LONGEST_EXPERIMENT, _LONGEST_VERSION = 255, 128, 127
 
 
 def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
@@ -34,18 +35,18 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
         {"status": status, "logs": logs, "upload": upload, "schedule": change_schedule}[options.task](options)
 
 
-def require_storable(name: str, longest: int) -> None:
-    """Raise InputError unless the server can store the `--name` of a run or schedule, of `longest` bytes at most.
+def require_storable(name: str, longest: int, option: str = "--name") -> None:
+    """Raise InputError unless the server can store the `name` that `option` gives, of `longest` bytes at most.
 
     The server notices late: it fails (500), and leaves the half of a schedule that starts runs.
     """
     size = len(name.encode())
     shown = name if size <= longest else f"{name[:40]}..."
     if not 1 <= size <= longest:
-        raise InputError(f"--name {shown!r}: {size} bytes long, expected 1 to {longest}; give another name")
+        raise InputError(f"{option} {shown!r}: {size} bytes long, expected 1 to {longest}; give another name")
     # From the characters that this keeps, the server makes the name of a schedule in Kubernetes.
     if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
-        raise InputError(f"--name {shown!r}: expected a letter (a to z) or digit before the '-'; give another name")
+        raise InputError(f"{option} {shown!r}: expected a letter (a to z) or digit before the '-'; give another name")
 
 
 @contextmanager
@@ -61,6 +62,7 @@ def submit(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Start one run, and print its id and where to see it; follow it if asked."""
     require_storable(options.name, _LONGEST_NAME - len(" 2026-01-02 03-04-05 0a1b"))  # runs.submit adds that
     there = connection(options)
+    require_storable(there.experiment, _LONGEST_EXPERIMENT, "--experiment")
     with _package(options) as file, connected(there) as server:
         run = runs.submit(server, runs.Job(file, parameters), options.name)
         print(f"run: {run}\nsee: {runs.address(server, run)}", flush=True)
@@ -96,6 +98,10 @@ def logs(options: argparse.Namespace) -> None:
 def upload(options: argparse.Namespace) -> None:
     """Put the pipeline, or a new version of it, into the UI's list."""
     there = connection(options)
+    if options.version:
+        require_storable(options.version, _LONGEST_VERSION, "--version")
+    # the first version has the pipeline's name, and one that is not named has the time beside it
+    require_storable(options.name, _LONGEST_VERSION - (0 if options.version else len(" 2026-01-02 03-04-05")))
     with _package(options) as file, connected(there) as server:
         pipeline, version = uploads.upload(server, file, options.name, options.version)
     print(f"pipeline: {pipeline}\nversion:  {version}")
@@ -107,6 +113,7 @@ def set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> 
     trigger, there = Trigger(cron=options.cron, interval=options.interval), connection(options)
     if options.action == "create":
         require_storable(options.name, _LONGEST_NAME)
+    require_storable(there.experiment, _LONGEST_EXPERIMENT, "--experiment")
     with _package(options) as file, connected(there) as server:
         job = runs.Job(file, parameters)
         if options.action == "create":
