@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from classifier import Classifier, make_particles
 from keras import ops
+from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_file
 from trainings import fit_small, same_training
 
@@ -27,6 +28,7 @@ from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode
 from training import __main__ as command
 from training import folder
+from training.configs import named_config
 from training.folder import read_card
 from training.generation import Generator
 from training.loading import load
@@ -185,3 +187,10 @@ def test_a_classifier_is_exported_and_generates_nothing(particles: Path, tmp_pat
     assert card["particles"] == ["electron", "pion"]
     with pytest.raises(InputError, match="a model classifier, which makes no showers; give another"):
         Generator(particles / "m")
+
+
+@pytest.mark.parametrize("form", ["serving", "onnx"])
+def test_a_model_that_states_no_export_says_so(form: str) -> None:
+    model = Tiny(named_config("small"), SMALL_GEOMETRY)
+    with pytest.raises(InputError, match="a model of the kind Tiny cannot be exported"):
+        getattr(model, form)({})

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import keras
 from matplotlib.figure import Figure
 
+from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
 from training.models.config import FitConfig
@@ -147,9 +148,12 @@ class Model(ABC):
 
     # Export
 
-    def serving(self, valid: ValidRange) -> Any:
-        """A tf.function with an input signature: what a SavedModel answers, for labels in the `valid` range."""
-        raise NotImplementedError
+    def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  what others answer for
+        """A tf.function with an input signature: what a SavedModel answers, for labels in the `valid` range.
+
+        InputError for a model that states none.
+        """
+        raise InputError(f"a model of the kind {type(self).__name__} cannot be exported; it states no `serving`")
 
     def onnx(self, valid: ValidRange) -> Any:
         """The same for an ONNX file, in operations that ONNX has: `tanh` and `silu`, for example, not `gelu`."""
