@@ -295,6 +295,17 @@ def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     assert "second attempt" in launcher.said()
 
 
+def test_each_line_of_the_first_worker_is_shown_once_those_of_one_moment_too(place: Place) -> None:
+    program = "for burst in range(3):\n  print(*(f'{burst}.{n}' for n in range(20)), sep=chr(10))\n  time.sleep(1)"
+    launcher = place.launch(program)
+    job = place.trainer.wait_for_job()
+    place.trainer.start(job)
+    assert place.trainer.conclude(job) == "Complete"
+    place.trainer.collect(job)
+    shown = [line for line in launcher.end(0).splitlines() if line[0].isdigit()]
+    assert shown == [f"{burst}.{n}" for burst in range(3) for n in range(20)]
+
+
 def test_what_the_workers_wait_for_is_said(place: Place) -> None:
     launcher = place.launch()
     job = place.trainer.wait_for_job()

@@ -223,23 +223,25 @@ class _Log:
 
     def __init__(self, jobs: TrainJobs) -> None:
         self._jobs = jobs
-        self._pod, self._last, self._read_at = "", "", 0.0
+        self._pod, self._read_at = "", 0.0
+        self._last, self._printed_at_last = "", 0  # the newest time stamp, which several lines may have: those printed
 
     def print_new(self, pod: V1Pod) -> None:
         """Print the lines that `pod` has written since the last call."""
         if pod.metadata.uid != self._pod:
-            self._pod, self._last = pod.metadata.uid, ""
+            self._pod, self._last, self._printed_at_last = pod.metadata.uid, "", 0
         asked_at = time.monotonic()
         since = {"since_seconds": int(asked_at - self._read_at) + _LOG_OVERLAP_S} if self._last else {}
         lines = self._jobs.log(pod.metadata.name, timestamps=True, **since)
         if lines is None:
             return
         self._read_at = asked_at
-        for line in lines:
-            stamp, _, text = line.partition(" ")
-            if stamp > self._last:
-                self._last = stamp
-                print(text, flush=True)
+        stamped = [(stamp, text) for stamp, _, text in (line.partition(" ") for line in lines) if stamp >= self._last]
+        repeated = min(self._printed_at_last, sum(stamp == self._last for stamp, _ in stamped))
+        for stamp, text in stamped[repeated:]:
+            self._printed_at_last = self._printed_at_last + 1 if stamp == self._last else 1
+            self._last = stamp
+            print(text, flush=True)
 
 
 def _is(job: Json, condition: str) -> bool:
