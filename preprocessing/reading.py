@@ -167,6 +167,11 @@ def ordered_batches(
     folder: Path, manifest: Manifest, split: str, *, batch: int, every: int = 1, decode: Decode = decode
 ) -> tf.data.Dataset:
     """Showers of `split` in a fixed order, each once or only one of `every`; the last batch may be smaller."""
-    names = [str(folder / shard.name) for shard in manifest.shards if shard.split == split]
-    records = tf.data.TFRecordDataset(names).shard(every, 0)
+    records = ordered_records(folder, manifest, split, every=every)
     return records.batch(batch).map(lambda records: decode(records, manifest))
+
+
+def ordered_records(folder: Path, manifest: Manifest, split: str, *, every: int = 1) -> tf.data.Dataset:
+    """The serialised records of `split` in a fixed order, each once or only one of `every`."""
+    names = [str(folder / shard.name) for shard in manifest.shards if shard.split == split]
+    return tf.data.TFRecordDataset(names).shard(every, 0)

@@ -21,7 +21,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode
-from training.models.base import Batch, Guard, Judge, Losses, Model, Phase, ValidRange
+from training.models.base import Batch, Guard, Judge, Losses, Model, Phase, Rows, ValidRange
 from training.models.config import CONFIGS, FitConfig, register, setting
 from training.models.randomness import Draws
 
@@ -51,14 +51,12 @@ CONFIGS["particles"] = ClassifierConfig(model="classifier", batch=8, epochs=4, l
 class Accuracy(Judge):
     """The share of showers whose particle is found."""
 
-    def __init__(self) -> None:
-        self._right: list[Any] = []
+    def add(self, batch: Batch, made: Any) -> Rows:
+        right = (made.numpy() > 0.5) == (batch["pion"].numpy() > 0.5)
+        return np.reshape(right, (-1, 1)).astype(np.float64)
 
-    def add(self, batch: Batch, made: Any) -> None:
-        self._right.append((made.numpy() > 0.5) == (batch["pion"].numpy() > 0.5))
-
-    def found(self) -> dict[str, Any]:
-        return {"accuracy": float(np.mean(np.concatenate(self._right)))}
+    def found(self, rows: Rows) -> dict[str, Any]:
+        return {"accuracy": float(rows.mean())}
 
 
 class Classifier(Model):
@@ -88,7 +86,7 @@ class Classifier(Model):
         probability = self._probability(batch["layers"], training=False)
         return {"cross_entropy": _cross_entropy(batch["pion"], probability)}, probability
 
-    def judge(self, showers: int, geometry: Geometry) -> Accuracy:
+    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> Accuracy:
         return Accuracy()
 
     def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:

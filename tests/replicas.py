@@ -3,6 +3,9 @@
 The model has no dropout, no batch normalisation and no noise in what it learns from, and plain gradient descent of
 rate 1, so that what its weights change by in a step is the sum of the gradients over all replicas, exactly. The last
 loss of its second phase is the mean of a random number a shower, which shows what noise the replicas drew.
+
+Beside it, what a look at the GAN finds in the same showers, in batches of six, of which the last is smaller and the
+replicas have unequally many, and in one batch, which leaves a replica without any.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from training.models.base import Batch, Losses, Model, Phase
 from training.models.precision import arithmetic
 from training.models.randomness import Draws
 from training.nodes.workers import Cluster
+from training.run import evaluation
 
 
 class Tiny(Model):
@@ -73,6 +77,19 @@ def collectives(engine: Engine, batches: Any) -> int:
     )
 
 
+def looks(config: FitConfig, dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Losses, energy sum and numbers of showers of looks at the untrained GAN, and the batches that this worker saw."""
+    found = {}
+    for batch in (6, 32):
+        evaluation._BATCH = batch
+        evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
+        looked = evaluator.evaluate()
+        (told,) = looked.found["metric"]["bins"]
+        figures = [*looked.losses.values(), looked.found["energy_sum"], told["reference"], told["candidate"]]
+        found |= {f"look/{batch}": figures, f"batches/{batch}": len(looked.judge._shown)}
+    return found
+
+
 def main(strategy: str, dataset: Path, output: Path) -> None:
     if strategy == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -88,10 +105,11 @@ def main(strategy: str, dataset: Path, output: Path) -> None:
         full = Engine(config, dataset, read_manifest(dataset), engine.strategy)
         number = collectives(full, iter(full.batches()))
     losses, _ = engine.run(batches, 1)
+    looked = looks(config, dataset, engine.strategy)
     if cluster is None or cluster.chief:
         change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         noise = [row["noise"] for row in engine.table(losses).values()]
-        np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change)
+        np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change, **looked)
     if engine.replicas != 1:
         engine.total(0.0)  # one that ends early fails the other
 

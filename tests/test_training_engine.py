@@ -73,6 +73,19 @@ def test_every_replica_draws_its_own_noise(trained: dict[str, dict[str, Any]], s
         assert found == pytest.approx(np.mean(draws), rel=1e-5)
 
 
+@pytest.mark.parametrize("batch", [6, 32])
+@pytest.mark.parametrize(("strategy", "of_three"), [("mirrored", 3), ("multi-worker", 2)])
+def test_a_look_of_two_replicas_finds_what_one_finds(
+    trained: dict[str, dict[str, Any]], strategy: str, of_three: int, batch: int
+) -> None:
+    """Each worker sees the batches of its own replicas."""
+    one, two = trained["one-device"], trained[strategy]
+    assert one[f"batches/{batch}"] == (3 if batch == 6 else 1)
+    assert two[f"batches/{batch}"] == (of_three if batch == 6 else 1)
+    np.testing.assert_allclose(two[f"look/{batch}"], one[f"look/{batch}"], rtol=1e-5)
+    assert one["look/6"][-2] == 16
+
+
 def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
     """Of the small GAN: one for the gradients of each of four phases, and one for losses and statistics."""
     assert trained["multi-worker"]["collectives"] == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,8 +21,10 @@ from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models import judging
+from training.models.gan.model import ConditionalGAN
 from training.models.judging import selection_bins
 from training.models.randomness import Draws
+from training.run import evaluation
 from training.run.evaluation import Evaluator
 
 
@@ -72,6 +75,44 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path) -> No
     assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
     weights = evaluator.model.weights
     assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
+
+
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [({}, 3), ({"evaluation_share": 0.5}, 2), ({"evaluation_share": 0.5, "evaluation_steps": 20}, 1),
+     ({"evaluation_share": 0.0}, 1)],
+)  # fmt: skip
+def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_the_split(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], every: int
+) -> None:
+    """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
+    monkeypatch.setattr(evaluation, "_LEAST_SHOWERS", 15)
+    monkeypatch.setattr(ConditionalGAN, "evaluation_cost", 1.0)
+    manifest = read_manifest(dataset)
+    evaluator = Evaluator(named_config("small", batch=4, **settings), dataset, manifest, "validation")
+    shown = evaluator.evaluate().judge.shown()[0]
+    (whole,) = ordered_batches(dataset, manifest, "validation", batch=40)
+    np.testing.assert_array_equal(shown.energy_gev, whole["energy_gev"][::every])
+    assert (evaluator.every, evaluator.showers) == (every, len(shown.energy_gev))
+
+
+@pytest.mark.slow
+def test_a_look_that_xla_compiles_finds_the_same(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to its noise, which XLA draws otherwise."""
+    config = named_config("small")
+    manifest = read_manifest(dataset)
+    state = Engine(config, dataset, manifest, make_strategy("one-device")).state()
+    looks = []
+    for compiled in (False, True):
+        monkeypatch.setattr(evaluation, "compiled_by_xla", lambda _, compiled=compiled: compiled)
+        evaluator = Evaluator(config, dataset, manifest, "validation")
+        evaluator.take_over(state)
+        looks.append(evaluator.evaluate())
+    plain, compiled = looks
+    np.testing.assert_array_equal(compiled.judge.shown()[0].cells, plain.judge.shown()[0].cells)
+    assert compiled.losses.keys() == plain.losses.keys()
+    for name, value in compiled.losses.items():
+        assert value == pytest.approx(plain.losses[name], rel=0.3), name
 
 
 def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_nothing(

@@ -87,11 +87,14 @@ def fit(
         checkpoints = Checkpoints(
             output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
         )
-        evaluator = Evaluator(config, local, manifest, CHOSEN_BY) if chief else None
+        evaluator = Evaluator(config, local, manifest, CHOSEN_BY, strategy)
         signals = StopSignals()
         with signals.noted():
-            _train(engine, checkpoints, evaluator, output, options, signals=signals, overwrite=overwrite, alone=alone)
-            if evaluator is not None:
+            _train(
+                engine, checkpoints, evaluator, output, options,
+                signals=signals, overwrite=overwrite, alone=alone, chief=chief,
+            )  # fmt: skip
+            if chief:
                 write_model(
                     output, checkpoints, evaluator, request, manifest=manifest, config=config, steps=engine.step,
                     warm_start=origin,
@@ -102,23 +105,21 @@ def fit(
 
 
 def _train(
-    engine: Engine, checkpoints: Checkpoints, evaluator: Evaluator | None, output: Path, options: RunOptions,
-    *, signals: StopSignals, overwrite: bool, alone: bool,
+    engine: Engine, checkpoints: Checkpoints, evaluator: Evaluator, output: Path, options: RunOptions,
+    *, signals: StopSignals, overwrite: bool, alone: bool, chief: bool,
 ) -> None:  # fmt: skip
-    """Train from the newest checkpoint to the end; the first worker, which has the `evaluator`, looks at the model."""
-    seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=evaluator is not None)
+    """Train from the newest checkpoint to the end."""
+    seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=chief)
     say(
         f"training {engine.config.model} on {engine.showers} showers: steps {engine.step} to {engine.last_step}, "
         f"{engine.steps_an_epoch} an epoch, {engine.global_batch} images each over {engine.replicas} replica(s) on "
         f"{'processors' if engine.on_processors else 'accelerators'}"
     )
-    looks = None
-    if evaluator is not None:
-        looks = Looks(engine, evaluator, History(output, engine.step), checkpoints)
-        looks.look(engine.state())
+    looks = Looks(engine, evaluator, History(output, engine.step) if chief else None, checkpoints, alone=alone)
+    looks.look(engine.state())
     try:
         if options.profile:
-            print(profile(engine, output / folder.TENSORBOARD if looks else None).table(), flush=True)
+            print(profile(engine, output / folder.TENSORBOARD if chief else None).table(), flush=True)
         Loop(engine, checkpoints, looks, options, signals=signals, seconds=seconds, alone=alone).run()
     finally:
         checkpoints.wait()  # what ends a training early leaves them whole

@@ -58,6 +58,16 @@ class Profiles:
         along = self.along[0][chosen], self.along[1][chosen], self.along[2][chosen]
         return Profiles(self.energy_gev[chosen], self.theta_rad[chosen], along, self.angle_rad[chosen])
 
+    def rows(self) -> Array:
+        """All of it in one array (N, numbers), float64."""
+        return np.column_stack((self.energy_gev, self.theta_rad, *self.along, self.angle_rad)).astype(np.float64)
+
+    @classmethod
+    def of_rows(cls, rows: Array, shape: tuple[int, int, int]) -> Profiles:
+        """What `rows` gave for showers with so many cells along x, y and the layers; the labels are float32 again."""
+        energy, theta, x, y, layers, angle = np.split(rows, np.cumsum((1, 1, *shape)), axis=1)
+        return cls(energy[:, 0].astype(np.float32), theta[:, 0].astype(np.float32), (x, y, layers), angle[:, 0])
+
     @classmethod
     def of(cls, cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> Profiles:
         """Profiles of showers `cells` (N, x, y, layer)."""

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import keras
+import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from calopipe.errors import InputError
@@ -21,6 +23,7 @@ from training.models.randomness import Draws
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
+Rows = npt.NDArray[np.float64]  # what a judge keeps of each shower, (N, numbers)
 LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -66,17 +69,24 @@ class Guard:
 
 
 class Judge:
-    """Looks at what a model makes of the validation split, a batch at a time. This one finds and draws nothing."""
+    """Looks at what a model makes of the validation split, a batch at a time. This one finds and draws nothing.
 
-    def add(self, batch: Batch, made: Any) -> None:
-        """Look at a `batch` as `Model.decode_judged` gives it, and at what `Model.evaluate` `made` of it."""
+    Each worker has one, and gives it the batches of its own replicas.
+    """
 
-    def found(self) -> dict[str, Any]:
-        """What is to be written down of all batches: JSON by name."""
+    def add(self, batch: Batch, made: Any) -> Rows:  # noqa: ARG002  what others look at
+        """Look at a `batch` as `Model.decode_judged` gives it, and at what `Model.evaluate` `made` of it.
+
+        Returns what `found` needs to know, (N, numbers): a row for each shower.
+        """
+        return np.zeros((len(next(iter(batch.values()))), 0))
+
+    def found(self, rows: Rows) -> dict[str, Any]:  # noqa: ARG002  what others sum up
+        """What is to be written down of the `rows` of all batches, in their order: JSON by name."""
         return {}
 
     def figures(self) -> Mapping[str, Figure]:
-        """What TensorBoard is to show, by name."""
+        """What TensorBoard is to show of the showers that this judge looked at, by name."""
         return {}
 
 
@@ -85,6 +95,7 @@ class Model(ABC):
 
     `averaged` names the networks whose weights may be averaged; `weights` those of the losses that `evaluate` gives in
     their total. `guards` end a training that has failed. `exported` is what an export's card says beside what all say.
+    `evaluation_cost` is how long the evaluation of a shower takes, in units of what training takes for one.
     """
 
     networks: Mapping[str, keras.Model]
@@ -93,6 +104,7 @@ class Model(ABC):
     averaged: tuple[str, ...] = ()
     guards: tuple[Guard, ...] = ()
     exported: Mapping[str, Any] = _NOTHING
+    evaluation_cost: float = 1.0
 
     # Training
 
@@ -124,8 +136,8 @@ class Model(ABC):
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         """Losses of a batch, or of what is made with its labels, and what is made; in inference mode."""
 
-    def judge(self, showers: int, geometry: Geometry) -> Judge:  # noqa: ARG002  what others ask for
-        """A new judge of a split of so many `showers`."""
+    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> Judge:  # noqa: ARG002  what others ask for
+        """A new judge of so many `showers`, which are divided among so many `workers`."""
         return Judge()
 
     def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:  # noqa: ARG002

@@ -61,7 +61,8 @@ class FitConfig:
     names, which then are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so
     many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
     of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
-    training.
+    training. It looks at so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
+    but at 1,000 if there are as many; 0 takes all.
     """
 
     model: str
@@ -82,6 +83,10 @@ class FitConfig:
     evaluation_steps: int = setting(
         0, help="look at the validation split only where an epoch passes a multiple of N steps, and at the end", least=0
     )
+    evaluation_share: float = setting(
+        0.05, help="share of time for the validation split, beyond 1,000 showers (default 0.05; 0: all of it)",
+        least=0, below=1,
+    )  # fmt: skip
     precision: str = setting("float32", help=f"{', '.join(PRECISIONS)} (default float32)", known=PRECISIONS)
     strategy: str = setting("one-device", help=f"{', '.join(STRATEGIES)} (default one-device)", known=STRATEGIES)
     seed: int = setting(1, help="of weights, order and noise (default 1)")

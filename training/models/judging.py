@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry, Showers
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
-from training.models.base import Judge
+from training.models.base import Judge, Rows
 from training.models.figures import figures
 
 _SHOWN = 100  # showers that are kept to be drawn
@@ -24,30 +24,30 @@ _LEAST_SHARE = 1e-3
 
 
 class ShowerJudge(Judge):
-    """Compares generated showers with Monte Carlo showers of the same labels, of which there are `showers` in all."""
+    """Compares generated showers with Monte Carlo showers of the same labels, of which there are `showers` in all.
 
-    def __init__(self, showers: int, geometry: Geometry) -> None:
+    They are divided among `workers`, each with a judge of its own, which draws showers of its own.
+    """
+
+    def __init__(self, showers: int, geometry: Geometry, workers: int = 1) -> None:
         self._geometry = replace(geometry, file_unit_gev=REFERENCE_UNIT_GEV)
-        self._every = -(-showers // _SHOWN)
+        self._every = -(-showers // (_SHOWN * workers))
         # empty showers do not count in the metric; half of them may be empty
         self._least = LEAST_EVENTS // 2 if enough(showers) else LEAST_EVENTS
         self._seen = 0
-        self._reference: list[Profiles] = []
-        self._generated: list[Profiles] = []
         self._shown: list[tuple[npt.NDArray[Any], ...]] = []  # cells, energies, angles, generated cells
 
-    def add(self, batch: Mapping[str, Any], made: Any) -> None:
+    def add(self, batch: Mapping[str, Any], made: Any) -> Rows:
         cells, labels = batch["cells"].numpy(), (batch["energy_gev"].numpy(), batch["theta_rad"].numpy())
         generated = made.numpy().astype(np.float32)
-        self._reference.append(Profiles.of(cells, *labels))
-        self._generated.append(Profiles.of(generated, *labels))
         kept = slice(-self._seen % self._every, None, self._every)
         self._shown.append((cells[kept], labels[0][kept], labels[1][kept], generated[kept]))
         self._seen += len(cells)
+        return np.hstack([Profiles.of(each, *labels).rows() for each in (cells, generated)])
 
-    def found(self) -> dict[str, Any]:
+    def found(self, rows: Rows) -> dict[str, Any]:
         """`metric` as `calopipe.showers.metric` gives it; `energy_sum`, the mean visible energy over Monte Carlo's."""
-        reference, generated = _joined(self._reference), _joined(self._generated)
+        reference, generated = (Profiles.of_rows(half, self._geometry.shape) for half in np.hsplit(rows, 2))
         bins = selection_bins(reference.energy_gev, reference.theta_rad)
         return {
             "metric": metric(reference, generated, bins=bins, least_events=self._least, least_share=_LEAST_SHARE),
@@ -91,13 +91,3 @@ def _grid(values: npt.NDArray[Any], cells: int) -> Iterator[tuple[float, float]]
     low, width = float(values.min()), float(np.ptp(values)) / cells
     reach = width / 2 * (1 + 1e-6)  # labels are float32, and the ends belong to a bin
     return ((low + width * (number + 0.5), reach) for number in range(cells))
-
-
-def _joined(parts: list[Profiles]) -> Profiles:
-    x, y, layer = (np.concatenate([part.along[axis] for part in parts]) for axis in range(3))
-    return Profiles(
-        np.concatenate([part.energy_gev for part in parts]),
-        np.concatenate([part.theta_rad for part in parts]),
-        (x, y, layer),
-        np.concatenate([part.angle_rad for part in parts]),
-    )

@@ -54,6 +54,8 @@ class Checkpoints:
     def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
         """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
         self.wait()
+        if not self._writes:
+            return
         self._writer = threading.Thread(target=self._write, args=(state, step, facts), name="checkpoint")
         self._writer.start()
 

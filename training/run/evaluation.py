@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,38 +14,65 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from preprocessing.dataset import Manifest
-from preprocessing.reading import ordered_batches
+from preprocessing.reading import ordered_batches, ordered_records
+from training.engine.exchange import total_over_replicas
 from training.engine.step import State, with_total
+from training.engine.strategies import compiled_by_xla, make_strategy
 from training.models.base import Batch, Judge, build
 from training.models.config import FitConfig
 from training.models.randomness import Draws
 
 _BATCH = 32
+_LEAST_SHOWERS = 1000  # that are evaluated, if there are as many, whatever their share of the time
 _EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
 _STATISTICS_SHOWERS = 1024  # of the train split, which give the averaged networks their statistics
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one look at the model gave: mean losses, what its judge found, and the judge, who can draw."""
+    """What one look at the model gave: mean losses, what its judge found, the judge, who can draw, and the seconds."""
 
     losses: dict[str, float]
     found: dict[str, Any]
     judge: Judge
+    seconds: float
 
 
 class Evaluator:
-    """A copy of the model in inference mode, outside any strategy, that takes over what an engine has trained.
+    """A copy of the model in inference mode that takes over what an engine has trained.
 
-    `split` is the one that watches, of which there are `showers`; without any it evaluates nothing.
+    It looks at one of `every` showers of `split`, `showers` in all, which takes about the share of the training's time
+    that the config allows. The replicas of `strategy`, by default one, share the work. Each worker has an Evaluator,
+    and all workers call `evaluate` together.
     """
 
-    def __init__(self, config: FitConfig, folder: Path, manifest: Manifest, split: str) -> None:
+    def __init__(
+        self,
+        config: FitConfig,
+        folder: Path,
+        manifest: Manifest,
+        split: str,
+        strategy: tf.distribute.Strategy | None = None,
+    ) -> None:
         self._config, self._folder, self._manifest, self._split = config, folder, manifest, split
+        self._strategy = strategy = strategy or make_strategy("one-device")
         keras.utils.clear_session()
-        self.model = build(config, manifest.geometry)
-        self.showers = manifest.count(split)
-        self._evaluate = tf.function(self._batch, reduce_retracing=True)
+        with strategy.scope():
+            self.model = build(config, manifest.geometry)
+        self._replicas: int = strategy.num_replicas_in_sync
+        self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
+        self._workers = self._replicas // len(self._here)
+        self.every = _every(config, manifest, split, self._replicas, self.model.evaluation_cost)
+        self.showers = -(-manifest.count(split) // self.every)
+        self._batch_showers = min(_BATCH, max(self.showers, 1))
+        on_processors = "CPU" in strategy.extended.worker_devices[0]
+        if not on_processors:  # where shapes must not change
+            self.showers -= self.showers % self._batch_showers
+        of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
+        self._evaluate = tf.function(
+            lambda batch, number: strategy.run(of_replica, args=(batch, number)), autograph=False, reduce_retracing=True
+        )
+        self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
         self._in_training = tf.function(self._collect, reduce_retracing=True)
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 
@@ -61,19 +90,35 @@ class Evaluator:
         return [self.model.networks[name] for name in self.model.averaged]
 
     def evaluate(self) -> Evaluation:
-        """Mean losses over all showers of the split, and what the model's judge finds."""
-        sums: dict[str, float] = {}
-        judge = self.model.judge(self.showers, self._manifest.geometry)
-        batches = ordered_batches(
-            self._folder, self._manifest, self._split, batch=_BATCH, decode=self.model.decode_judged
-        )
-        for number, batch in enumerate(batches):
-            losses, made = self._evaluate(batch, tf.constant(number))
-            for name, value in losses.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-            judge.add(batch, made)
-        means = {name: value / self.showers for name, value in sums.items()}
-        return Evaluation(with_total(means, self.model.weights), judge.found(), judge)
+        """Mean losses over the showers that are looked at, and what the model's judge finds.
+
+        A batch is the same, and has the same noise, whatever the number of replicas.
+        """
+        began = time.monotonic()
+        judge = self.model.judge(self.showers, self._manifest.geometry, self._workers)
+        parts = {replica: iter(self._part(replica)) for replica in self._here}
+        batches = -(-self.showers // self._batch_showers)
+        names: list[str] = []
+        sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of batches, rows of showers
+        for first in range(0, batches, self._replicas):
+            given = {replica: next(part) for replica, part in parts.items()}
+            numbers = {replica: tf.constant(first + replica) for replica in parts}
+            answers = self._evaluate(self._on_replicas(given.__getitem__), self._on_replicas(numbers.__getitem__))
+            for (replica, batch), (losses, made) in zip(given.items(), self._local(answers), strict=True):
+                number = first + replica
+                if names and number >= batches:
+                    continue  # a batch that came again, so that no replica has none
+                found = judge.add(batch, made)
+                if not names:
+                    names = list(losses)
+                    sums, rows = np.zeros((batches, len(names))), np.zeros((self.showers, found.shape[1]))
+                if number < batches:
+                    sums[number] = [losses[name] for name in names]
+                    rows[number * self._batch_showers :][: len(found)] = found
+        sums, rows = self._of_all_workers(sums), self._of_all_workers(rows)
+        means = {name: sum(column) / self.showers for name, column in zip(names, sums.T.tolist(), strict=True)}
+        losses = with_total(means, self.model.weights)
+        return Evaluation(losses, judge.found(rows), judge, time.monotonic() - began)
 
     def score(self, found: Evaluation) -> float | None:
         """What chooses among looks, the smaller the better; None leaves this one out."""
@@ -122,3 +167,43 @@ class Evaluator:
         )  # fmt: skip
         batches = -(-len(next(iter(chosen.values()))) // _BATCH)
         return [{name: values[number::batches] for name, values in chosen.items()} for number in range(batches)]
+
+    def _part(self, replica: int) -> tf.data.Dataset:
+        """Every batch whose turn is the `replica`'s. All replicas get as many: after the last come the first again."""
+        records = ordered_records(self._folder, self._manifest, self._split, every=self.every)
+        batches = records.take(self.showers).batch(
+            self._batch_showers, drop_remainder=self.showers % self._batch_showers == 0
+        )
+        mine = batches.repeat().shard(self._replicas, replica)
+        return mine.map(lambda chosen: self.model.decode_judged(chosen, self._manifest), tf.data.AUTOTUNE)
+
+    def _on_replicas(self, value_of: Callable[[int], Any]) -> Any:
+        """What `value_of` gives for the number of each replica of this worker, as the strategy hands it to them."""
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: value_of(int(context.replica_id_in_sync_group))
+        )
+
+    def _local(self, values: Any) -> tuple[Any, ...]:
+        """`values`, one a replica, of the replicas of this worker."""
+        results: tuple[Any, ...] = self._strategy.experimental_local_results(values)
+        return results
+
+    def _of_all_workers(self, mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sum over the workers of arrays of one shape; no two workers have a number in the same place."""
+        if self._workers == 1 or not mine.size:
+            return mine
+        values = self._on_replicas(lambda replica: mine if replica == self._here[0] else np.zeros_like(mine))
+        total: npt.NDArray[np.float64] = self._local(self._total(values))[0].numpy()
+        return total
+
+
+def _every(config: FitConfig, manifest: Manifest, split: str, replicas: int, cost: float) -> int:
+    """One of how many showers of `split` is evaluated, for a look to take the `evaluation_share` of the config.
+
+    That is of the time from one look to the next; `cost` is a `Model.evaluation_cost`.
+    """
+    if not config.evaluation_share:
+        return 1
+    trained = max(manifest.count("train"), config.evaluation_steps * config.batch * replicas)
+    affordable = max(_LEAST_SHOWERS, int(config.evaluation_share * trained / cost))
+    return max(1, -(-manifest.count(split) // affordable))

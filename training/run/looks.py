@@ -9,7 +9,7 @@ import time
 from calopipe.errors import InputError
 from training.engine.step import Engine, State
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluator
+from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import History
 
 logger = logging.getLogger(__name__)
@@ -20,11 +20,18 @@ _AT_MOST = 3  # looks at the model of one epoch, where each fails or is killed
 
 
 class Looks:
-    """The looks that the first worker takes at the model of `engine`."""
+    """The looks at the model of `engine`, which all workers take together; the first one has the `history`.
 
-    def __init__(self, engine: Engine, evaluator: Evaluator, history: History, checkpoints: Checkpoints) -> None:
+    `alone` says that there is one worker.
+    """
+
+    def __init__(
+        self, engine: Engine, evaluator: Evaluator, history: History | None, checkpoints: Checkpoints, *, alone: bool
+    ) -> None:
         self._engine, self._evaluator, self.history, self._checkpoints = engine, evaluator, history, checkpoints
-        self._drawn_at = time.monotonic()
+        self._alone, self._drawn_at = alone, time.monotonic()
+        if history is None:
+            return
         if not history.entries:
             history.add({"epoch": 0, "step": 0})
         if evaluator.showers == 0:
@@ -38,21 +45,35 @@ class Looks:
 
     def look(self, state: State) -> None:
         """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
-        entry, step = self.history.entries[-1], self._engine.step
-        if entry["step"] != step or CHOSEN_BY in entry or not self.due(step):
+        step = self._engine.step
+        if not self.due(step):
             return
-        begun = entry.get("looks_begun", [])
-        if len(begun) == _AT_MOST:
-            logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
-            return
-        self.history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
-        if self._evaluator.showers == 0:
-            self.history.amend({CHOSEN_BY: {}, "looks_begun": None})
+        begins = self.history is not None and self._begin(self.history, step)
+        if not (begins if self._alone else self._engine.total(begins) > 0):
             return
         self._evaluator.take_over(state)
         looked = self._evaluator.evaluate()
+        if self.history is not None:
+            self._note(self.history, step, looked)
+
+    def _begin(self, history: History, step: int) -> bool:
+        """Note that a look at the last epoch begins, if it has not been judged, and there is something to judge by."""
+        entry = history.entries[-1]
+        if entry["step"] != step or CHOSEN_BY in entry:
+            return False
+        begun = entry.get("looks_begun", [])
+        if len(begun) == _AT_MOST:
+            logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
+            return False
+        if self._evaluator.showers == 0:
+            history.amend({CHOSEN_BY: {}})
+            return False
+        history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
+        return True
+
+    def _note(self, history: History, step: int, looked: Evaluation) -> None:
         if step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
-            self.history.draw(looked.judge.figures())
+            history.draw(looked.judge.figures())
             self._drawn_at = time.monotonic()
         if bad := [name for name, value in looked.losses.items() if not math.isfinite(value)]:
             raise InputError(
@@ -60,11 +81,22 @@ class Looks:
                 "lower --learning-rate"
             )
         self._checkpoints.mark(step, self._evaluator.score(looked))
-        self.history.amend({CHOSEN_BY: looked.losses, **looked.found, "looks_begun": None})
+        sample = {"showers": self._evaluator.showers, "one_of": self._evaluator.every}
+        history.amend(
+            {
+                CHOSEN_BY: looked.losses,
+                **looked.found,
+                "evaluated": sample,
+                "evaluation_seconds": looked.seconds,
+                "looks_begun": None,
+            }
+        )
 
     def patience_is_over(self) -> bool:
         """Whether the score has been no better for as many epochs as the config allows."""
         engine, patience = self._engine, self._engine.config.patience
+        if self.history is None:
+            return False
         self._checkpoints.wait()
         best_step, value = self._checkpoints.best_metric()
         judged = max((each["step"] for each in self.history.entries if CHOSEN_BY in each), default=0)

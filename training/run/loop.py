@@ -25,15 +25,15 @@ _STEPS_A_CALL_ON_ACCELERATORS = 10
 class Loop:
     """Trains `engine` to its last step, or until there is a reason to stop.
 
-    The first worker writes `checkpoints` and has `looks`; the others compute, and wait for it at the ends of epochs.
-    `seconds` of the running epoch have passed before; `alone` says that there is one worker.
+    The first worker writes `checkpoints` and the history of `looks`; the others compute. `seconds` of the running epoch
+    have passed before; `alone` says that there is one worker.
     """
 
     def __init__(
         self,
         engine: Engine,
         checkpoints: Checkpoints,
-        looks: Looks | None,
+        looks: Looks,
         options: RunOptions,
         *,
         signals: StopSignals,
@@ -93,18 +93,17 @@ class Loop:
         steps = (step - 1) % engine.steps_an_epoch + 1
         means = engine.take_sums() / steps
         seconds, self._seconds = self._seconds, 0.0
-        if self._looks is None:
-            return
-        self._looks.history.add(
-            {
-                "epoch": -(-step // engine.steps_an_epoch),
-                "step": step,
-                "seconds": seconds,
-                "images_per_s": steps * engine.global_batch / seconds,
-                "learning_rate": engine.learning_rate(),
-                "train": engine.table(means),
-            }
-        )
+        if self._looks.history is not None:
+            self._looks.history.add(
+                {
+                    "epoch": -(-step // engine.steps_an_epoch),
+                    "step": step,
+                    "seconds": seconds,
+                    "images_per_s": steps * engine.global_batch / seconds,
+                    "learning_rate": engine.learning_rate(),
+                    "train": engine.table(means),
+                }
+            )
         if self._looks.due(step) or self._due(step):
             self._looks.look(self._save(step))  # saved first: a look takes long, and may end the training
 
@@ -112,7 +111,7 @@ class Loop:
         """As the first worker decides."""
         if not self.engine.config.patience:
             return False
-        over = self._looks is not None and self._looks.patience_is_over()
+        over = self._looks.patience_is_over()
         return over if self._alone else self.engine.total(over) > 0
 
     def _due(self, step: int) -> bool:
@@ -124,16 +123,13 @@ class Loop:
     def _save(self, step: int) -> State:
         """Write a checkpoint; the state in it."""
         self._saved_step, self._saved_at = step, time.monotonic()
-        if self._looks is None:
-            return {}
         state = self.engine.state()
         if not all(np.isfinite(values).all() for values in state.values()):  # the losses are of before the update
             raise InputError(
                 f"a weight is not a finite number after step {step}; lower --learning-rate, or give a warm-up; "
                 f"last good checkpoint: {self._checkpoints.last_named()}"
             )
-        facts = {"replicas": self.engine.replicas, "seconds": self._seconds}
-        self._checkpoints.save(state, step=step, facts=facts)
+        self._checkpoints.save(state, step=step, facts={"replicas": self.engine.replicas, "seconds": self._seconds})
         return state
 
     def _stop(self, step: int) -> None:
