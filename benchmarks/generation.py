@@ -34,7 +34,8 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training.configs import DEFAULT, named_config
 from training.fit import fit
-from training.generation import Generator, generate
+from training.generation import generate
+from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)

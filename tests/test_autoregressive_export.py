@@ -22,7 +22,7 @@ from preprocessing.pipeline import preprocess
 from training import folder
 from training.export import export
 from training.fit import fit
-from training.generation import Generator
+from training.generator import Generator
 from training.models.randomness import NoiseDraws
 
 _SEED = 3

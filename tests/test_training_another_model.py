@@ -30,7 +30,7 @@ from training import __main__ as command
 from training import folder
 from training.configs import named_config
 from training.folder import read_card
-from training.generation import Generator
+from training.generator import Generator
 from training.loading import load
 from training.models.base import Batch, Losses, Phase
 from training.models.config import CONFIGS, FitConfig, register, setting

@@ -26,7 +26,8 @@ from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder, generation
 from training.configs import named_config
-from training.generation import Generator, generate
+from training.generation import generate
+from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
 
@@ -152,6 +153,49 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert not parts.exists()
 
 
+@pytest.mark.slow
+def test_shares_that_are_made_at_once_end_in_the_same_bytes(trained: Path, tmp_path: Path) -> None:
+    """Of 13 parts, two processes make six and seven; the last run makes the one that is lost then."""
+    settings = ("--batch", 16, "--per-event", 4)
+    program = "import sys; from training import generation, __main__; generation._PART_SHOWERS = 30; "
+    program += "__main__.main(sys.argv[1:])"
+
+    def start(output: Path, *more: str) -> subprocess.Popen[str]:
+        arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings, *more]
+        given = [sys.executable, "-c", program, "generate", *map(str, arguments)]
+        return subprocess.Popen(given, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def end(process: subprocess.Popen[str]) -> str:
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        return said
+
+    end(start(tmp_path / "whole.h5"))
+    output, parts = tmp_path / "shared.h5", tmp_path / ".shared.h5.parts"
+    said = [end(process) for process in [start(output, "--share", f"{number}/2") for number in (0, 1)]]
+    assert "share 0 of 2 is made" in said[0]
+    assert not output.exists()
+    made = sorted(int(part.stem.rpartition("-")[2]) for part in parts.iterdir())
+    assert made == list(range(0, 400, 32))
+    next(parts.glob("*-64.h5")).unlink()
+    assert f"generate: {(400 - 32) * 100 / 400:3.0f}% " in end(start(output))
+    assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert not parts.exists()
+
+
+def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> None:
+    settings = ("--batch", 16, "--per-event", 4)
+    _generate(trained, tmp_path / "one.h5", *settings)
+    program = "import sys, tensorflow as tf; from training import __main__; "
+    program += "cpu = tf.config.list_physical_devices('CPU')[0]; one = tf.config.LogicalDeviceConfiguration; "
+    program += "tf.config.set_logical_device_configuration(cpu, [one(), one()]); __main__.main(sys.argv[1:])"
+    arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
+    given = [sys.executable, "-c", program, "generate", *map(str, arguments), "--strategy", "mirrored"]
+    subprocess.run(given, check=True, capture_output=True)
+    one, two = (open_showers(tmp_path / f"{name}.h5").read().cells for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
+
+
 def test_the_events_are_read_once_for_a_model_and_the_incumbent(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +297,11 @@ def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
         _generate(trained, tmp_path / "g.h5", "--batch", -1)
     with pytest.raises(InputError, match="--per-event is 0"):
         _generate(trained, tmp_path / "g.h5", "--per-event", 0)
+    for share in ("2/2", "-1/2", "1", "a/b", "0/0"):
+        with pytest.raises(InputError, match=f"--share is '{share}', expected I/N"):
+            _generate(trained, tmp_path / "g.h5", f"--share={share}")
+    with pytest.raises(InputError, match="--share I/N"):
+        _generate(trained, tmp_path / "g.h5", "--strategy", "multi-worker")
     with pytest.raises(InputError, match=r"ends in \.h5"):
         _generate(trained, tmp_path / "g.txt")
     with pytest.raises(InputError, match=r"card\.json: no such file"):

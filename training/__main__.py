@@ -16,6 +16,7 @@ from calopipe.showers.selection import Selection, add_selection
 from training.configs import (
     CONFIGS,
     DEFAULT,
+    STRATEGIES,
     FitConfig,
     RunOptions,
     all_settings,
@@ -89,6 +90,14 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--batch", type=int, default=0, metavar="N",
         help="showers made at a time; changes none of them (default: as the model makes them fastest)",
+    )  # fmt: skip
+    generate.add_argument(
+        "--strategy", default="one-device", choices=STRATEGIES, metavar="NAME",
+        help="devices of this machine: one-device, mirrored for all GPUs, or tpu (default %(default)s)",
+    )  # fmt: skip
+    generate.add_argument(
+        "--share", metavar="I/N",
+        help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
     )  # fmt: skip
     add_selection(generate, "whose labels")
 
@@ -201,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
         like = storage.expand(options.like)
-        from training.generation import generate  # noqa: PLC0415
+        from training.generation import Share, generate  # noqa: PLC0415
 
         generate(
             storage.on_disk(options.model, "--model"),
@@ -211,6 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             per_event=options.per_event,
             seed=options.seed,
             batch=options.batch,
+            strategy=options.strategy,
+            share=None if options.share is None else Share.parse(options.share),
         )
     else:
         from training.export import export  # noqa: PLC0415

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
@@ -15,12 +13,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
 from calopipe.progress import progress_bar, say
-from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.flaws import SKIP
@@ -31,82 +27,31 @@ from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
 from training import folder
 from training.folder import Card
-from training.loading import load
-from training.models.randomness import ShowerDraws
-from training.models.showers import ShowerModel, allowed
+from training.generator import Generator
 from training.seen import JUDGES, require_unseen
 
 logger = logging.getLogger(__name__)
 
 _Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tells whether it is another by now
 
-# Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
-# what accelerators make is written, and compressed, meanwhile.
-_AT_ONCE = 2
 _PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
 _SHOWERS_COPIED = 100  # at a time, from a part to the file: 26 MB of the reference's showers
 
 
-class Generator:
-    """A trained model, ready to make showers, `batch` of them at a time; 0 leaves their number to the model.
+@dataclass(frozen=True)
+class Share:
+    """What one of `count` processes that generate together makes: the one of this `number`, from 0."""
 
-    They are made on the first accelerator, or on the processor where there is none.
-    """
+    number: int = 0
+    count: int = 1
 
-    def __init__(self, model: Path, batch: int = 0) -> None:
-        if batch < 0:
-            raise InputError(f"--batch is {batch}, expected at least 0")
-        self.card, found = load(model)
-        if not isinstance(found, ShowerModel):
-            raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
-        self.model = found
-        self.batch = batch or found.generation_batch
-        self._compiled = tf.function(self.cells)
-
-    def showers(
-        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
-    ) -> Iterator[Showers]:
-        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV. The first has this `index`.
-
-        A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
-        nothing else. Labels outside the range of the training raise InputError, unless it may `extrapolate`.
-        """
-        if not extrapolate:
-            self.check_labels(energy_gev, theta_rad)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            made: deque[Future[Showers]] = deque()
-            for first in range(0, len(energy_gev), self.batch):
-                chosen = slice(first, first + self.batch)
-                made.append(threads.submit(self._batch, energy_gev[chosen], theta_rad[chosen], seed, index + first))
-                if len(made) > _AT_ONCE:
-                    yield made.popleft().result()
-            while made:
-                yield made.popleft().result()
-
-    def _batch(self, energy: FloatArray, theta: FloatArray, seed: int, first: int) -> Showers:
-        missing = self.batch - len(energy)  # the last batch is filled up, so that the graph has one shape
-        padded = [tf.constant(np.pad(label, (0, missing), mode="edge")) for label in (energy, theta)]
-        cells = self._compiled(*padded, tf.constant(seed), tf.constant(first, tf.int64)).numpy()[: len(energy)]
-        return Showers(cells, energy, theta, measured_angle(cells))
-
-    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
-        return self.model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
-
-    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
-        """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
-        self._check("energy", energy_gev, self.card.energy_gev, "GeV")
-        self._check("theta", theta_rad, self.card.theta_rad, "rad")
-
-    @staticmethod
-    def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
-        low, high = allowed(bounds)
-        outside = np.flatnonzero(~((values >= low) & (values <= high)))  # not a number is outside too
-        if len(outside):
-            raise InputError(
-                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
-                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out"
-            )
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """The share of "I/N". Raises InputError."""
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            raise InputError(f"--share is {text!r}, expected I/N: a process, from 0, of N")
+        return cls(int(number), int(count))
 
 
 def generate(
@@ -118,17 +63,24 @@ def generate(
     per_event: int = 1,
     seed: int = 1,
     batch: int = 0,
+    strategy: str = "one-device",
+    share: Share | None = None,
     extrapolate: bool = False,
 ) -> int:
     """Write to `output` showers with the energies and angles of the `selection` of the files `like`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. `batch`
-    showers are made at a time, or as many as suits the model if it is 0, while the ones before them are written, so
-    that memory does not grow with their number. They are written in parts, into a hidden folder beside `output` that
-    takes as much space and is removed at the end: a run that was killed goes on after its last whole part, and ends in
-    the same bytes. A file that stands for the same model, labels and seed is left as it is, and one of other generated
-    showers replaced. Labels outside the range of the training are an error, unless it may `extrapolate`, and so are
-    test events that the model was trained on. Raises InputError.
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. Each
+    device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
+    before them are written, so that memory does not grow with their number.
+
+    They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
+    a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts
+    are made. Several shares may be made at once, on hosts that have the folder in common; a last run without a share
+    makes what is missing, and writes the file.
+
+    A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
+    replaced. Labels outside the range of the training are an error, unless it may `extrapolate`, and so are test events
+    that the model was trained on. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
@@ -158,7 +110,7 @@ def generate(
             f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
             "files"
         )
-    generator = Generator(model, batch)
+    generator = Generator(model, batch, strategy)
     if not extrapolate:
         generator.check_labels(energy, theta)
     attributes = {
@@ -166,7 +118,12 @@ def generate(
     }  # fmt: skip
     parts = output.with_name(f".{output.name}.parts")
     parts.mkdir(exist_ok=True)
-    whole = _write_parts(parts, request, generator, energy, theta, geometry=files[0].geometry, seed=seed)
+    whole = _write_parts(
+        parts, request, generator, energy, theta, geometry=files[0].geometry, seed=seed, share=share or Share()
+    )
+    if share is not None:
+        say(f"share {share.number} of {share.count} is made: {parts}")
+        return 0
     with shower_writer(output, files[0].geometry, attributes) as writer:
         for showers in chain.from_iterable(map(_stored, whole)):
             writer.write(showers)
@@ -211,19 +168,24 @@ def _write_parts(
     *,
     geometry: Geometry,
     seed: int,
+    share: Share,
 ) -> list[Path]:
-    """The parts of the showers in `folder`, in order; those that are missing are made, those of other requests removed.
+    """The parts of the showers in `folder`, in order; those of the `share` that are missing are made, others' removed.
 
     Cells are in the unit of `geometry`.
     """
     scale = np.float32(REFERENCE_UNIT_GEV / geometry.file_unit_gev)
-    size = -(-_PART_SHOWERS // generator.batch) * generator.batch  # whole batches: no part depends on another
-    parts = {start: folder / f"{request[:16]}-{size}-{start}.h5" for start in range(0, len(energy_gev), size)}
-    for other in set(folder.iterdir()) - set(parts.values()):
-        other.unlink()
-    missing = [start for start, part in parts.items() if not part.exists()]
-    done = len(energy_gev) - sum(len(energy_gev[start : start + size]) for start in missing)
-    with progress_bar("generate", len(energy_gev), "showers", done) as bar:
+    whole = generator.showers_at_a_time
+    size = -(-_PART_SHOWERS // whole) * whole  # whole batches: no part depends on another
+    name = f"{request[:16]}-{size}"
+    parts = {start: folder / f"{name}-{start}.h5" for start in range(0, len(energy_gev), size)}
+    for other in folder.iterdir():
+        if name not in other.name:  # what another process is writing stays
+            other.unlink(missing_ok=True)
+    mine = list(parts)[share.number :: share.count]
+    missing = [start for start in mine if not parts[start].exists()]
+    total, to_do = (sum(len(energy_gev[start : start + size]) for start in starts) for starts in (mine, missing))
+    with progress_bar("generate", total, "showers", total - to_do) as bar:
         for start in missing:
             labels = energy_gev[start : start + size], theta_rad[start : start + size]
             with shower_writer(parts[start], geometry, {}) as writer:

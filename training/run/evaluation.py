@@ -68,11 +68,9 @@ class Evaluator:
         on_processors = "CPU" in strategy.extended.worker_devices[0]
         if not on_processors:  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
-        of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
-        self._evaluate = tf.function(
-            lambda batch, number: strategy.run(of_replica, args=(batch, number)), autograph=False, reduce_retracing=True
-        )
-        self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
+        self._of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
+        self._evaluate = tf.function(self._of_replicas, reduce_retracing=True)
+        self._total = tf.function(self._over_replicas)
         self._in_training = tf.function(self._collect, reduce_retracing=True)
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 
@@ -123,6 +121,12 @@ class Evaluator:
     def score(self, found: Evaluation) -> float | None:
         """What chooses among looks, the smaller the better; None leaves this one out."""
         return self.model.score(found.losses, found.found, self.showers)
+
+    def _of_replicas(self, batch: Any, number: Any) -> Any:
+        return self._strategy.run(self._of_replica, args=(batch, number))
+
+    def _over_replicas(self, values: Any) -> Any:
+        return self._strategy.run(total_over_replicas, args=(values,))
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
         losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))

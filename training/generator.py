@@ -1,0 +1,103 @@
+"""Showers from a trained model, for labels that are given, a batch on each device at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from calopipe.errors import InputError
+from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import FloatArray, Showers
+from training.engine.strategies import compiled_by_xla, make_strategy
+from training.loading import load
+from training.models.randomness import ShowerDraws
+from training.models.showers import ShowerModel, allowed
+
+# Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
+# what accelerators make is written, and compressed, meanwhile.
+_AT_ONCE = 2
+
+
+class Generator:
+    """A trained model, ready to make showers, `batch` of them at a time on each device; 0 leaves that to the model.
+
+    `strategy` names the devices, as for a training: one-device, mirrored or tpu.
+    """
+
+    def __init__(self, model: Path, batch: int = 0, strategy: str = "one-device") -> None:
+        if batch < 0:
+            raise InputError(f"--batch is {batch}, expected at least 0")
+        if strategy == "multi-worker":
+            raise InputError("--strategy multi-worker is for training; give each process --share I/N of the showers")
+        self._strategy = make_strategy(strategy)
+        with self._strategy.scope():
+            self.card, found = load(model)
+        if not isinstance(found, ShowerModel):
+            raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
+        self.model = found
+        self.batch = batch or found.generation_batch
+        self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
+        self._of_replica = tf.function(self.cells, jit_compile=True) if compiled_by_xla(self._strategy) else self.cells
+        self._compiled = tf.function(self._of_replicas)
+
+    def showers(
+        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
+    ) -> Iterator[Showers]:
+        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV. The first has this `index`.
+
+        A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
+        nothing else. Labels outside the range of the training raise InputError, unless it may `extrapolate`.
+        """
+        if not extrapolate:
+            self.check_labels(energy_gev, theta_rad)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            made: deque[Future[Showers]] = deque()
+            for first in range(0, len(energy_gev), self.showers_at_a_time):
+                chosen = slice(first, first + self.showers_at_a_time)
+                made.append(threads.submit(self._made, energy_gev[chosen], theta_rad[chosen], seed, index + first))
+                if len(made) > _AT_ONCE:
+                    yield made.popleft().result()
+            while made:
+                yield made.popleft().result()
+
+    def _made(self, energy: FloatArray, theta: FloatArray, seed: int, first: int) -> Showers:
+        """A batch on each device, the `first` shower's on the first one."""
+
+        def given(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+            begin = self.batch * int(context.replica_id_in_sync_group)
+            rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
+            labels = (tf.constant(np.take(label, rows, mode="clip")) for label in (energy, theta))
+            return *labels, tf.constant(seed), tf.constant(first + begin, tf.int64)
+
+        made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
+        batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
+        cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(energy)]
+        return Showers(cells, energy, theta, measured_angle(cells))
+
+    def _of_replicas(self, given: Any) -> Any:
+        return self._strategy.run(self._of_replica, args=given)
+
+    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
+        return self.model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
+
+    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
+        """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
+        self._check("energy", energy_gev, self.card.energy_gev, "GeV")
+        self._check("theta", theta_rad, self.card.theta_rad, "rad")
+
+    @staticmethod
+    def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
+        low, high = allowed(bounds)
+        outside = np.flatnonzero(~((values >= low) & (values <= high)))  # not a number is outside too
+        if len(outside):
+            raise InputError(
+                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
+                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out"
+            )
