@@ -44,7 +44,6 @@ def fit(
     overwrite: bool = False,
     warm_start: Path | None = None,
     cluster: Cluster | None = None,
-    tpu: str = "local",
 ) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
@@ -77,7 +76,7 @@ def fit(
         at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
         nullcontext() if cluster is None or alone else watch_peers(cluster),
     ):
-        strategy = make_strategy(config.strategy, cluster, tpu)
+        strategy = make_strategy(config.strategy, cluster)
         origin = earlier.fingerprint() if earlier else None
         if chief:
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
