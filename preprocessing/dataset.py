@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -184,18 +181,3 @@ def read_manifest(folder: Location) -> Manifest:
                 f"{folder / shard.name}: {state}, the manifest expects {shard.bytes} bytes; preprocess again"
             )
     return manifest
-
-
-@contextmanager
-def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS) -> Iterator[Path]:
-    """The dataset's folder, or, if it is not local, a copy of its shards of `splits` that is removed after the block.
-
-    Raises InputError unless these shards are those of the manifest.
-    """
-    with ExitStack() as stack:
-        local = folder
-        if not isinstance(local, Path):
-            local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calopipe-dataset-")))
-            storage.fetched(folder, [shard.name for shard in manifest.shards if shard.split in splits], local)
-        require_unaltered(folder, manifest, splits, local)
-        yield local

@@ -14,8 +14,9 @@ from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
-from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, read_manifest, require_unaltered
 from preprocessing.reading import steps_per_epoch
+from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig, RunOptions
 from training.engine.profile import profile
