@@ -64,13 +64,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shard:
-    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder."""
+    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder.
+
+    `most_hits` is the number of hits of its largest shower, 0 where an earlier version did not count them.
+    """
 
     name: str
     split: str
     events: int
     bytes: int
     sha256: str
+    most_hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,11 @@ class Manifest:
     def count(self, split: str) -> int:
         """Number of showers in `split` ("all" for every one)."""
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
+
+    def most_hits(self, split: str) -> int:
+        """Number of hits of the largest shower in `split`, 0 where an earlier version made some of its shards."""
+        counts = [shard.most_hits for shard in self.shards if shard.split == split]
+        return max(counts) if counts and all(counts) else 0
 
     def summary(self) -> str:
         """One line: how many showers the dataset holds, and how many were left out."""
