@@ -64,17 +64,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shard:
-    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder.
-
-    `most_hits` is the number of hits of its largest shower, 0 where an earlier version did not count them.
-    """
+    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder."""
 
     name: str
     split: str
     events: int
     bytes: int
     sha256: str
-    most_hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Manifest:
     "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
     the content of another event of their split. `energy_gev` and `theta_rad` are the lowest and highest label of the
     events written. `plausibility` holds the `preprocessing.plausibility.Look` of each file used. `bad_events` and
-    `bad_files` were left out.
+    `bad_files` were left out. `most_hits` are the hits of each split's largest shower, {} if version 0.2 made a shard.
     """
 
     fingerprint: str
@@ -110,6 +106,7 @@ class Manifest:
     bad_files: tuple[BadFile, ...]
     bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
+    most_hits: dict[str, int]
 
     @property
     def split_files(self) -> list[list[str]]:
@@ -119,11 +116,6 @@ class Manifest:
     def count(self, split: str) -> int:
         """Number of showers in `split` ("all" for every one)."""
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
-
-    def most_hits(self, split: str) -> int:
-        """Number of hits of the largest shower in `split`, 0 where an earlier version made some of its shards."""
-        counts = [shard.most_hits for shard in self.shards if shard.split == split]
-        return max(counts) if counts and all(counts) else 0
 
     def summary(self) -> str:
         """One line: how many showers the dataset holds, and how many were left out."""
@@ -169,6 +161,7 @@ def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, advice=_AGAIN)
+    document.setdefault("most_hits", {})
     try:
         values = {each.name: document[each.name] for each in fields(Manifest)}
         values["geometry"] = Geometry.from_json(document["geometry"])

@@ -120,7 +120,8 @@ class TrainingSplit:
         self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode, static: bool = False
     ) -> None:
         self._manifest, self._decode = manifest, decode
-        self._longest = -(-manifest.most_hits("train") // _HITS_ROUNDED) * _HITS_ROUNDED if static else 0
+        longest = manifest.most_hits.get("train", 0) if static else 0
+        self._longest = -(-longest // _HITS_ROUNDED) * _HITS_ROUNDED
         shards = [shard for shard in manifest.shards if shard.split == "train"]
         self._events = np.array([shard.events for shard in shards], dtype=np.int64)
         self._paths = [str(folder / shard.name) for shard in shards]

@@ -169,11 +169,12 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
         "digests": packed(digests, split_of),
         "energy_gev": _range(file.energy_gev[written]),
         "theta_rad": _range(file.theta_rad[written]),
+        "most_hits": {split: int(hits[places].max(initial=0)) for split, places in chosen.items()},
         "bad_file": "",
         "bad_events": bad_events,
         "first_bad_event": first_bad,
         "shards": [
-            asdict(_write(folder, plan, split, [encoded[place] for place in places], int(hits[places].max())))
+            asdict(_write(folder, plan, split, [encoded[place] for place in places]))
             for split, places in chosen.items()
             if len(places)
         ],
@@ -213,11 +214,11 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 
 
-def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes], most_hits: int) -> Shard:
+def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:
     """Write the records of one split in an order that depends on the plan alone."""
     order = np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(encoded))
     content = b"".join(records.framed(encoded[position]) for position in order)
     name = f"{SHARDS}/{plan.key}-{split}.tfrecord"
     with storage.replacing(folder / name) as temporary:
         temporary.write_bytes(content)
-    return Shard(name, split, len(encoded), len(content), hashlib.sha256(content).hexdigest(), most_hits)
+    return Shard(name, split, len(encoded), len(content), hashlib.sha256(content).hexdigest())

@@ -202,16 +202,23 @@ def test_the_manifest_knows_the_largest_shower_of_each_split(dataset: Path, mani
     """Which one of an earlier version does not, and it is read all the same."""
     for split in ("train", "validation", "test"):
         cells = np.concatenate([batch["cells"] for batch in ordered_batches(dataset, manifest, split, batch=64)])
-        assert manifest.most_hits(split) == (cells > 0).sum((1, 2, 3)).max() > 0
+        assert manifest.most_hits[split] == (cells > 0).sum((1, 2, 3)).max() > 0
     shutil.copytree(dataset, tmp_path / "ds")
     document = json.loads((dataset / "manifest.json").read_text())
-    del document["shards"][0]["most_hits"]
+    del document["most_hits"]
     (tmp_path / "ds/manifest.json").write_text(json.dumps(document))
-    assert read_manifest(tmp_path / "ds").most_hits(manifest.shards[0].split) == 0
+    assert read_manifest(tmp_path / "ds") == replace(manifest, most_hits={})
+    receipt = next((tmp_path / "ds/shards").glob("*.json"))
+    document = json.loads(receipt.read_text())
+    del document["most_hits"]
+    receipt.write_text(json.dumps(document))
+    inputs = [str(dataset.parent / f"{seed}.h5") for seed in range(3)]
+    make_file(dataset.parent / "2.h5", events=20, seed=2)
+    assert preprocess(discover(inputs), tmp_path / "ds", Settings(shard_events=20)).most_hits == {}
 
 
 def test_lists_of_hits_have_one_length_where_shapes_must_be_static(dataset: Path, manifest: Manifest) -> None:
-    length = -(-manifest.most_hits("train") // 128) * 128
+    length = -(-manifest.most_hits["train"] // 128) * 128
     alike = TrainingSplit(dataset, manifest, decode=decode_hits, static=True).batches(batch=5, seed=1)
     shapes = {name: tuple(spec.shape) for name, spec in alike.element_spec.items()}
     labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
@@ -223,8 +230,8 @@ def test_lists_of_hits_have_one_length_where_shapes_must_be_static(dataset: Path
             np.testing.assert_array_equal(batch[name][begun], values)
         assert (batch["cell"].numpy()[:, other["cell"].shape[1] :] == -1).all()
         assert (batch["value"].numpy()[:, other["value"].shape[1] :] == 0).all()
-    earlier = replace(manifest, shards=tuple(replace(shard, most_hits=0) for shard in manifest.shards))
-    unknown = TrainingSplit(dataset, earlier, decode=decode_hits, static=True).batches(batch=5, seed=1)
+    earlier = TrainingSplit(dataset, replace(manifest, most_hits={}), decode=decode_hits, static=True)
+    unknown = earlier.batches(batch=5, seed=1)
     assert unknown.element_spec["cell"].shape.as_list() == [5, None]
 
 

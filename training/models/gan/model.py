@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from preprocessing.dataset import Manifest
-from preprocessing.reading import decode_hits, dense
+from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Guard, Losses, LossTable, Phase, Tensor
 from training.models.gan import physics
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
@@ -91,6 +91,10 @@ class ConditionalGAN(ShowerModel):
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
         return decode_hits(records, manifest)
+
+    def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
+        """Dense showers and labels, which have one shape."""
+        return decode(records, manifest)
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """The labels, the images, their energy sums, and fake images with the same labels, from inference mode."""
