@@ -1,9 +1,10 @@
 """How fast a dataset is read: against HDF5 prepared at every epoch, against dense records, and against a training step.
 
-    python benchmarks/reading.py --input 'data/geant4/*.h5' [--quick]
+    python benchmarks/reading.py --input 'data/geant4/*.h5' [--quick] [--device]
 
 All forms hold the same showers, which is checked, and are read in turn, so that what else the machine does meets all
-alike; figures are medians. Dense records take 260 kB a shower of disk, twice, while it runs.
+alike; figures are medians. Dense records take 260 kB a shower of disk, twice, while it runs. `--device` measures how
+showers reach the training step instead: dense, or as lists of hits that are made dense on the device.
 """
 
 from __future__ import annotations
@@ -27,17 +28,22 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import run_command
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
-from training.configs import CONFIGS, DEFAULT
+from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, steps_per_epoch
+from preprocessing.reading import dense as dense_of_hits
+from training.configs import CONFIGS, DEFAULT, FitConfig, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.models.gan.physics import CELL_POWER
+from training.models import base
+from training.models.base import Batch
+from training.models.gan.model import ConditionalGAN
+from training.models.gan.physics import CELL_POWER, image_of
+from training.models.randomness import Draws
 
 _BATCH = 64
 _THRESHOLD, _CUT = 1e-4, 10.0  # the reference's, in units of 0.02 GeV
@@ -124,7 +130,75 @@ def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float,
     return waited / seconds, first, steps * engine.global_batch / seconds
 
 
-def main() -> None:
+class DenseFromHost(ConditionalGAN):
+    """The 3DGAN given dense showers by the host."""
+
+    def decode(self, records: tf.Tensor, manifest: Manifest) -> Batch:
+        return decode(records, manifest)
+
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        labels = self._labels(batch, batch["cells"])
+        return labels | {"image": image_of(batch["cells"]), "fake": self._made(labels, draws, training=False)}
+
+
+def to_the_device(folder: Path, manifest: Manifest, batch: int, repeats: int) -> None:
+    """Print, for both ways, what travels to the device for a shower, and what it costs to have it dense there."""
+    shape, device = manifest.geometry.shape, make_strategy("one-device").extended.worker_devices[0]
+    ways: dict[str, tuple[Callable[..., Batch], Callable[[Batch], tf.Tensor]]] = {
+        "dense": (decode, lambda given: given["cells"]),
+        "lists of hits": (decode_hits, lambda given: dense_of_hits(given, shape)),
+    }
+    batches, sums, sizes = {}, {}, {}
+    for name, (decoded, made) in ways.items():
+        source = TrainingSplit(folder, manifest, decode=decoded, static=True)
+        batches[name] = iter(source.batches(batch=batch, seed=1))
+        sums[name] = tf.function(lambda given, made=made: tf.reduce_sum(made(given), [1, 2, 3]))
+        first = next(batches[name])
+        sizes[name] = sum(values.numpy().nbytes for values in first.values()) / batch
+        with tf.device(device):
+            sums[name](first).numpy()
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name in ways:
+            time.sleep(0.5)  # in which what was read ahead of the other way ends
+            processor, began = time.process_time(), time.perf_counter()
+            for _ in range(20):
+                with tf.device(device):
+                    sums[name](next(batches[name])).numpy()
+            spent = (time.process_time() - processor, time.perf_counter() - began)
+            costs[name].append((spent[0] / 20 / batch, spent[1] / 20 / batch))
+    for name, found in costs.items():
+        processor, wall = (statistics.median(each) * 1e6 for each in zip(*found, strict=True))
+        print(f"batch {batch:3}, {name:14} {sizes[name]:8.0f} bytes a shower to {device}; decoded, copied, made dense "
+              f"and summed in {processor:.0f} us of processors, {wall:.0f} us of time a shower")  # fmt: skip
+
+
+def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> None:
+    """Print the processor time of a step of the 3DGAN: one that makes its showers dense, and one that is given them."""
+
+    def from_host(config: FitConfig, geometry: Geometry) -> ConditionalGAN:
+        model = base.build(config, geometry)
+        return DenseFromHost(model.generator, model.discriminator)
+
+    config, steps, batches, spent = named_config("3dgan", batch=batch), [], [], ([], [])
+    for build in (base.build, from_host):
+        engine = Engine(config, folder, manifest, make_strategy("one-device"), build=build)
+        batches.append(iter(engine.batches()))
+        steps.append(tf.function(engine.step_on, input_signature=[batches[-1].element_spec, tf.TensorSpec([])]))
+        steps[-1](next(batches[-1]), tf.constant(0.0)).numpy()
+    for repeat in range(repeats):
+        for number in (0, 1) if repeat % 2 else (1, 0):
+            given = next(batches[number])
+            began = time.process_time()
+            steps[number](given, tf.constant(0.0)).numpy()
+            spent[number].append(time.process_time() - began)
+    pairs = ", ".join(f"{one:.2f}/{other:.2f}" for one, other in zip(*spent, strict=True))
+    ratio = statistics.median(spent[0]) / statistics.median(spent[1])
+    print(f"3dgan, batch {batch}: processor seconds of a step, dense showers made in it / given to it: {pairs}; "
+          f"ratio of the medians {ratio:.3f}")  # fmt: skip
+
+
+def options_given() -> argparse.Namespace:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument(
         "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
@@ -133,7 +207,12 @@ def main() -> None:
         "--repeats", type=int, default=5, metavar="N", help="passes of each form (default %(default)s)"
     )
     command.add_argument("--quick", action="store_true", help="the first file alone, one repeat, a few steps")
-    options = command.parse_args()
+    command.add_argument("--device", action="store_true", help="how showers reach the training step")
+    return command.parse_args()
+
+
+def main() -> None:
+    options = options_given()
     names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
     repeats, steps = (1, 10) if options.quick else (options.repeats, 60)
 
@@ -142,6 +221,11 @@ def main() -> None:
         selection = Selection(rule=SplitRule.parse(["train=*"]), cut_gev=_CUT * _UNIT_GEV)
         settings = Settings(selection, threshold_gev=_THRESHOLD * _UNIT_GEV)
         manifest = preprocess(discover(names), folder, settings)
+        if options.device:
+            to_the_device(folder, manifest, 16, repeats)
+            to_the_device(folder, manifest, 96, repeats)
+            step_ratio(folder, manifest, 4, repeats)
+            return
         paths = [Path(name) for name in names]
         write_dense(folder, ordered_batches(folder, manifest, "train", batch=_BATCH))
         split = TrainingSplit(folder, manifest)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -93,7 +90,7 @@ class Manifest:
     "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
     the content of another event of their split. `energy_gev` and `theta_rad` are the lowest and highest label of the
     events written. `plausibility` holds the `preprocessing.plausibility.Look` of each file used. `bad_events` and
-    `bad_files` were left out.
+    `bad_files` were left out. `most_hits` are the hits of each split's largest shower, {} if version 0.2 made a shard.
     """
 
     fingerprint: str
@@ -109,6 +106,7 @@ class Manifest:
     bad_files: tuple[BadFile, ...]
     bad_events: tuple[BadEvent, ...]
     shards: tuple[Shard, ...]
+    most_hits: dict[str, int]
 
     @property
     def split_files(self) -> list[list[str]]:
@@ -163,6 +161,7 @@ def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, advice=_AGAIN)
+    document.setdefault("most_hits", {})
     try:
         values = {each.name: document[each.name] for each in fields(Manifest)}
         values["geometry"] = Geometry.from_json(document["geometry"])
@@ -184,18 +183,3 @@ def read_manifest(folder: Location) -> Manifest:
                 f"{folder / shard.name}: {state}, the manifest expects {shard.bytes} bytes; preprocess again"
             )
     return manifest
-
-
-@contextmanager
-def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS) -> Iterator[Path]:
-    """The dataset's folder, or, if it is not local, a copy of its shards of `splits` that is removed after the block.
-
-    Raises InputError unless these shards are those of the manifest.
-    """
-    with ExitStack() as stack:
-        local = folder
-        if not isinstance(local, Path):
-            local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calopipe-dataset-")))
-            storage.fetched(folder, [shard.name for shard in manifest.shards if shard.split in splits], local)
-        require_unaltered(folder, manifest, splits, local)
-        yield local

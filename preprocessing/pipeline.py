@@ -14,6 +14,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.showers.flaws import Tolerance
+from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
 from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard
@@ -148,6 +149,7 @@ def _compose(
         bad_files=tuple(bad_files),
         bad_events=tuple(bad_events),
         shards=tuple(Shard(**shard) for _, receipt in used for shard in receipt["shards"]),
+        most_hits=_most_hits([receipt for _, receipt in used]),
     )
     first_bad = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
     _require_tolerable(manifest, tolerance, first_bad)
@@ -169,6 +171,13 @@ def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event
     files = len(manifest.inputs) + len(manifest.bad_files)
     tolerance.require("file", len(manifest.bad_files), files, first_bad_file)
     tolerance.require("event", len(manifest.bad_events), manifest.events["read"], first_bad_event)
+
+
+def _most_hits(used: Sequence[Receipt]) -> dict[str, int]:
+    """The hits of the largest shower of each split; none if a receipt of version 0.2 does not say."""
+    if not all("most_hits" in receipt for receipt in used):
+        return {}
+    return {split: max(receipt["most_hits"][split] for receipt in used) for split in SPLITS}
 
 
 def _range(used: Sequence[tuple[Plan, Receipt]], label: str) -> tuple[float, float]:

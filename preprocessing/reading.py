@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from preprocessing.dataset import Manifest
 
-# Records that a replica shuffles together: 60 MB of the Geant4 sample's sparse showers.
-_SHUFFLE_RECORDS = 10_000
+# What a replica shuffles together: so many bytes of records, but a few batches at least and 10,000 records at most,
+# which are 60 MB of the Geant4 sample's.
+_SHUFFLE_BYTES, _SHUFFLE_BATCHES, _SHUFFLE_RECORDS = 64 * 2**20, 4, 10_000
 _SHARDS_AT_ONCE = 16  # mixes the input files within a shuffle, and hides a remote file's latency
 _PREFETCHED_STEPS = 2
-_HITS_ROUNDED = 128  # the longest list of hits of a batch is rounded up to a multiple of this
+_HITS_ROUNDED = 128  # the length of lists of hits is rounded up to a multiple of this
 
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
@@ -29,6 +31,13 @@ def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
             "give a smaller --batch or more input"
         )
     return steps
+
+
+def shuffled_together(manifest: Manifest, batch: int) -> int:
+    """How many records of the train split a replica that trains on batches of so many showers shuffles together."""
+    shards = [shard for shard in manifest.shards if shard.split == "train"]
+    fitting = _SHUFFLE_BYTES * sum(shard.events for shard in shards) // sum(shard.bytes for shard in shards)
+    return min(max(fitting, _SHUFFLE_BATCHES * batch), _SHUFFLE_RECORDS)
 
 
 def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
@@ -47,8 +56,21 @@ def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     return {"cell": padded(index, -1), "value": padded(value, 0.0), **_labels(parsed)}
 
 
+def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tensor:
+    """Dense showers (N, x, y, layer) of the `cell` and `value` (N, K) of `decode_hits`, on any device and under XLA.
+
+    Every value is unchanged, as no cell of a shower comes twice. Lists of hits are a few per cent of the bytes of dense
+    showers: let them travel to the device, and make them dense there, in `training.models.base.Model.view`.
+    """
+    cell, cells = hits["cell"], math.prod(shape)
+    showers = cell.shape[0] or tf.shape(cell)[0]
+    place = tf.where(cell < 0, -1, tf.range(showers)[:, None] * cells + cell)  # a negative place is left out
+    flat = tf.math.unsorted_segment_sum(tf.reshape(hits["value"], [-1]), tf.reshape(place, [-1]), showers * cells)
+    return tf.reshape(flat, [showers, *shape])
+
+
 def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
-    """Dense showers of a batch of serialised records (N,), in the graph: all records in one scatter.
+    """Dense showers of a batch of serialised records (N,), for the host: all records in one scatter.
 
     Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
     and `mtheta_rad` (N,).
@@ -89,11 +111,17 @@ class TrainingSplit:
     """The train split of the dataset in `folder`, divided among the replicas of a training anew in every epoch.
 
     With `cache` the undecoded records of all train shards are read once and held in memory, by every worker; the
-    batches are the same. `decode` turns a batch of records into tensors, like the function of that name.
+    batches are the same. `decode` turns a batch of records into tensors, like the function of that name. If `static`,
+    its lists of hits have one length, that of the split's largest shower, so that XLA compiles once; datasets of
+    version 0.2 do not state it, and their lists stay as `decode` makes them.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode, static: bool = False
+    ) -> None:
         self._manifest, self._decode = manifest, decode
+        longest = manifest.most_hits.get("train", 0) if static else 0
+        self._longest = -(-longest // _HITS_ROUNDED) * _HITS_ROUNDED
         shards = [shard for shard in manifest.shards if shard.split == "train"]
         self._events = np.array([shard.events for shard in shards], dtype=np.int64)
         self._paths = [str(folder / shard.name) for shard in shards]
@@ -113,12 +141,13 @@ class TrainingSplit:
         """
         steps = steps_per_epoch(self._manifest, "train", batch * replicas)
         first_epoch, start = divmod(step, steps)
+        together = shuffled_together(self._manifest, batch)
 
         def of_replica(replica: int) -> tf.data.Dataset:
             def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
                 order = tf.random.stateless_uniform([], [seed, epoch], 0, 2**31, tf.int64, "philox") + replica
                 records = self._records(seed, epoch, replica, replicas)
-                shuffled = records.shuffle(_SHUFFLE_RECORDS, seed=order, reshuffle_each_iteration=False)
+                shuffled = records.shuffle(together, seed=order, reshuffle_each_iteration=False)
                 # undecoded, so that skipping costs little
                 whole = shuffled.batch(batch, drop_remainder=True).take(steps)
                 return whole.skip(tf.where(epoch == first_epoch, tf.constant(start, tf.int64), 0))
@@ -129,10 +158,20 @@ class TrainingSplit:
         own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
         turns = tf.data.Dataset.range(len(own)).repeat()
         batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
-        decoded = batches.map(lambda chosen: self._decode(chosen, self._manifest), tf.data.AUTOTUNE, deterministic=True)
+        decoded = batches.map(self._decoded, tf.data.AUTOTUNE, deterministic=True)
         # If the dataset could end, several workers would ask one another at every step, and no shape would be static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return endless.prefetch(_PREFETCHED_STEPS * len(own))
+
+    def _decoded(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = dict(self._decode(records, self._manifest))
+        if self._longest:
+            for name, filler in (("cell", -1), ("value", 0.0)):
+                if name in batch:
+                    missing = self._longest - tf.shape(batch[name])[1]
+                    longer = tf.pad(batch[name], [[0, 0], [0, missing]], constant_values=filler)
+                    batch[name] = tf.ensure_shape(longer, [records.shape[0], self._longest])
+        return batch
 
     def _records(self, seed: int, epoch: tf.Tensor, replica: int, replicas: int) -> tf.data.Dataset:
         """The serialised records of one replica: its share of the shards in this epoch's order, interleaved."""

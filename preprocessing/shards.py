@@ -155,6 +155,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
     storage.require_unchanged(path, plan.stamp)
     encoded = [record for piece in pieces for record in piece.encoded]
+    hits = np.concatenate([piece.hits for piece in pieces])
     written = np.concatenate([piece.events for piece in pieces])
     digests = np.concatenate([piece.digests for piece in pieces])
     split_of = np.full(len(digests), NOT_WRITTEN, dtype=np.int8)
@@ -168,6 +169,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
         "digests": packed(digests, split_of),
         "energy_gev": _range(file.energy_gev[written]),
         "theta_rad": _range(file.theta_rad[written]),
+        "most_hits": {split: int(hits[places].max(initial=0)) for split, places in chosen.items()},
         "bad_file": "",
         "bad_events": bad_events,
         "first_bad_event": first_bad,
@@ -184,11 +186,14 @@ def _range(labels: FloatArray) -> list[float] | None:
 
 
 class _Piece(NamedTuple):
-    """The digests of all showers of one reading, indices and records of those kept, indices and flaws of bad ones."""
+    """The digests of all showers of one reading; of those kept indices, records and numbers of hits; indices and flaws
+    of bad ones.
+    """
 
     digests: Digests
     events: npt.NDArray[np.int64]
     encoded: list[bytes]
+    hits: npt.NDArray[np.intp]
     bad_events: list[tuple[int, str]]
 
 
@@ -206,7 +211,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     # without a measured angle in the file, that of the cells that the model will see
     mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
     encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
-    return _Piece(digests, events, encoded, bad_events)
+    return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

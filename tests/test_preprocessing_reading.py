@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,19 @@ import tensorflow as tf
 from showers import make_file
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Manifest, Settings, read_manifest
+from preprocessing.dataset import Manifest, Settings, Shard, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, share, steps_per_epoch
+from preprocessing.reading import (
+    TrainingSplit,
+    decode,
+    decode_hits,
+    dense,
+    ordered_batches,
+    share,
+    shuffled_together,
+    steps_per_epoch,
+)
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +175,89 @@ def test_lists_of_hits_come_in_the_order_of_the_dense_showers(dataset: Path, man
             assert [set(row[row >= 0]) for row in hits["cell"].numpy()] == [set(np.flatnonzero(row)) for row in cells]
             np.testing.assert_allclose(hits["value"].numpy().sum(1), cells.sum(1), rtol=1e-6)
             np.testing.assert_array_equal(hits["energy_gev"], truth["energy_gev"])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("static", [False, True])
+def test_dense_showers_are_those_of_loops_over_the_hits(compiled: bool, static: bool) -> None:
+    """An empty shower, a full one, one whose list is full and unordered, and some with places left."""
+    shape, rng = (3, 4, 2), np.random.default_rng(1)
+    hits = [0, 24, 1, 7, 23, 12]
+    cell, value = np.full((6, 24), -1, np.int32), np.zeros((6, 24), np.float32)
+    expected = np.zeros((6, 24), np.float32)
+    for shower, number in enumerate(hits):
+        cell[shower, :number] = rng.permutation(24)[:number]
+        value[shower, :number] = rng.lognormal(0, 9, number)
+        for place, deposit in zip(cell[shower, :number], value[shower, :number], strict=True):
+            expected[shower, place] = deposit
+    length = 24 if static else None
+    lists = {"cell": tf.TensorSpec([6, length], tf.int32), "value": tf.TensorSpec([6, length], tf.float32)}
+    made = tf.function(lambda lists: dense(lists, shape), input_signature=[lists], jit_compile=compiled)
+    np.testing.assert_array_equal(made({"cell": cell, "value": value}), expected.reshape(6, *shape))
+    nothing = {"cell": cell[:, :0], "value": value[:, :0]}  # K of a batch of empty showers
+    np.testing.assert_array_equal(dense(nothing, shape), np.zeros((6, *shape)))
+
+
+def test_the_manifest_knows_the_largest_shower_of_each_split(dataset: Path, manifest: Manifest, tmp_path: Path) -> None:
+    """Which one of an earlier version does not, and it is read all the same."""
+    for split in ("train", "validation", "test"):
+        cells = np.concatenate([batch["cells"] for batch in ordered_batches(dataset, manifest, split, batch=64)])
+        assert manifest.most_hits[split] == (cells > 0).sum((1, 2, 3)).max() > 0
+    shutil.copytree(dataset, tmp_path / "ds")
+    document = json.loads((dataset / "manifest.json").read_text())
+    del document["most_hits"]
+    (tmp_path / "ds/manifest.json").write_text(json.dumps(document))
+    assert read_manifest(tmp_path / "ds") == replace(manifest, most_hits={})
+    receipt = next((tmp_path / "ds/shards").glob("*.json"))
+    document = json.loads(receipt.read_text())
+    del document["most_hits"]
+    receipt.write_text(json.dumps(document))
+    inputs = [str(dataset.parent / f"{seed}.h5") for seed in range(3)]
+    make_file(dataset.parent / "2.h5", events=20, seed=2)
+    assert preprocess(discover(inputs), tmp_path / "ds", Settings(shard_events=20)).most_hits == {}
+
+
+def test_lists_of_hits_have_one_length_where_shapes_must_be_static(dataset: Path, manifest: Manifest) -> None:
+    length = -(-manifest.most_hits["train"] // 128) * 128
+    alike = TrainingSplit(dataset, manifest, decode=decode_hits, static=True).batches(batch=5, seed=1)
+    shapes = {name: tuple(spec.shape) for name, spec in alike.element_spec.items()}
+    labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
+    assert shapes == {"cell": (5, length), "value": (5, length)} | labels
+    shorter = TrainingSplit(dataset, manifest, decode=decode_hits).batches(batch=5, seed=1)
+    for batch, other in zip(alike.take(20), shorter.take(20), strict=True):
+        for name, values in other.items():
+            begun = tuple(slice(length) for length in values.shape)
+            np.testing.assert_array_equal(batch[name][begun], values)
+        assert (batch["cell"].numpy()[:, other["cell"].shape[1] :] == -1).all()
+        assert (batch["value"].numpy()[:, other["value"].shape[1] :] == 0).all()
+    earlier = TrainingSplit(dataset, replace(manifest, most_hits={}), decode=decode_hits, static=True)
+    unknown = earlier.batches(batch=5, seed=1)
+    assert unknown.element_spec["cell"].shape.as_list() == [5, None]
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "batch", "records"),
+    [
+        (5_900, 64, 10_000),  # the Geant4 sample's, of which 64 MiB hold 11,374
+        (20_000, 64, 3_355),
+        (390_234, 16, 171),  # all of 51 x 51 x 25 cells hit, six bytes each
+        (390_234, 96, 384),  # four batches
+        (5_900, 4_000, 10_000),
+    ],
+)
+def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
+    manifest: Manifest, record_bytes: int, batch: int, records: int
+) -> None:
+    """Of the train split alone: the records of others may be larger."""
+    shards = [
+        Shard(f"shards/{number}", split, events, events * size, "")
+        for number, (split, events, size) in enumerate(
+            [("train", 1_000_000, record_bytes), ("test", 9_000, 7 * record_bytes), ("train", 11, record_bytes)]
+        )
+    ]
+    found = shuffled_together(replace(manifest, shards=tuple(shards)), batch)
+    assert found == records
+    assert found * record_bytes <= max(64 * 2**20, 4 * batch * record_bytes)
 
 
 def test_too_few_showers_for_a_batch(manifest: Manifest) -> None:

@@ -25,7 +25,7 @@ from calopipe.showers.files import open_showers
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import decode
+from preprocessing.reading import decode_hits, dense
 from training import __main__ as command
 from training import folder
 from training.configs import named_config
@@ -66,6 +66,7 @@ class Layers(ShowerModel):
         self.networks = {"layers": keras.Model(inputs, energies)}
         self.weights = {"square": 1.0}
         self.phases = (Phase("fit", "layers", self._losses, self.weights),)
+        self._shape = geometry.shape
         nx, ny, _ = geometry.shape
         self._around = [(nx // 2, nx - nx // 2 - 1), (ny // 2, ny - ny // 2 - 1)]
 
@@ -73,7 +74,10 @@ class Layers(ShowerModel):
         return keras.optimizers.Adam(learning_rate)
 
     def decode(self, records: Any, manifest: Manifest) -> Batch:
-        return decode(records, manifest)
+        return decode_hits(records, manifest)
+
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        return {**batch, "cells": dense(batch, self._shape)}
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         return self._losses(batch, draws), self.generate(batch["energy_gev"], batch["theta_rad"], draws)

@@ -192,8 +192,9 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
     """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: False)  # the form that the networks have on a TPU
     config = named_config("small")
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=True)
     batch = next(iter(engine.batches()))
+    assert "cells" not in batch  # dense showers are made on the device
     assert all(tensor.shape.is_fully_defined() for tensor in batch.values())
     step = tf.function(engine.replica_step, jit_compile=True)
     program = step.experimental_get_compiler_ir(batch, tf.constant(0.0))(stage="hlo")

@@ -473,7 +473,7 @@ def test_bad_arguments(
 
 
 def test_a_failed_start_leaves_nothing_in_the_way(dataset: Path, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="finds no TPU called 'local'"):
+    with pytest.raises(InputError, match="finds no TPU in this machine"):
         fit_small(dataset, tmp_path / "m", "--strategy", "tpu")
     assert not (tmp_path / "m").exists()
     with pytest.raises(InputError, match="is also the --output"):

@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from likelihoods import as_batch
 from showers import SMALL_GEOMETRY, make_file, make_showers
 from stock import stock_layers
 
 from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
@@ -168,8 +169,7 @@ def test_losses_against_numpy() -> None:
 @pytest.mark.parametrize("precision", ["float64", "bfloat16", "float16"])
 def test_losses_are_in_the_weights_precision(precision: str) -> None:
     """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
-    showers = make_showers(events=4)
-    batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad")}
+    batch = _judged(make_showers(events=4))
     full = build(CONFIGS["small"], SMALL_GEOMETRY)
     model = build(named_config("small", precision=precision), SMALL_GEOMETRY)
     for name, network in model.networks.items():
@@ -182,12 +182,17 @@ def test_losses_are_in_the_weights_precision(precision: str) -> None:
         np.testing.assert_allclose(value, expected[name], rtol=1e-3 if precision == "float64" else 0.1, err_msg=name)
 
 
+def _judged(showers: Showers) -> dict[str, tf.Tensor]:
+    """What a model of showers is judged by: the showers dense and as lists of hits, with their labels."""
+    names = ("cells", "energy_gev", "theta_rad", "mtheta_rad")
+    whole = {name: tf.constant(getattr(showers, name)) for name in names}
+    return as_batch(showers.cells, showers.energy_gev, showers.theta_rad) | whole
+
+
 def _small_gan() -> tuple[ConditionalGAN, dict[str, tf.Tensor]]:
     model = build(CONFIGS["small"], SMALL_GEOMETRY)
     assert isinstance(model, ConditionalGAN)
-    showers = make_showers(events=8)
-    names = ("cells", "energy_gev", "theta_rad", "mtheta_rad")
-    return model, {name: tf.constant(getattr(showers, name)) for name in names}
+    return model, _judged(make_showers(events=8))
 
 
 def test_a_phases_losses_against_numpy() -> None:

@@ -141,9 +141,6 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
         "--worker", type=int, metavar="I",
         help="which of the hosts this is, from 0 (default: JOB_COMPLETION_INDEX, set in indexed pods)",
     )  # fmt: skip
-    group.add_argument(
-        "--tpu", default="local", metavar="NAME", help="the TPU, to TensorFlow's resolver (default local)"
-    )
 
 
 def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
@@ -168,7 +165,7 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
 
     card = fit(
         storage.location(options.dataset), output, config, running,
-        overwrite=options.overwrite, warm_start=warm_start, cluster=cluster, tpu=options.tpu,
+        overwrite=options.overwrite, warm_start=warm_start, cluster=cluster,
     )  # fmt: skip
     print(card.summary())
     print(f"model: {output}")

@@ -14,8 +14,9 @@ from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
-from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, read_manifest, require_unaltered
 from preprocessing.reading import steps_per_epoch
+from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig, RunOptions
 from training.engine.profile import profile
@@ -44,7 +45,6 @@ def fit(
     overwrite: bool = False,
     warm_start: Path | None = None,
     cluster: Cluster | None = None,
-    tpu: str = "local",
 ) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
@@ -77,7 +77,7 @@ def fit(
         at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
         nullcontext() if cluster is None or alone else watch_peers(cluster),
     ):
-        strategy = make_strategy(config.strategy, cluster, tpu)
+        strategy = make_strategy(config.strategy, cluster)
         origin = earlier.fingerprint() if earlier else None
         if chief:
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}

@@ -14,7 +14,8 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.storage import Location
-from preprocessing.dataset import Manifest, at_hand, read_manifest
+from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig
 from training.folder import Card

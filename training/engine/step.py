@@ -72,7 +72,9 @@ class Engine:
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
             averaged = self._averaged() if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
-        self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode)
+        compiled = compiled_by_xla(strategy) if compiled is None else compiled
+        static = compiled or not self.on_processors  # a TPU compiles too
+        self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode, static=static)
         every = -(-self.showers // _ADAPTED_TO)
         self.model.adapt(
             ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),
@@ -80,7 +82,6 @@ class Engine:
         )
         if warm_start is not None:
             self._begin_with(warm_start)
-        compiled = compiled_by_xla(strategy) if compiled is None else compiled
 
         def perhaps_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             return tf.function(function, jit_compile=True) if compiled else function

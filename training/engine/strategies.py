@@ -8,11 +8,12 @@ from calopipe.errors import InputError
 from training.nodes.workers import Cluster
 
 
-def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local") -> tf.distribute.Strategy:
+def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.Strategy:
     """The strategy called `name`, one of `training.models.config.STRATEGIES`.
 
     `mirrored` takes all GPUs of this machine (its CPUs without one), `multi-worker` those of all hosts of `cluster`,
-    `tpu` the TPU that `tpu` names to TensorFlow's resolver. Raises InputError where there is no such thing.
+    `tpu` the chips of this machine: TensorFlow reads the dataset where the chips are, and another machine does not see
+    its files. Raises InputError where there is no such thing.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if name == "one-device":
@@ -32,12 +33,12 @@ def make_strategy(name: str, cluster: Cluster | None = None, tpu: str = "local")
             address = cluster.hosts[cluster.index]
             raise InputError(f"worker {cluster.index} cannot listen at {address}: {error.message}") from None
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"--strategy tpu: TensorFlow finds no TPU called {tpu!r}: {reason}") from None
+        raise InputError(f"--strategy tpu: TensorFlow finds no TPU in this machine: {reason}") from None
     return tf.distribute.TPUStrategy(resolver)
 
 

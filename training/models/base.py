@@ -114,7 +114,10 @@ class Model(ABC):
 
     @abstractmethod
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
-        """What the model is given of serialised records (N,): a function of `preprocessing.reading`, say."""
+        """What the model is given of serialised records (N,): a function of `preprocessing.reading`, say.
+
+        It is made on the host and travels to the device at every step.
+        """
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: B027  most have nothing to compute
         """Compute what does not change in training from showers of the train split, as `decode` gives them.
@@ -123,7 +126,10 @@ class Model(ABC):
         """
 
     def view(self, batch: Batch, draws: Draws) -> Batch:  # noqa: ARG002  what others draw from
-        """What the phases of one step share, made of a batch as `decode` gives it."""
+        """What the phases of one step share, made on the device of a batch as `decode` gives it.
+
+        Here lists of hits become the dense showers of a model that asks for them (`preprocessing.reading.dense`).
+        """
         return batch
 
     # Judging

@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from preprocessing.dataset import Manifest
-from preprocessing.reading import decode
+from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Guard, Losses, LossTable, Phase, Tensor
 from training.models.gan import physics
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
@@ -25,6 +25,7 @@ LATENT = 256  # E/100, the angle, and standard normals
 ENERGY_SCALE_GEV = 100.0
 LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
 _WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
+_LABELS = ("energy_gev", "theta_rad", "mtheta_rad")
 _FLIPPED = 0.05  # share of labels that are wrong for the discriminator, against over-confidence
 
 _COIN = math.log(2.0)  # the cross-entropy of answering 1/2
@@ -89,19 +90,24 @@ class ConditionalGAN(ShowerModel):
         return keras.optimizers.RMSprop(learning_rate)
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
+        return decode_hits(records, manifest)
+
+    def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
+        """Dense showers and labels, which have one shape."""
         return decode(records, manifest)
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """Adds the images, their energy sums, and fake images with the batch's labels, from inference mode."""
-        labels = self._labels(batch)
+        """The labels, the images, their energy sums, and fake images with the same labels, from inference mode."""
+        cells = ops.cast(dense(batch, self.generator.output_shape[1:4]), self.generator.variable_dtype)
+        labels = self._labels(batch, cells)
         fake = self._made(labels, draws, training=False)
-        return labels | {"image": physics.image_of(labels["cells"]), "fake": fake}
+        return labels | {"image": physics.image_of(cells), "fake": fake}
 
     def exercise(self, batch: Batch, draws: Draws) -> None:
         self._made(batch, draws, training=True)
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
-        labels = self._labels(batch)
+        labels = self._labels(batch, ops.cast(batch["cells"], self.generator.variable_dtype))
         image = self._made(labels, draws, training=False)
         losses = self._losses(image, ops.ones_like(labels["energy_gev"]), labels, training=False)
         return {name: losses[name] for name in self.weights}, physics.cells_of(image)
@@ -112,10 +118,10 @@ class ConditionalGAN(ShowerModel):
     def _made(self, batch: Batch, draws: Draws, *, training: bool) -> Tensor:
         return self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=training)
 
-    def _labels(self, batch: Batch) -> dict[str, Tensor]:
-        """The batch in the precision of the weights, with the energy sums."""
-        labels = {name: ops.cast(values, self.generator.variable_dtype) for name, values in batch.items()}
-        return labels | {"ecal": physics.ecal_sum(labels["cells"])}
+    def _labels(self, batch: Batch, cells: Tensor) -> dict[str, Tensor]:
+        """The labels in the precision of the weights, with the energy sums of the showers."""
+        labels = {name: ops.cast(batch[name], self.generator.variable_dtype) for name in _LABELS}
+        return labels | {"ecal": physics.ecal_sum(cells)}
 
     def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
         noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
