@@ -199,7 +199,7 @@ def training(dataset: Path, *, quick: bool) -> None:
 
 def epoch(dataset: Path, *, quick: bool) -> None:
     """Where the time of a whole `fast` goes, as far as the first worker sees it."""
-    steps = 20 if quick else 400
+    steps = 20 if quick else 200
     parts = ("start", "first", "steps", "checkpoint", "evaluation", "between", "end")
     print(f"\n{steps} steps of fast\n\n| replicas | {' | '.join(f'{part}, s (share)' for part in parts)} | looks |")
     print(f"|---|{'---|' * len(parts)}---|")
