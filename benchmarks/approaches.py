@@ -68,7 +68,11 @@ class Case:
         ]  # fmt: skip
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=said, stderr=errors, env={**os.environ, **(environment or {})})
-            _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+            try:
+                _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+            except BaseException:  # an interruption: workers die with it
+                process.kill()
+                raise
             said.seek(0)
             errors.seek(0)
             if status:
