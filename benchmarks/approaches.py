@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,52 +30,68 @@ from preprocessing.pipeline import preprocess
 from training.configs import DEFAULT
 
 _BATCH = 16
-_TWO_DEVICES = (
+_DEVICES = (
     "import runpy, sys, tensorflow as tf; cpu = tf.config.list_physical_devices('CPU')[0];"
-    "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2);"
+    "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * {});"
 )
 
 
 @dataclass
 class Case:
-    """One way to train, and what each of its turns gave."""
+    """One way to train, with `batch` images a replica, and what each of its turns gave; `cpu_s` is of all processes."""
 
     name: str
     arguments: tuple[str, ...]
     replicas: int = 1
     builtin: bool = False
+    batch: int = _BATCH
     rates: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
     profile: str = ""
 
-    def turn(self, dataset: Path, output: Path, config: str, steps: int) -> None:
+    def turn(
+        self, dataset: Path, output: Path, config: str, steps: int, environment: Mapping[str, str] | None = None
+    ) -> None:
         keras_fit = Path(__file__).with_name("keras_fit.py")
         program = [keras_fit] if self.builtin else ["-m", "training"]
         if "mirrored" in self.arguments:
             run = f"runpy.run_path({str(keras_fit)!r}, {{}}, '__main__')"
-            program = ["-c", _TWO_DEVICES + (run if self.builtin else "runpy.run_module('training', {}, '__main__')")]
+            program = [
+                "-c",
+                _DEVICES.format(self.replicas)
+                + (run if self.builtin else "runpy.run_module('training', {}, '__main__')"),
+            ]
         command = [
             sys.executable, *program, "fit", "--dataset", dataset, "--output", output, "--config", config, "--profile",
-            "--steps", str(steps), "--batch", str(_BATCH // self.replicas), *self.arguments,
+            "--steps", str(steps), "--batch", str(self.batch), *self.arguments,
         ]  # fmt: skip
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(command, stdout=said, stderr=errors)
-            _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+            process = subprocess.Popen(command, stdout=said, stderr=errors, env={**os.environ, **(environment or {})})
+            try:
+                _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+            except BaseException:  # an interruption: workers die with it
+                process.kill()
+                raise
             said.seek(0)
             errors.seek(0)
             if status:
                 raise SystemExit(f"{self.name}: {errors.read()[-2000:]}")
             self.profile = said.read()
+        self.cpu_s.append(usage.ru_utime + usage.ru_stime)
         self.memory_mib.append(usage.ru_maxrss / 1024)
         last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
         self.rates.append(last["images_per_s"])
 
+    def collectives(self) -> float:
+        """Those of a step, on each replica."""
+        found = re.search(r"([\d.]+) collectives", self.profile)
+        return float(found[1]) / (self.replicas if "mirrored" in self.arguments else 1) if found else 0.0
+
     def row(self) -> str:
-        collectives = re.search(r"([\d.]+) collectives", self.profile)
-        each = float(collectives[1]) / (self.replicas if "mirrored" in self.arguments else 1) if collectives else 0.0
         return (
             f"| {self.name} | {statistics.median(self.rates):.1f} ({min(self.rates):.1f}-{max(self.rates):.1f}) "
-            f"| {each:g} | {statistics.median(self.memory_mib):.0f} |"
+            f"| {self.collectives():g} | {statistics.median(self.memory_mib):.0f} |"
         )
 
 
@@ -83,9 +100,9 @@ def cases() -> list[Case]:
         Case("one device, builtin", (), builtin=True),
         Case("one device, custom", ()),
         Case("one device, custom, 10 steps a call", ("--steps-a-call", "10")),
-        Case("two replicas, mirrored, builtin", ("--strategy", "mirrored"), 2, builtin=True),
-        Case("two replicas, mirrored, custom", ("--strategy", "mirrored"), 2),
-        Case("two worker processes, custom", ("--workers", "2"), 2),
+        Case("two replicas, mirrored, builtin", ("--strategy", "mirrored"), 2, builtin=True, batch=_BATCH // 2),
+        Case("two replicas, mirrored, custom", ("--strategy", "mirrored"), 2, batch=_BATCH // 2),
+        Case("two worker processes, custom", ("--workers", "2"), 2, batch=_BATCH // 2),
     ]
 
 

@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -246,6 +248,76 @@ def test_any_other_error_is_itself(error: Exception, killing: bool) -> None:
     with pytest.raises(type(error), match=str(error)):
         _fail(error, lost.put, killing=killing)
     assert lost.empty()
+
+
+def test_eight_workers_make_fourteen_connections_an_interval() -> None:
+    """2(n - 1), where each with each would be 56: counted at sockets, in an interval that outlasts the test."""
+    greeted: queue.Queue[int] = queue.Queue()
+
+    def accept(server: socket.socket, index: int) -> None:
+        with suppress(OSError):  # closed at the end
+            while True:
+                with server.accept()[0] as connection:
+                    connection.recv(64)
+                    connection.sendall(bytes(1))
+                    greeted.put(index)
+
+    lost: queue.Queue[str] = queue.Queue()
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(8)]
+        for index, server in enumerate(servers):
+            threading.Thread(target=accept, args=(server, index), daemon=True).start()
+        hosts = tuple(f"127.0.0.1:{server.getsockname()[1]}" for server in servers)
+        for index in range(8):
+            stack.enter_context(watch_peers(Cluster(hosts, index), lost.put, every_s=600.0))
+        counts = Counter(greeted.get(timeout=_PATIENCE) for _ in range(14))
+        time.sleep(1.5)  # each watch begins a second after its start
+        for server in servers:
+            server.shutdown(socket.SHUT_RDWR)  # wakes its thread
+    assert greeted.empty()
+    assert counts == {0: 7} | dict.fromkeys(range(1, 8), 1)
+    assert lost.empty()
+
+
+def _fail_beside_dead(*, met: bool) -> str:
+    """What a worker that watches the chief alone calls lost after an error, when the third worker does not answer."""
+    lost: queue.Queue[str] = queue.Queue()
+    third = _closed_port()
+    with _peer() as (process, chief):
+        cluster = Cluster((chief, "127.0.0.1:1", third), 1)
+        with watch_peers(cluster, lost.put, every_s=0.2, answer_s=2.0, give_up_s=60.0) as watch:
+            _wait_for_greeting(process)
+            if met:
+                watch.all_up()
+            raise RuntimeError("of a collective")
+    assert lost.get_nowait() == third
+    return third
+
+
+def test_an_error_is_the_loss_of_a_worker_that_is_not_watched() -> None:
+    _fail_beside_dead(met=True)
+
+
+def test_an_error_before_all_met_is_itself() -> None:
+    with pytest.raises(RuntimeError, match="of a collective"):
+        _fail_beside_dead(met=False)
+
+
+@pytest.mark.parametrize("frozen", [True, False], ids=["third frozen", "chief alone"])
+def test_workers_that_see_the_chief_go_name_the_lost_one(frozen: bool) -> None:
+    """The third stops to answer; the chief ends because of it, which is what the second worker sees."""
+    lost: queue.Queue[str] = queue.Queue()
+    with _peer() as (first, chief), _peer() as (other, third):
+        cluster = Cluster((chief, "127.0.0.1:1", third), 1)
+        with watch_peers(cluster, lost.put, every_s=0.1, answer_s=2.0, give_up_s=0.5) as watch:
+            watch.all_up()
+            _wait_for_greeting(first)
+            if frozen:
+                other.send_signal(signal.SIGSTOP)
+            first.kill()
+            said = lost.get(timeout=_PATIENCE)
+    who = f"{chief} or {third}" if frozen else chief
+    assert said == f"{who}, see the log of the first worker"
 
 
 def test_a_process_ends_by_itself_when_it_lost_a_peer() -> None:

@@ -75,7 +75,7 @@ def fit(
         names_the_command(dataset, output, request),
         _plain_errors(dataset, output, cluster),
         at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
-        nullcontext() if cluster is None or alone else watch_peers(cluster),
+        nullcontext() if cluster is None or alone else watch_peers(cluster) as watch,
     ):
         strategy = make_strategy(config.strategy, cluster)
         origin = earlier.fingerprint() if earlier else None
@@ -84,6 +84,8 @@ def fit(
             folder.begin(output, request, overwrite=overwrite, noted=noted)
             write_seen(output, seen)
         engine = Engine(config, local, manifest, strategy, cache=options.cache, warm_start=warm_start)
+        if watch is not None:
+            watch.all_up()  # all have the first worker's weights
         checkpoints = Checkpoints(
             output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
         )

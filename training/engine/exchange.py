@@ -14,31 +14,30 @@ def total_over_replicas(value: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
 
 
-def summed(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Sums of `gradients` over the replicas."""
-    if _replicas() == 1 or not gradients:
-        return gradients
+def summed(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Sums of `tensors`, all of one type, over the replicas."""
+    if _replicas() == 1 or not tensors:
+        return tensors
     with tf.name_scope("all_reduce"):
-        packed = total_over_replicas(tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0))
-        parts = tf.split(packed, [gradient.shape.num_elements() for gradient in gradients])
-        return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+        packed = total_over_replicas(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0))
+        parts = tf.split(packed, [tensor.shape.num_elements() for tensor in tensors])
+        return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-def shared(scalars: list[tf.Tensor], networks: Sequence[keras.Model]) -> tf.Tensor:
-    """Sums of `scalars` over the replicas, as a vector; gives all replicas the mean of the `networks`' statistics."""
+def shared(
+    gradients: list[tf.Tensor], scalars: list[tf.Tensor], networks: Sequence[keras.Model]
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Sums of `gradients`, and of `scalars` as a vector; gives all replicas the mean of the `networks`' statistics."""
     replicas = _replicas()
     if replicas == 1:
-        return tf.stack(scalars)
-    with tf.name_scope("all_reduce"):
-        changing = [variable for network in networks for variable in statistics(network)]
-        shares = [tf.reshape(variable.value, [-1]) / replicas for variable in changing]
-        packed = total_over_replicas(
-            tf.concat([tf.stack(scalars), *(tf.cast(share, tf.float32) for share in shares)], 0)
-        )
-        sums, *means = tf.split(packed, [len(scalars), *(share.shape[0] for share in shares)])
-        for variable, mean in zip(changing, means, strict=True):
-            variable.assign(tf.reshape(tf.cast(mean, variable.dtype), variable.shape))
-        return sums
+        return gradients, tf.stack(scalars)
+    changing = [variable for network in networks for variable in statistics(network)]
+    sent = [*gradients, tf.stack(scalars), *(variable.value / replicas for variable in changing)]
+    received = summed([tf.cast(each, sent[0].dtype) for each in sent])
+    sums, *means = received[len(gradients) :]
+    for variable, mean in zip(changing, means, strict=True):
+        variable.assign(tf.cast(mean, variable.dtype))
+    return received[: len(gradients)], tf.cast(sums, tf.float32)
 
 
 def statistics(network: keras.Model) -> list[keras.Variable]:

@@ -37,8 +37,8 @@ _WARM_UP_STEPS = 500
 class Engine:
     """A model under a strategy, one optimizer a network, and the step that trains them.
 
-    A step has one collective a phase, for the gradients, and one for the losses; the batch normalisation's statistics
-    travel with the losses, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
+    A step has one collective a phase, for the gradients. The last phase's also carries the losses of all, and the batch
+    normalisation's statistics, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
     It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model
     (`training.models.base.build`); `compiled` overrides where XLA compiles forward and backward.
     """
@@ -213,18 +213,21 @@ class Engine:
         Losses are divided by the global batch, so that sums over replicas are means.
         """
         view, key = self.view_of(batch)
+        trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
         reported: list[tf.Tensor] = []
-        for phase in self.model.phases:
+        for number, phase in enumerate(self.model.phases, 1):
             losses, gradients = self.gradients[phase.name](view, key)
             weights = self.model.networks[phase.network].trainable_variables
             # a weight that the losses do not depend on has no gradient, and is left as it is
             reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-            gradients = summed([gradient for gradient in gradients if gradient is not None])
+            gradients = [gradient for gradient in gradients if gradient is not None]
+            reported += [tf.cast(loss, tf.float32) for loss in losses]
+            if number < len(self.model.phases):
+                gradients = summed(gradients)
+            else:  # no forward pass follows, which would change statistics
+                gradients, losses_and_stop = shared(gradients, [*reported, stop], trained)
             with tf.name_scope("optimizer"):
                 self.optimizers[phase.network].apply(gradients, reached)
-            reported += losses
-        trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
-        losses_and_stop = shared([*(tf.cast(loss, tf.float32) for loss in reported), stop], trained)
         with tf.name_scope("optimizer"):
             self._update_averages()
             self._sums.assign_add(losses_and_stop[:-1])

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -156,24 +157,29 @@ def watch_peers(
     every_s: float = 5.0,
     answer_s: float = 5.0,
     give_up_s: float = 30.0,
-) -> Iterator[None]:
+) -> Iterator[Watch]:
     """While the block runs, call `lost` with the address of any peer that was up and is gone.
 
-    Every `every_s` seconds each peer's port gets a greeting, to be answered within `answer_s`. A peer is gone once it
-    has not answered for `give_up_s`; one that was never up is waited for without limit. An error inside the block that
-    is not bad input counts as a loss if a peer is gone at that moment, because that is how a collective fails when its
-    peer dies. `lost` may be called by a thread of the watch.
+    The chief greets every worker and the others greet the chief: of n workers 2(n - 1) greetings every `every_s`
+    seconds. A greeting is a connection to the peer's port, to be answered within `answer_s`. A peer is gone once it has
+    not answered for `give_up_s`; one that was never up is waited for without limit. An error inside the block that is
+    not bad input counts as a loss if a peer is gone at that moment, because that is how a collective fails when its
+    peer dies. To find out who, a worker greets all peers that were up, at most twice, `answer_s` apart. `lost` may be
+    called by a thread of the watch.
+
+    The chief ends when it has lost a worker, and the others then lose the chief; so do all where the chief dies. They
+    call `lost` with every address that is gone, joined by "or": one was lost, the others ended because they noticed.
 
     Leave the block right after the last collective, which all workers reach together: a worker that is done may then
     end, and the others have `give_up_s` to leave the block too.
     """
-    watch = _Watch(lost, every_s, answer_s, give_up_s)
-    for host in cluster.peers:
+    watch = Watch(cluster, lost, every_s=every_s, answer_s=answer_s, give_up_s=give_up_s)
+    for host in cluster.peers if cluster.chief else cluster.hosts[:1]:
         threading.Thread(target=watch.follow, args=(host,), name=f"watch {host}", daemon=True).start()
     try:
-        yield
+        yield watch
     except Exception as error:
-        gone = watch.first_gone() if describe(error) is None else None
+        gone = watch.gone() if describe(error) is None else None
         if gone is None:
             raise
         lost(gone)
@@ -181,11 +187,20 @@ def watch_peers(
         watch.stop()
 
 
-class _Watch:
-    def __init__(self, lost: Callable[[str], None], every_s: float, answer_s: float, give_up_s: float) -> None:
-        self._lost, self._every_s, self._answer_s, self._give_up_s = lost, every_s, answer_s, give_up_s
+class Watch:
+    """What one worker knows of its peers; made by `watch_peers`."""
+
+    def __init__(
+        self, cluster: Cluster, lost: Callable[[str], None], *, every_s: float, answer_s: float, give_up_s: float
+    ) -> None:
+        self._cluster, self._lost = cluster, lost
+        self._every_s, self._answer_s, self._give_up_s = every_s, answer_s, give_up_s
         self._up: set[str] = set()
         self._stopped = threading.Event()
+
+    def all_up(self) -> None:
+        """Note that every worker was up, as a collective shows that has ended."""
+        self._up = set(self._cluster.peers)
 
     def follow(self, host: str) -> None:
         """Greet `host` until the watch is stopped or the peer is lost."""
@@ -197,20 +212,29 @@ class _Watch:
                 silent_since = None
             elif host in self._up:
                 silent_since = silent_since or asked_at
-                if time.monotonic() - silent_since >= self._give_up_s and not self._stopped.is_set():
-                    self._lost(host)
+                if time.monotonic() - silent_since >= self._give_up_s:
+                    gone = host if self._cluster.chief else self._silent() or host
+                    if not self._stopped.is_set():
+                        self._lost(gone)
                     return
 
-    def first_gone(self) -> str | None:
-        """A peer that was up and does not answer now or within `answer_s`, since it may be about to end; else None."""
-        until = time.monotonic() + self._answer_s
-        while True:
-            for host in sorted(self._up):
-                if not answers(host, self._answer_s):
-                    return host
-            if time.monotonic() >= until:
-                return None
-            time.sleep(0.2)
+    def gone(self) -> str | None:
+        """Those that were up and do not answer now or `answer_s` later, since one may be about to end; else None."""
+        if gone := self._silent():
+            return gone
+        time.sleep(self._answer_s)
+        return self._silent()
+
+    def _silent(self) -> str | None:
+        """The peers that were up and do not answer now, all asked at once; None if all do."""
+        hosts = [host for host in self._cluster.peers if host in self._up]
+        if not hosts:
+            return None
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            answered = pool.map(answers, hosts, [self._answer_s] * len(hosts))
+        silent = [host for host, answer in zip(hosts, answered, strict=True) if not answer]
+        advice = ", see the log of the first worker" if self._cluster.hosts[0] in silent else ""
+        return f"{' or '.join(silent)}{advice}" if silent else None
 
     def stop(self) -> None:
         self._stopped.set()

@@ -1,0 +1,64 @@
+"""`python -m training` with a clock on its parts: `CLOCK=FILE python benchmarks/timed_fit.py fit ...`.
+
+Of the first worker. FILE gets one JSON object, of seconds: `start` from the start of the process to the first call of
+steps, less the look at the model before it; that `first` call, which traces the graph; the `steps` after it;
+`checkpoint`, as far as training waits for it; `evaluation`; what else is `between` steps; and `end`, which writes the
+model. Also the number of `calls` of steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.__main__ import main
+from training.engine.step import Engine
+from training.nodes.workers import Cluster
+from training.run.evaluation import Evaluator
+from training.run.loop import Loop
+
+_STARTED_TICKS = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): after the boot
+_began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _STARTED_TICKS / os.sysconf("SC_CLK_TCK")
+_seconds: Counter[str] = Counter()
+_times: Counter[str] = Counter()
+_ended = [0.0]
+_start: list[float] = []
+
+
+def _clocked(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose seconds count as `kind`, and not as that of a function that called it."""
+
+    def clocked(*arguments: Any, **named: Any) -> Any:
+        began, others = time.time(), sum(_seconds.values())
+        name = kind
+        if kind == "steps" and not _times["steps"]:
+            _start.append(began - _began - others)
+            name = "first"
+        try:
+            return function(*arguments, **named)
+        finally:
+            _ended[0] = time.time()
+            _seconds[name] += _ended[0] - began - (sum(_seconds.values()) - others)
+            _times[kind] += 1
+
+    return clocked
+
+
+if __name__ == "__main__":
+    for owner, method, kind in (
+        (Engine, "run", "steps"), (Loop, "_save", "checkpoint"), (Evaluator, "take_over", "evaluation"),
+        (Evaluator, "evaluate", "evaluation"),
+    ):  # fmt: skip
+        setattr(owner, method, _clocked(kind, getattr(owner, method)))
+    Loop.run = _clocked("between", Loop.run)  # type: ignore[method-assign]
+    main()
+    _seconds["end"] = time.time() - _ended[0]
+    cluster = Cluster.here((), None)
+    if cluster is None or cluster.chief:
+        found = dict(_seconds) | {"start": _start[0], "calls": _times["steps"]}
+        Path(os.environ["CLOCK"]).write_text(json.dumps(found))
