@@ -56,9 +56,14 @@ SHOWERS: int = _DOCUMENT["showers"]
 
 
 @cache
+def our_work() -> Work:
+    """A step of the published networks, as this program carries it out."""
+    return work_of(named_config("3dgan"), REFERENCE_GEOMETRY)
+
+
 def published_work() -> Work:
-    """A step of the published code: our networks and phases, which are its own, with its collectives."""
-    work = work_of(named_config("3dgan"), REFERENCE_GEOMETRY)
+    """A step of the published code: the same networks and phases, with its collectives."""
+    work = our_work()
     gradients = work.collectives[:-1]
     return replace(work, collectives=gradients + (_SCALAR,) * (_DOCUMENT["collectives"] - len(gradients)))
 
@@ -68,11 +73,11 @@ def predicted(published: Published, catalogue: Catalogue) -> float:
     kind = replace(catalogue.kind[published.kind], devices_a_host=-(-published.devices // published.hosts))
     work = replace(published_work(), batch=published.batch, precision=published.precision)
     pace = paces(work, kind, catalogue)[0][1]
-    step = step_seconds(work, kind, published.devices, pace, catalogue.input.showers_a_second)
+    step = step_seconds(work, kind, published.devices, pace, input_rate=catalogue.input.showers_a_second)
     if not published.prefetch:
         step = max(step, published.batch * published.devices / input_rate())
     if published.efficiency:
-        return step_seconds(work, kind, 1, pace, catalogue.input.showers_a_second) / step
+        return step_seconds(work, kind, 1, pace, input_rate=catalogue.input.showers_a_second) / step
     return step if published.step else step * steps(published)
 
 
@@ -117,8 +122,36 @@ def fit_rate(published: Published, kind: Kind) -> float:
     here = replace(kind, devices_a_host=-(-published.devices // published.hosts))
     seconds = published.seconds if published.step else published.seconds / steps(published)
     work = replace(published_work(), batch=published.batch)
-    overhead = step_seconds(replace(work, batch=0), here, published.devices, Pace(0.0, 0.0, 0.0), 1.0)
+    overhead = step_seconds(replace(work, batch=0), here, published.devices, Pace(0.0, 0.0, 0.0), input_rate=1.0)
     return work.flop * published.batch / (seconds - overhead) / 1e12
+
+
+def by_others(published: Published, catalogue: Catalogue) -> tuple[float, float, float]:
+    """Seconds of a step of one device, least, likely and most, as if its kind had no rate of its own."""
+    kind = replace(catalogue.kind[published.kind], rate=[])
+    without = replace(catalogue, kind=catalogue.kind | {published.kind: kind})
+    work = replace(published_work(), batch=published.batch, precision=published.precision)
+    least, likely, most = (
+        step_seconds(work, kind, 1, pace, input_rate=catalogue.input.showers_a_second)
+        for pace in paces(work, kind, without)[0]
+    )
+    return least, likely, most
+
+
+def table_by_others(catalogue: Catalogue) -> list[str]:
+    """The steps of single devices, and of one core of a TPU, by the rates of the other kinds."""
+    lines = ["| training | published | by other kinds | range |", "|---|---|---|---|"]
+    for each in rates():
+        seconds = each.seconds if each.step else each.seconds / steps(each)
+        least, likely, most = by_others(each, catalogue)
+        title = f"{each.kind}, batch {each.batch}, {each.precision}: s a step"
+        lines.append(f"| {title} | {seconds:.3g} | {likely:.3g} | {least:.3g} to {most:.3g} |")
+    return lines
+
+
+def rates() -> list[Published]:
+    """The figures of which each says the rate of a device."""
+    return [each for each in FIGURES if each.step or (each.kind.startswith("tpu") and each.hosts == 1)]
 
 
 def table(catalogue: Catalogue) -> list[str]:
@@ -127,9 +160,19 @@ def table(catalogue: Catalogue) -> list[str]:
         used = "calibrates" if each.calibrates else ""
         figures = f"{each.figure:.3g} | {predicted(each, catalogue):.3g} | {error(each, catalogue):+.1%}"
         lines.append(f"| {each.title()} | {figures} | {used} |")
-    errors = [abs(error(each, catalogue)) for each in FIGURES if not each.calibrates]
-    summary = f"{len(errors)} predicted: median error {statistics.median(errors):.1%}, largest {max(errors):.1%}"
-    return [*lines, "", summary]
+    return [*lines, "", summary(catalogue)]
+
+
+def summary(catalogue: Catalogue) -> str:
+    """The errors of what was predicted, and of that without trainings that calibrate too, with or without prefetch."""
+    used = {(each.kind, each.devices, each.hosts, each.batch, each.precision) for each in FIGURES if each.calibrates}
+    found = [each for each in FIGURES if not each.calibrates]
+    new = [each for each in found if (each.kind, each.devices, each.hosts, each.batch, each.precision) not in used]
+    parts = []
+    for name, figures in (("predicted", found), ("of trainings of which no figure calibrates", new)):
+        errors = [abs(error(each, catalogue)) for each in figures]
+        parts.append(f"{len(errors)} {name}: median error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
+    return "; ".join(parts)
 
 
 def main() -> None:
@@ -142,7 +185,7 @@ def main() -> None:
             if each.calibrates and each.prefetch and each.kind != "v100":
                 print(f"{each.kind} {each.precision}: {fit_rate(each, catalogue.kind[each.kind]):.3f} TFLOP/s")
         return
-    print("\n".join(table(catalogue)))
+    print("\n".join([*table(catalogue), "", *table_by_others(catalogue)]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY
 from calopipe.showers.splits import FRACTIONS
 from preprocessing.dataset import read_manifest
 from training.configs import FitConfig, as_options
-from training.estimate.catalogue import Catalogue, load_catalogue
+from training.estimate.catalogue import load_catalogue
 from training.estimate.model import Estimate, Spread, estimate
 
 TASK = "estimate"
@@ -82,7 +82,7 @@ def _table(found: Sequence[Estimate]) -> str:
     """A Markdown table that is also legible as text."""
     rows = [_COLUMNS, *(_row(each) for each in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows]  # noqa: E501
+    lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
@@ -118,13 +118,13 @@ def _figures(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def announce(dataset: str, config: FitConfig, name: str, devices: str, catalogue: Catalogue | None = None) -> None:
+def announce(dataset: str, config: FitConfig, name: str, devices: str) -> None:
     """Say in one line what training `config`, a change of the config `name`, takes on `devices`, "KIND:COUNT".
 
     Nothing is said of a kind that the catalogue does not have. Another process counts, which leaves this one's devices
     alone; what it fails at is said, and ends nothing.
     """
-    if (catalogue or load_catalogue()).kind_called(devices.partition(":")[0]) is None:
+    if load_catalogue().kind_called(devices.partition(":")[0]) is None:
         return
     command = [sys.executable, "-m", "training", TASK, "--dataset", dataset, "--devices", devices, "--short"]
     done = subprocess.run(

@@ -102,7 +102,7 @@ def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: fl
     return total
 
 
-def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, input_rate: float, alpha: float = 1.0) -> float:
+def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: float = 1.0) -> float:
     """Seconds of a step; a host's input pipeline gives `input_rate` showers a second."""
     computed = work.batch * pace.shower_s + pace.step_s
     read = work.batch * min(devices, kind.devices_a_host) / input_rate
@@ -119,9 +119,7 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
         step = tuple(rate.step_s * factor for factor in spread)  # type: ignore[assignment]
         basis = "this kind's rate"
     elif shares := _shares(work, kind, catalogue):
-        peak = 1e12 * _peak(kind, work.precision)
-        share = (max(shares) * _TRANSFER, statistics.median(shares), min(shares) / _TRANSFER)
-        shower, basis = [work.flop / (peak * each) for each in share], "other kinds' rates"
+        shower, basis = _by_shares(work, kind, shares), "other kinds' rates"
     else:
         fastest = work.flop / (1e12 * _peak(kind, work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
@@ -134,15 +132,30 @@ def _peak(kind: Kind, precision: str) -> float:
     return kind.peak.tflops.get(precision, kind.peak.tflops["float32"])
 
 
-def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> list[float]:
-    """What other kinds of the platform achieve of their peaks for the model: in this precision, if any does."""
-    found = [
-        (rate.precision, rate.tflops / _peak(other, rate.precision))
-        for other in catalogue.kind.values() if other.platform == kind.platform
-        for rate in other.rate if rate.model == work.model
-    ]  # fmt: skip
-    alike = [share for precision, share in found if precision == work.precision]
-    return alike or [share for _, share in found]
+def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
+    """What kinds of the platform achieve of their peaks for the model, by precision."""
+    found: dict[str, list[float]] = {}
+    for other in catalogue.kind.values():
+        for rate in other.rate if other.platform == kind.platform else ():
+            if rate.model == work.model:
+                found.setdefault(rate.precision, []).append(rate.tflops / _peak(other, rate.precision))
+    return found
+
+
+def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[float]:
+    """Seconds a shower where `kind` achieves such shares of its peak.
+
+    A shorter precision that nobody has a rate for may gain what its peak promises, or nothing: memory limits too.
+    """
+    peak, alike = _peak(kind, work.precision), shares.get(work.precision)
+    if alike:
+        tflops = [peak * max(alike) * _TRANSFER, peak * statistics.median(alike), peak * min(alike) / _TRANSFER]
+    else:
+        every = [share for of_precision in shares.values() for share in of_precision]
+        fast = peak * max(every) * _TRANSFER
+        slow = _peak(kind, "float32") * min(shares.get("float32", every)) / _TRANSFER
+        tflops = [fast, math.sqrt(fast * slow), slow]
+    return [work.flop / (1e12 * each) for each in tflops]
 
 
 def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
@@ -189,7 +202,7 @@ def estimate(
     cases, basis = paces(work, kind, catalogue)
 
     def step(case: int, n: int) -> float:
-        return step_seconds(work, kind, n, cases[case], catalogue.input.showers_a_second, _ALPHA[case])
+        return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
 
     def look(case: int) -> float:
         return validation * cases[case].judging_s + work.state / _DISK_BYTES_A_SECOND

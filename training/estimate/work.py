@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
@@ -92,7 +93,8 @@ def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
     """Bytes of all weights, of the optimizers and of the averages."""
     total = _bytes(each for network in model.networks.values() for each in network.weights)
     for name in trained:
-        optimizer = model.optimizer(name, config.learning_rate, 1)
+        scheduled = keras.optimizers.schedules.ExponentialDecay(config.learning_rate, 1, 1.0)  # no variable, as ours
+        optimizer = model.optimizer(name, scheduled, 1)
         optimizer.build(model.networks[name].trainable_variables)
         total += _bytes(optimizer.variables)
     if config.average:
@@ -123,14 +125,18 @@ def _product(op: tf.Operation) -> float:
 
 
 def _einsum(op: tf.Operation) -> float:
-    """Two operations for each setting of all indices. Left out: products whose indices an ellipsis stands for."""
+    """Two operations for each setting of all indices. None are counted where an ellipsis stands for indices."""
     terms = op.get_attr("equation").decode().partition("->")[0].split(",")
-    sizes = {index: size for term, value in zip(terms, op.inputs, strict=True) for index, size in zip(term, value.shape)}  # noqa: B905, E501
+    if any("." in term for term in terms):
+        return 0.0
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, op.inputs, strict=True):
+        sizes |= dict(zip(term, value.shape, strict=True))
     return 2.0 * math.prod(sizes.values())
 
 
 def _convolution(kernel: Callable[[tf.Operation], Any], output: Callable[[tf.Operation], Any]) -> Any:
-    """A convolution, or one of its gradients: `kernel` has (..., in, out) weights, `output` the forward pass's shape."""
+    """A convolution or a gradient of it: `kernel` has (..., in, out) weights, `output` the shape of its answer."""
     return lambda op: 2.0 * math.prod(output(op).shape) * math.prod(kernel(op).shape[:-1])
 
 
