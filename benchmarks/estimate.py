@@ -46,7 +46,8 @@ class Published:
 
     def title(self) -> str:
         unit = "efficiency" if self.efficiency else "s a step" if self.step else "s an epoch"
-        where = f"{self.devices} x {self.kind}, {self.hosts} workers, batch {self.batch}, {self.precision}"
+        workers = "worker" if self.hosts == 1 else "workers"
+        where = f"{self.devices} x {self.kind}, {self.hosts} {workers}, batch {self.batch}, {self.precision}"
         return f"{where}{'' if self.prefetch else ', no prefetch'}: {unit}"
 
 
@@ -158,7 +159,8 @@ def table(catalogue: Catalogue) -> list[str]:
     lines = ["| training | published | predicted | error | |", "|---|---|---|---|---|"]
     for each in FIGURES:
         used = "calibrates" if each.calibrates else ""
-        figures = f"{each.figure:.3g} | {predicted(each, catalogue):.3g} | {error(each, catalogue):+.1%}"
+        form = ".0f" if each.figure >= 100 else ".3g"
+        figures = f"{each.figure:{form}} | {predicted(each, catalogue):{form}} | {error(each, catalogue):+.1%}"
         lines.append(f"| {each.title()} | {figures} | {used} |")
     return [*lines, "", summary(catalogue)]
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from calopipe.errors import InputError
 
 BUILT_IN = Path(__file__).with_name("catalogue.toml")
-PLATFORMS = ("cpu", "gpu", "tpu")
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The device's own limit in each precision, in TFLOP/s."""
+    """The device's own limit in each precision, in TFLOP/s; None where it has no faster form than float32."""
 
-    tflops: dict[str, float]
+    float32: float
     source: str
+    tf32: float | None = None
+    bfloat16: float | None = None
+    float16: float | None = None
+
+    def of(self, precision: str) -> float:
+        return getattr(self, precision, None) or self.float32
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Link:
 class Start:
     """From the command to the second step: least, likely and most `seconds`."""
 
-    seconds: list[float]
+    seconds: tuple[float, float, float]
     source: str
 
 
@@ -68,7 +72,7 @@ class Rate:
     model: str
     precision: str
     tflops: float
-    spread: list[float]
+    spread: tuple[float, float]
     source: str
     step_s: float = 0.0
     judging: float | None = None
@@ -79,7 +83,7 @@ class Kind:
     """A kind of device. `gke` are GKE's names of it; `host_tflops` is the rate of its host, where that judges."""
 
     title: str
-    platform: str
+    platform: Literal["cpu", "gpu", "tpu"]
     devices_a_host: int
     peak: Peak
     memory: Memory
@@ -127,78 +131,39 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
     """The catalogue in the file at `path`, or the built-in one. InputError names the file and the field."""
     place = path or BUILT_IN
     try:
-        document = tomllib.loads(place.read_text())
+        catalogue: Catalogue = _made(Catalogue, tomllib.loads(place.read_text()), "")
     except FileNotFoundError:
         raise InputError(f"--catalogue {place}: no such file; check the name") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{place}: not valid TOML ({error}); copy {BUILT_IN.name} and change its numbers") from None
-    try:
-        catalogue: Catalogue = _made(Catalogue, document, "")
-        _check(catalogue)
-    except _WrongError as error:
+    except (ValueError, UnicodeDecodeError) as error:  # of the syntax, or _made's
         raise InputError(f"{place}: {error}; copy {BUILT_IN.name} and change its numbers") from None
     return catalogue
 
 
-class _WrongError(ValueError):
-    """A field that is not as it must be; the message begins with its name."""
-
-
 def _made(kind: Any, value: Any, name: str) -> Any:
-    """`value` of the TOML file as an object of `kind`: a dataclass, a list, a mapping by name, a number, a text."""
-    if get_origin(kind) is list:
-        if not isinstance(value, list):
-            raise _WrongError(f"{name} is {value!r}, expected a list")
-        return [_made(get_args(kind)[0], each, f"{name}[{number}]") for number, each in enumerate(value)]
-    if get_origin(kind) is dict:
-        return {key: _made(get_args(kind)[1], each, f"{name}.{key}") for key, each in _table(value, name).items()}
-    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):
-        return _object(kind, _table(value, name), name)
-    if float in (kind, *get_args(kind)) or kind is int:
-        whole = kind is int
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 <= value < 1e15:
-            raise _WrongError(f"{name} is {value!r}, expected a {'whole ' * whole}number of at least 0")
-        return value
-    if not isinstance(value, kind):
-        raise _WrongError(f"{name} is {value!r}, expected a {'text' if kind is str else kind.__name__}")
+    """`value`, found in the file under `name`, as a `kind`. ValueError names what is not as it must be."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) or origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is {value!r}, expected a table")
+        prefix = f"{name}." if name else ""
+        types = get_type_hints(kind) if is_dataclass(kind) else dict.fromkeys(value, inner[1])
+        if unknown := sorted(value.keys() - types.keys()):
+            raise ValueError(f"{prefix}{unknown[0]} is unknown, known: {', '.join(types)}")
+        for each in fields(kind) if is_dataclass(kind) else ():
+            if each.name not in value and each.default is MISSING:
+                raise ValueError(f"{prefix}{each.name} is missing")
+        return (origin or kind)(**{key: _made(types[key], each, f"{prefix}{key}") for key, each in value.items()})
+    if origin in (list, tuple):
+        if not isinstance(value, list) or (origin is tuple and len(value) != len(inner)):
+            raise ValueError(f"{name} is {value!r}, expected a list{f' of {len(inner)} numbers' * (origin is tuple)}")
+        return origin(_made(inner[0], each, f"{name}[{number}]") for number, each in enumerate(value))
+    if origin is Literal:
+        valid, expected = value in inner, f"one of {', '.join(inner)}"
+    elif kind is int or float in (kind, *inner):
+        number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+        valid, expected = number and 0 < value < 1e15, f"a {'whole ' * (kind is int)}number above 0"
+    else:
+        valid, expected = isinstance(value, kind), {str: "a text", date: "a date"}[kind]
+    if not valid:
+        raise ValueError(f"{name} is {value!r}, expected {expected}")
     return value
-
-
-def _table(value: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise _WrongError(f"{name} is {value!r}, expected a table")
-    return value
-
-
-def _object(kind: Any, table: Mapping[str, Any], name: str) -> Any:
-    prefix, types = f"{name}." if name else "", get_type_hints(kind)
-    if unknown := sorted(table.keys() - types.keys()):
-        raise _WrongError(f"{prefix}{unknown[0]} is unknown, known: {', '.join(types)}")
-    for each in fields(kind):
-        if each.name not in table and each.default is MISSING:
-            raise _WrongError(f"{prefix}{each.name} is missing")
-    return kind(**{key: _made(types[key], value, f"{prefix}{key}") for key, value in table.items()})
-
-
-def _check(catalogue: Catalogue) -> None:
-    """Raise _WrongError for values that no device has."""
-    for name, kind in catalogue.kind.items():
-        here = f"kind.{name}"
-        if kind.platform not in PLATFORMS:
-            raise _WrongError(f"{here}.platform is {kind.platform!r}, expected one of {', '.join(PLATFORMS)}")
-        if len(kind.start.seconds) != 3 or kind.start.seconds != sorted(kind.start.seconds):
-            raise _WrongError(f"{here}.start.seconds is {kind.start.seconds}, expected three rising numbers")
-        if "float32" not in kind.peak.tflops:
-            raise _WrongError(f"{here}.peak.tflops.float32 is missing")
-        positive = {"devices_a_host": kind.devices_a_host, "memory.gb": kind.memory.gb}
-        positive |= {f"{link}.gb_a_second": getattr(kind, link).gb_a_second for link in ("local", "network")}
-        positive |= {f"peak.tflops.{precision}": rate for precision, rate in kind.peak.tflops.items()}
-        positive |= {f"rate[{number}].tflops": rate.tflops for number, rate in enumerate(kind.rate)}
-        for field, value in positive.items():
-            if not value > 0:
-                raise _WrongError(f"{here}.{field} is {value}, expected more than 0")
-        for number, rate in enumerate(kind.rate):
-            if len(rate.spread) != 2 or not 0 < rate.spread[0] <= 1 <= rate.spread[1]:
-                raise _WrongError(f"{here}.rate[{number}].spread is {rate.spread}, expected two numbers about 1")
-    if not catalogue.input.showers_a_second > 0:
-        raise _WrongError(f"input.showers_a_second is {catalogue.input.showers_a_second}, expected more than 0")

@@ -121,15 +121,11 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
     elif shares := _shares(work, kind, catalogue):
         shower, basis = _by_shares(work, kind, shares), "other kinds' rates"
     else:
-        fastest = work.flop / (1e12 * _peak(kind, work.precision))
+        fastest = work.flop / (1e12 * kind.peak.of(work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
         shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
     judging = _judging(work, kind, catalogue, shower)
     return [Pace(*each) for each in zip(shower, step, judging, strict=True)], basis
-
-
-def _peak(kind: Kind, precision: str) -> float:
-    return kind.peak.tflops.get(precision, kind.peak.tflops["float32"])
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
@@ -138,7 +134,7 @@ def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[floa
     for other in catalogue.kind.values():
         for rate in other.rate if other.platform == kind.platform else ():
             if rate.model == work.model:
-                found.setdefault(rate.precision, []).append(rate.tflops / _peak(other, rate.precision))
+                found.setdefault(rate.precision, []).append(rate.tflops / other.peak.of(rate.precision))
     return found
 
 
@@ -147,13 +143,13 @@ def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[f
 
     A shorter precision that nobody has a rate for may gain what its peak promises, or nothing: memory limits too.
     """
-    peak, alike = _peak(kind, work.precision), shares.get(work.precision)
+    peak, alike = kind.peak.of(work.precision), shares.get(work.precision)
     if alike:
         tflops = [peak * max(alike) * _TRANSFER, peak * statistics.median(alike), peak * min(alike) / _TRANSFER]
     else:
         every = [share for of_precision in shares.values() for share in of_precision]
         fast = peak * max(every) * _TRANSFER
-        slow = _peak(kind, "float32") * min(shares.get("float32", every)) / _TRANSFER
+        slow = kind.peak.float32 * min(shares.get("float32", every)) / _TRANSFER
         tflops = [fast, math.sqrt(fast * slow), slow]
     return [work.flop / (1e12 * each) for each in tflops]
 
