@@ -21,6 +21,7 @@ def train(
     warm_start: str,
     seed: int,
     job: dict,  # type: ignore[type-arg]
+    devices: str,
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Trained", [("fingerprint", str), ("incumbent", str)]
@@ -32,6 +33,7 @@ def train(
     Args:
         fingerprint: The dataset that preprocess wrote; it is an error if another is there now.
         job: How to train on several nodes, by a TrainJob; empty to train in this step.
+        devices: What this step has, KIND:COUNT, to say beforehand what training takes; empty if it is not known.
 
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
@@ -45,7 +47,7 @@ def train(
         from preprocessing.dataset import require_dataset
         from training.configs import named_config, with_settings
         from training.registry.registry import Registry
-        from training.registry.retraining import fit_here, fit_on_nodes, retrain
+        from training.registry.retraining import fit_on, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
@@ -56,7 +58,7 @@ def train(
             Registry(location(registry)),
             origin=warm_start,
             copy=Path(output) / "incumbent",
-            fit=fit_on_nodes(config, **job) if job else fit_here,
+            fit=fit_on_nodes(config, **job) if job else fit_on(devices, config),
         )
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():

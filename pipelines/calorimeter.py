@@ -121,6 +121,7 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             warm_start=warm_start,
             seed=seed,
             job=platform.job() if platform else {},
+            devices=platform.devices() if platform else "",
         )
         showers = generate(
             output=output,

@@ -32,7 +32,7 @@ LAYERS = {
     ),
     "training": (
         ("training.configs", "training.folder", "training.models", "training.nodes"), ("training.engine",),
-        ("training.run",), ("training",), ("training.registry",), ("training.__main__",),
+        ("training.run",), ("training.estimate",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (
         ("pipelines.cluster", "pipelines.parameters", "pipelines.paths"), ("pipelines",),
@@ -111,6 +111,7 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
             "pipelines.submit",
             ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib", "kfp", "kubernetes"),
         ),
+        ("training.__main__, training.estimate.model", ("tensorflow", "keras", "apache_beam", "kfp")),
         ("training.configs, pipelines.checks", ("tensorflow", "keras", "apache_beam", "kfp")),
         ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
         ("calopipe.kubernetes", ("kubernetes", "kfp", "numpy")),

@@ -25,6 +25,7 @@ from training.configs import (
     settings_of,
     type_of,
 )
+from training.estimate import commands as estimates
 from training.folder import last_checkpoint
 from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
@@ -40,6 +41,7 @@ examples:
   python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
+  python -m training estimate --config 3dgan --showers 178600 --devices v100:2 v100:128 tpu-v3:128
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
   python -m training regrade --registry runs/demo/registry --grade gan
@@ -60,12 +62,7 @@ def parser() -> argparse.ArgumentParser:
     fit = tasks.add_parser("fit", help="train a model", description="Train a model on the train split of a dataset.")
     fit.add_argument("--dataset", required=True, metavar="DIR", help="folder or gs:// address that preprocessing wrote")
     fit.add_argument("--output", required=True, metavar="DIR", help="model folder; a training that stopped is resumed")
-    fit.add_argument(
-        "--config", default=DEFAULT, metavar="NAME",
-        help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
-    )  # fmt: skip
-    trained = fit.add_argument_group("what is trained (default: the config's values)")
-    _add_settings(trained, all_settings().values())
+    trained = _add_config(fit)
     trained.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
     run = fit.add_argument_group("how it is run (the weights are the same)")
     _add_settings(run, settings_of(RunOptions))
@@ -101,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_selection(generate, "whose labels")
 
+    _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
 
     export = tasks.add_parser(
@@ -111,6 +109,21 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel, or FILE.onnx")
     return command
+
+
+def _add_config(task: argparse.ArgumentParser) -> Any:
+    """The options that `_config` reads; the group of the settings."""
+    task.add_argument(
+        "--config", default=DEFAULT, metavar="NAME",
+        help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
+    )  # fmt: skip
+    trained = task.add_argument_group("what is trained (default: the config's values)")
+    _add_settings(trained, all_settings().values())
+    return trained
+
+
+def _config(options: argparse.Namespace) -> FitConfig:
+    return named_config(options.config, **{name: getattr(options, name) for name in all_settings()})
 
 
 def _summary(name: str, config: FitConfig) -> str:
@@ -147,8 +160,7 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
     cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
     if options.strategy is None and (cluster or options.workers):
         options.strategy = "multi-worker"
-    given = {name: getattr(options, name) for name in all_settings()}
-    config = named_config(options.config, **given)
+    config = _config(options)
     chosen = {field.name: getattr(options, field.name) for field in settings_of(RunOptions)}
     running = RunOptions(**{name: value for name, value in chosen.items() if value is not None})
     if (cluster or options.workers) and config.strategy != "multi-worker":
@@ -192,6 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     if options.task in promotions.TASKS:
         promotions.perform(options)
+        return
+    if options.task == estimates.TASK:
+        quiet_tensorflow()
+        estimates.perform(options, _config(options))
         return
     output = storage.on_disk(options.output, "--output")
     # TensorFlow is loaded only now, so that --help and bad options answer at once.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import keras
@@ -13,6 +14,26 @@ import tensorflow as tf
 from training.models.config import PRECISIONS
 
 logger = logging.getLogger(__name__)
+
+_plain: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def plain_forms() -> Iterator[None]:
+    """Layers that are made in the block compute by the textbook's formula, not by a form that is fast on the device.
+
+    The operations of a model are counted in these forms (`training.estimate.work`), which no device changes.
+    """
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
+def in_plain_forms() -> bool:
+    """Whether layers made now are to be plain."""
+    return _plain.get()
 
 
 @contextmanager

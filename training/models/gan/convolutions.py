@@ -35,7 +35,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from training.models.precision import emulates_bfloat16
+from training.models.precision import emulates_bfloat16, in_plain_forms
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
@@ -43,6 +43,8 @@ Matrix = npt.NDArray[np.float64]
 
 def layers_first() -> bool:
     """Whether networks built now are to keep their layers first: where there is no accelerator, in full precision."""
+    if in_plain_forms():
+        return False
     accelerators = tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
     return not accelerators and keras.config.dtype_policy().compute_dtype in ("float32", "float64")
 
@@ -150,7 +152,7 @@ class Conv3D(keras.layers.Conv3D):
     ) -> None:
         super().__init__(filters, kernel_size, kernel_initializer=kernel_initializer)
         self._upsample = upsample
-        self._first = layers_first()
+        self._first, self._plain = layers_first(), in_plain_forms()
         self._pads = (
             tuple((p, p) for p in pad)
             if not isinstance(pad, str)
@@ -171,7 +173,10 @@ class Conv3D(keras.layers.Conv3D):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         kernel = ops.convert_to_tensor(self.kernel)
-        if self._upsample > 1:
+        if self._plain:
+            for axis in (1, 2, 3):
+                inputs = ops.repeat(inputs, self._upsample, axis)
+        if self._upsample > 1 and not self._plain:
             flow = convolve_upsampled(inputs, kernel, self._upsample, first=self._first)
         elif self._first:
             flow = convolve(inputs, kernel, self._pads)

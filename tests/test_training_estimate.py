@@ -1,0 +1,386 @@
+"""What a training takes: its work against hand counts, the model of time against a simulated ring and publications."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import estimate as published
+import keras
+import numpy as np
+import pytest
+import stock  # noqa: F401  which makes the model 3dgan-small-plain known
+import tensorflow as tf
+from showers import SMALL_GEOMETRY
+from trainings import small_dataset
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_GEOMETRY
+from pipelines.cluster.accelerators import SINGLE_HOST
+from preprocessing.dataset import read_manifest
+from training import __main__ as command
+from training.configs import named_config
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
+from training.estimate import work as counting
+from training.estimate.catalogue import BUILT_IN, Catalogue, load_catalogue
+from training.estimate.commands import announce
+from training.estimate.model import Pace, Work, estimate, exchange_seconds, looks_of, step_seconds
+from training.models.gan import networks
+from training.models.gan.convolutions import Conv3D
+from training.models.precision import plain_forms
+from training.run.looks import Looks
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return load_catalogue()
+
+
+@pytest.fixture(scope="module")
+def work() -> Work:
+    """Of the reference's training."""
+    return published.our_work()
+
+
+@cache
+def _small(**settings: Any) -> Work:
+    return counting.work_of(named_config("small").with_values(settings), SMALL_GEOMETRY)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_dataset(tmp_path_factory.mktemp("estimate"))
+
+
+# The work of a step
+
+
+def _multiplications(table: networks.Networks3D) -> tuple[list[int], list[int]]:
+    """Of each layer of generator and discriminator, forward, from the table alone."""
+    cells = math.prod(table.seed) * table.seed_channels
+    generator = [networks.LATENT * cells]
+    size, channels = [n * table.upsample for n in table.seed], table.seed_channels
+    for row in table.generator:
+        size = [n + 2 * p - k + 1 for n, p, k in zip(size, row.pad, row.kernel, strict=True)]  # type: ignore[arg-type]
+        generator.append(math.prod(size) * row.filters * math.prod(row.kernel) * channels)
+        channels = row.filters
+    size, channels, discriminator = list(table.shape), 1, []
+    for row in (table.discriminator_first, *table.discriminator):
+        if row.pad != "same":
+            size = [n + 2 * p - k + 1 for n, p, k in zip(size, row.pad, row.kernel, strict=True)]  # type: ignore[arg-type]
+        discriminator.append(math.prod(size) * row.filters * math.prod(row.kernel) * channels)
+        channels = row.filters
+    discriminator.append(2 * math.prod(n // 2 for n in size) * channels)
+    return generator, discriminator
+
+
+def test_a_step_of_the_reference_costs_what_its_layers_say(work: Work) -> None:
+    """Published: 3.06 and 1.90 G multiplications forward, about 40 a step."""
+    generator, discriminator = _multiplications(networks.REFERENCE)
+    assert (round(sum(generator) / 1e9, 2), round(sum(discriminator) / 1e9, 2)) == (3.06, 1.9)
+    assert work.judging_flop == pytest.approx(2 * (sum(generator) + sum(discriminator)), rel=1e-5)  # and the angle
+    # forward once without a gradient and twice with; the first layers' inputs have no gradient where nobody asks
+    passes = 7 * sum(generator) - 2 * generator[0] + 10 * sum(discriminator) - 2 * discriminator[0]
+    assert work.flop == pytest.approx(2 * passes, rel=1e-4)
+    assert work.flop / 2e9 == pytest.approx(40, rel=0.01)
+
+
+def test_the_plain_forms_are_keras_own(work: Work) -> None:
+    with plain_forms():
+        layer = Conv3D(3, (2, 3, 2), pad=(1, 0, 1), upsample=2)
+    values = np.random.default_rng(0).normal(size=(2, 4, 3, 5, 2)).astype(np.float32)
+    found = layer(values)
+    up = keras.layers.UpSampling3D(2)(values)
+    expected = tf.nn.conv3d(tf.pad(up, ((0, 0), (1, 1), (0, 0), (1, 1), (0, 0))), layer.kernel.value, [1] * 5, "VALID")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    ours, keras_own = _small(), _small(model="3dgan-small-plain")
+    assert (ours.flop, ours.collectives) == (keras_own.flop, keras_own.collectives)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "expected"),
+    [
+        (tf.matmul, [(3, 5), (5, 7)], 2 * 3 * 5 * 7),
+        (lambda a, b: tf.matmul(a, b, transpose_a=True), [(5, 3), (5, 7)], 2 * 3 * 5 * 7),
+        (lambda a, b: tf.matmul(a, b, transpose_b=True), [(4, 3, 5), (4, 7, 5)], 2 * 4 * 3 * 5 * 7),
+        (lambda a, b: tf.einsum("nlk,jlk->nlj", a, b), [(2, 3, 5), (7, 3, 5)], 2 * 2 * 3 * 5 * 7),
+        (lambda a, b: tf.nn.conv2d(a, b, 2, "SAME"), [(2, 6, 4, 3), (3, 3, 3, 5)], 2 * 2 * 3 * 2 * 27 * 5),
+        (lambda a, b: tf.gradients(tf.nn.conv3d(a, b, [1] * 5, "VALID"), b), [(2, 4, 4, 4, 3), (2, 2, 2, 3, 5)],
+         2 * 2 * 27 * 24 * 5),
+        (lambda a, b: tf.gradients(tf.nn.conv2d(a, b, 1, "VALID"), a), [(2, 4, 4, 3), (2, 2, 3, 5)],
+         2 * 2 * 9 * 12 * 5),
+    ],
+)  # fmt: skip
+def test_operations_are_counted(function: Callable[..., Any], shapes: list[Any], expected: int) -> None:
+    """By hand; of a gradient only the wanted one counts, not the forward pass that it does not need."""
+
+    def made(records: tf.Tensor) -> Any:
+        return function(*(tf.zeros(shape) + tf.cast(tf.size(records), tf.float32) for shape in shapes))
+
+    assert counting._flop(counting._operations(made, 1)) == expected
+
+
+def test_what_replicas_exchange_follows_from_the_weights(work: Work) -> None:
+    """1,365,047 parameters, 64 of them not trained, and 87,402, of which three layers have 16 such (docs/reference.md).
+
+    The last exchange carries 18 losses, the wish to stop and these statistics.
+    """
+    generator, discriminator, statistics = 1_365_047 - 64, 87_402 - 48, 64 + 48
+    expected = (discriminator, discriminator, generator, generator, 18 + 1 + statistics)
+    assert work.collectives == tuple(4 * count for count in expected)
+    assert work.gradients == 4 * generator
+
+
+@pytest.mark.parametrize("settings", [{}, {"average": 0.9}])
+def test_the_state_is_what_a_checkpoint_holds(dataset: Path, settings: dict[str, Any]) -> None:
+    config = named_config("small", **settings)
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
+    held = sum(value.nbytes for value in engine.state().values())
+    assert _small(**settings).state == held
+
+
+def test_activations_are_kept_by_shower() -> None:
+    """At least what the convolutions of one network give, since the next layer's gradient needs it."""
+    few, many = _small(batch=4).activations, _small().activations  # of 8
+    assert many == pytest.approx(2 * few, rel=0.01)
+    convolutions = 4 * 4 * (18 * 18 * 9 * 8 + 18 * 18 * 6 * 6 * 2)  # bytes of four showers, from networks.SMALL
+    assert convolutions < few < 20 * convolutions
+
+
+def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalogue) -> None:
+    """360 showers a second (docs/log.md)."""
+    likelihood = counting.work_of(named_config("fast"), REFERENCE_GEOMETRY)
+    assert likelihood.judging_flop is None  # it draws in loops
+    rate = catalogue.kind["cpu"].rate_of("autoregressive", "float32")
+    assert rate is not None
+    assert 1e12 * rate.tflops / likelihood.flop == pytest.approx(360, rel=0.01)
+
+
+# Time and cost
+
+
+def _ring(devices: int, size: float, alpha: float, bandwidth: float) -> float:
+    """Seconds of a ring all-reduce, message by message: each sums a part that it passes on, then copies the sums."""
+    values = np.arange(devices * devices, dtype=float).reshape(devices, devices)  # device, part
+    expected, held, seconds = values.sum(0), values.copy(), 0.0
+    for phase, combine in enumerate((np.add, lambda _, sent: sent)):
+        for turn in range(devices - 1):
+            sent = [(device, (device - turn + phase) % devices) for device in range(devices)]
+            messages = [held[device, part] for device, part in sent]
+            for (device, part), message in zip(sent, messages, strict=True):
+                to = (device + 1) % devices
+                held[to, part] = combine(held[to, part], message)
+            seconds += alpha + size / devices / bandwidth
+    np.testing.assert_allclose(held, np.tile(expected, (devices, 1)))
+    return seconds
+
+
+@pytest.mark.parametrize(("devices", "hosts"), [(1, 1), (2, 1), (8, 1), (16, 2), (24, 3)])
+def test_collectives_take_what_rings_take(catalogue: Catalogue, devices: int, hosts: int) -> None:
+    kind = catalogue.kind["v100"]
+    here, sizes = min(devices, 8), (5e6, 1e6, 4.0)
+    expected = sum(
+        _ring(here, size, kind.local.alpha_s, 1e9 * kind.local.gb_a_second)
+        + _ring(hosts, size, kind.network.alpha_s, 1e9 * kind.network.gb_a_second)
+        for size in sizes
+    )
+    assert exchange_seconds(sizes, kind, devices) == pytest.approx(expected)
+
+
+def test_limits_of_a_step(catalogue: Catalogue, work: Work) -> None:
+    kind, pace = catalogue.kind["v100"], Pace(0.01, 0.1, 0.0)
+    assert step_seconds(work, kind, 1, pace, input_rate=1e9) == pytest.approx(64 * 0.01 + 0.1)
+    assert step_seconds(work, kind, 16, pace, input_rate=100) == pytest.approx(64 * 8 / 100)  # a host feeds eight
+    several = step_seconds(work, kind, 64, pace, input_rate=1e9)
+    assert several == pytest.approx(0.74 + exchange_seconds(work.collectives, kind, 64))
+
+
+@pytest.mark.parametrize(
+    ("every", "steps_an_epoch", "last"), [(0, 7, 35), (0, 7, 30), (4, 7, 35), (20, 7, 48), (100, 7, 20)]
+)
+def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: int) -> None:
+    config = named_config("small", evaluation_steps=every)
+    engine = SimpleNamespace(config=config, steps_an_epoch=steps_an_epoch, last_step=last)
+    ends = {0, *range(steps_an_epoch, last + 1, steps_an_epoch), last}
+    taken = sum(Looks.due(SimpleNamespace(_engine=engine), step) for step in ends)  # type: ignore[arg-type]
+    assert looks_of(config, steps_an_epoch, last) == taken
+
+
+def test_an_estimate_adds_up(catalogue: Catalogue, work: Work) -> None:
+    config = named_config("3dgan", epochs=3)
+    found = estimate(work, config, catalogue, "v100", 8, train=10_000, validation=700)
+    assert found.on_demand is not None
+    kind = catalogue.kind["v100"]
+    assert found.on_demand.likely == pytest.approx(found.total_s.likely / 3600 * 8 * kind.price.on_demand)
+    rate = kind.rate_of("3dgan", "float32")
+    assert rate is not None
+    shower = work.flop / rate.tflops / 1e12
+    step = 64 * shower + rate.step_s + exchange_seconds(work.collectives, kind, 8)
+    look = 700 * shower * work.judging_flop / work.flop + work.state / 200e6  # type: ignore[operator]
+    assert found.total_s.likely == pytest.approx(kind.start.seconds[1] + 3 * 19 * step + 4 * look)
+    for spread in (found.epoch_s, found.total_s, found.memory_gb, found.on_demand, found.efficiency):
+        assert spread.least < spread.likely < spread.most
+    one = estimate(work, config, catalogue, "v100", 1, train=10_000, validation=700)
+    assert one.efficiency.likely == 1.0
+
+
+def test_prices_are_those_of_a_device(catalogue: Catalogue) -> None:
+    """By the same prices: an epoch of 28 s on 128 cores of TPU v3 costs a dollar, one of 34 s on 128 V100 three."""
+    dollars = {kind: 128 * (catalogue.kind[kind].price.on_demand or 0.0) / 3600 for kind in ("tpu-v3", "v100")}
+    assert (round(28 * dollars["tpu-v3"], 2), round(34 * dollars["v100"], 2)) == (1.0, 3.0)
+
+
+def test_devices_without_a_rate_or_a_price(catalogue: Catalogue, work: Work) -> None:
+    config = named_config("3dgan")
+    run = {"train": 100_000, "validation": 5_000}
+    assert estimate(work, config, catalogue, "v100", 8, **run).basis == "this kind's rate"
+    assert estimate(work, config, catalogue, "t4", 8, **run).basis == "other kinds' rates"
+    assert estimate(work, config, catalogue, "a10", 8, **run).spot is None
+    other = replace(work, model="another")
+    bounds = estimate(other, config, catalogue, "v100", 1, **run)
+    assert bounds.basis == "bounds: wide"
+    peak = 1e12 * catalogue.kind["v100"].peak.float32
+    assert 100_000 * work.flop / peak < bounds.epoch_s.least < bounds.epoch_s.likely / 5 < bounds.epoch_s.most / 25
+
+
+# What was published
+
+
+def test_every_published_figure_is_met(catalogue: Catalogue) -> None:
+    errors = [abs(published.error(each, catalogue)) for each in published.FIGURES if not each.calibrates]
+    assert len(errors) > 20
+    assert statistics.median(errors) < 0.05
+    assert max(errors) < 0.15
+
+
+def test_the_catalogue_is_what_the_calibrating_figures_say(catalogue: Catalogue) -> None:
+    kind = catalogue.kind["v100"]
+    rate = kind.rate_of("3dgan", "float32")
+    assert rate is not None
+    stated = (rate.tflops, rate.step_s, kind.local.alpha_s, kind.network.alpha_s)
+    assert stated == pytest.approx(published.fit_v100(catalogue), rel=0.005)
+    for each in (each for each in published.rates() if each.calibrates):
+        other = catalogue.kind[each.kind]
+        found = other.rate_of("3dgan", each.precision)
+        assert found is not None
+        assert found.tflops == pytest.approx(published.fit_rate(each, other), rel=0.005), each
+
+
+def test_kinds_without_a_rate_are_within_the_range_of_the_others(catalogue: Catalogue) -> None:
+    for each in published.rates():
+        seconds = each.seconds if each.step else each.seconds / published.steps(each)
+        least, _, most = published.by_others(each, catalogue)
+        assert least < seconds < most, each
+
+
+# The catalogue
+
+
+def test_the_catalogue_names_its_sources_and_gke_names(catalogue: Catalogue) -> None:
+    document = tomllib.loads(BUILT_IN.read_text())
+    for kind in document["kind"].values():
+        tables = [*(table for table in kind.values() if isinstance(table, dict)), *kind["rate"]]
+        assert len(tables) >= 6
+        assert all(len(table["source"]) > 10 for table in tables)
+    assert all(catalogue.kind_called(name) for name in (*SINGLE_HOST, "nvidia-l4", "nvidia-tesla-v100"))
+    assert catalogue.devices("nvidia-l4:4") == ("l4", 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("date = 2026-11-22", "", "date is missing"),
+        ("spot = 1.09", 'spot = "cheap"', "kind.v100.price.spot is 'cheap', expected a number"),
+        ("spot = 1.09", "spot = -1", "kind.v100.price.spot is -1"),
+        ("spot = 1.09", "spt = 1.09", "kind.v100.price.spt is unknown, known: "),
+        ("tflops = 3.003", "tflops = 0", r"kind.v100.rate\[0\].tflops is 0, expected a number above 0"),
+        ("tflops = 3.003", "", r"kind.v100.rate\[0\].tflops is missing"),
+        ("tflops = 3.003", "tflops = nan", r"kind.v100.rate\[0\].tflops is nan"),
+        ("alpha_s = 321e-6", "alpha_s = true", "kind.v100.local.alpha_s is True"),
+        ('platform = "gpu"', 'platform = "fpga"', "kind.v100.platform is 'fpga', expected one of cpu, gpu, tpu"),
+        ("seconds = [60, 120, 180]", "seconds = [60]", r"kind.v100.start.seconds is \[60\], expected a list of 3"),
+        ("[kind.v100.memory]\ngb = 16", "[kind.v100.memory]\ngb = [16]", r"kind.v100.memory.gb is \[16\]"),
+        ("showers_a_second = 40_000", "showers_a_second = 0", "input.showers_a_second is 0"),
+        ("[input]", "[input", "Expected .*line 8"),
+    ],
+)  # fmt: skip
+def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, told: str) -> None:
+    path = tmp_path / "mine.toml"
+    text = BUILT_IN.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=told) as refused:
+        load_catalogue(path)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)
+
+
+# The command
+
+
+def test_the_command_prints_a_row_a_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(BUILT_IN.read_text().replace("on_demand = 2.48", "on_demand = 248"))
+    arguments = ["estimate", "--config", "small", "--batch", "4", "--epochs", "3", "--showers", "5000"]
+    with pytest.raises(InputError, match="the model 3dgan-small is for"):
+        command.main([*arguments, "--devices", "v100"])
+    arguments[2] = "fast"
+    rows = []
+    for more in ([], ["--catalogue", str(mine)]):
+        command.main([*arguments, "--devices", "v100:2", "cpu", *more])
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("autoregressive, batch 4 a device, float32, on 3500 training showers")
+        rows.append([[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")])
+    first, second = rows
+    assert [row[0] for row in first] == ["devices", first[1][0], "2 x v100", "1 x cpu"]
+    dear, cheap = (float(each[2][5].split()[0]) for each in (second, first))
+    assert dear == pytest.approx(100 * cheap, rel=0.02)
+    assert first[3] == second[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--showers", "0", "--devices", "v100"], "--showers is 0, expected at least 1"),
+        (["--showers", "9", "--devices", "v99"], "--devices v99: unknown kind 'v99'; known: v100"),
+        (["--showers", "9", "--devices", "v100:0"], "--devices v100:0: expected KIND or KIND:COUNT"),
+        (["--showers", "9", "--devices", "v100", "--catalogue", "none.toml"], "--catalogue none.toml: no such file"),
+        (["--showers", "9", "--devices", "v100", "--momentum", ".5"], "--momentum is not for the model"),
+        (["--devices", "v100"], "one of the arguments --dataset --showers is required"),
+    ],
+)
+def test_bad_options_are_one_line(arguments: list[str], told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "training", "estimate", *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_too_many_devices_are_refused(catalogue: Catalogue, work: Work) -> None:
+    with pytest.raises(InputError, match="128 devices of batch 64 take 8192 showers a step, and there are 8000"):
+        estimate(work, named_config("3dgan"), catalogue, "v100", 128, train=8000, validation=0)
+
+
+def test_a_pipeline_says_it_in_one_line(capfd: pytest.CaptureFixture[str], dataset: Path) -> None:
+    config = named_config("small", batch=4)
+    announce(str(dataset), config, "small", "nvidia-h900:8")
+    assert capfd.readouterr().out == ""
+    announce(str(dataset), config, "small", "tpu-v5-lite-podslice:2")
+    said = capfd.readouterr().out.strip()
+    assert "\n" not in said
+    assert "estimate for 2 x tpu-v5e (bounds: wide): " in said
+    assert " s an epoch, " in said
+    announce(str(dataset / "nowhere"), config, "small", "nvidia-l4:1")
+    assert "no estimate: error: " in capfd.readouterr().out

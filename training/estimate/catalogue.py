@@ -1,0 +1,169 @@
+"""The catalogue of devices: their rates, interconnects and prices, in one dated TOML file that a user can replace."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from calopipe.errors import InputError
+
+BUILT_IN = Path(__file__).with_name("catalogue.toml")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The device's own limit in each precision, in TFLOP/s; None where it has no faster form than float32."""
+
+    float32: float
+    source: str
+    tf32: float | None = None
+    bfloat16: float | None = None
+    float16: float | None = None
+
+    def of(self, precision: str) -> float:
+        return getattr(self, precision, None) or self.float32
+
+
+@dataclass(frozen=True)
+class Memory:
+    gb: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between devices: `alpha_s` seconds a message, and bytes, in GB/s one way."""
+
+    alpha_s: float
+    gb_a_second: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """From the command to the second step: least, likely and most `seconds`."""
+
+    seconds: tuple[float, float, float]
+    source: str
+
+
+@dataclass(frozen=True)
+class Price:
+    """Dollars an hour and device; None where none is known."""
+
+    date: str
+    source: str
+    on_demand: float | None = None
+    spot: float | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What the device achieved: `tflops` of the plain operations of `model`, and `step_s` more for each step.
+
+    `spread` are the least and the most of the seconds, over those that follow from it. `judging` is the time of judging
+    a shower over that of training on one, for models whose operations in judging cannot be counted.
+    """
+
+    model: str
+    precision: str
+    tflops: float
+    spread: tuple[float, float]
+    source: str
+    step_s: float = 0.0
+    judging: float | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of device. `gke` are GKE's names of it; `host_tflops` is the rate of its host, where that judges."""
+
+    title: str
+    platform: Literal["cpu", "gpu", "tpu"]
+    devices_a_host: int
+    peak: Peak
+    memory: Memory
+    local: Link
+    network: Link
+    start: Start
+    price: Price
+    gke: list[str]
+    rate: list[Rate]
+    host_tflops: float | None = None
+
+    def rate_of(self, model: str, precision: str) -> Rate | None:
+        return next((each for each in self.rate if (each.model, each.precision) == (model, precision)), None)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the input pipeline of a host gives."""
+
+    showers_a_second: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    date: date
+    input: Input
+    kind: dict[str, Kind]
+
+    def kind_called(self, name: str) -> str | None:
+        """The kind of that name, or whose name on GKE that is."""
+        return next((key for key, kind in self.kind.items() if name == key or name in kind.gke), None)
+
+    def devices(self, text: str) -> tuple[str, int]:
+        """The kind and the number of "KIND[:COUNT]"."""
+        name, _, count = text.partition(":")
+        if (kind := self.kind_called(name)) is None:
+            raise InputError(f"--devices {text}: unknown kind {name!r}; known: {', '.join(self.kind)}")
+        if not re.fullmatch(r"[1-9][0-9]*", count or "1", re.ASCII):
+            raise InputError(f"--devices {text}: expected KIND or KIND:COUNT, for example v100:8")
+        return kind, int(count or 1)
+
+
+def load_catalogue(path: Path | None = None) -> Catalogue:
+    """The catalogue in the file at `path`, or the built-in one. InputError names the file and the field."""
+    place = path or BUILT_IN
+    try:
+        catalogue: Catalogue = _made(Catalogue, tomllib.loads(place.read_text()), "")
+    except FileNotFoundError:
+        raise InputError(f"--catalogue {place}: no such file; check the name") from None
+    except (ValueError, UnicodeDecodeError) as error:  # of the syntax, or _made's
+        raise InputError(f"{place}: {error}; copy {BUILT_IN.name} and change its numbers") from None
+    return catalogue
+
+
+def _made(kind: Any, value: Any, name: str) -> Any:
+    """`value`, found in the file under `name`, as a `kind`. ValueError names what is not as it must be."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) or origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is {value!r}, expected a table")
+        prefix = f"{name}." if name else ""
+        types = get_type_hints(kind) if is_dataclass(kind) else dict.fromkeys(value, inner[1])
+        if unknown := sorted(value.keys() - types.keys()):
+            raise ValueError(f"{prefix}{unknown[0]} is unknown, known: {', '.join(types)}")
+        for each in fields(kind) if is_dataclass(kind) else ():
+            if each.name not in value and each.default is MISSING:
+                raise ValueError(f"{prefix}{each.name} is missing")
+        return (origin or kind)(**{key: _made(types[key], each, f"{prefix}{key}") for key, each in value.items()})
+    if origin in (list, tuple):
+        if not isinstance(value, list) or (origin is tuple and len(value) != len(inner)):
+            raise ValueError(f"{name} is {value!r}, expected a list{f' of {len(inner)} numbers' * (origin is tuple)}")
+        return origin(_made(inner[0], each, f"{name}[{number}]") for number, each in enumerate(value))
+    if origin is Literal:
+        valid, expected = value in inner, f"one of {', '.join(inner)}"
+    elif kind is int or float in (kind, *inner):
+        number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+        valid, expected = number and 0 < value < 1e15, f"a {'whole ' * (kind is int)}number above 0"
+    else:
+        valid, expected = isinstance(value, kind), {str: "a text", date: "a date"}[kind]
+    if not valid:
+        raise ValueError(f"{name} is {value!r}, expected {expected}")
+    return value

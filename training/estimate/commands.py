@@ -1,0 +1,134 @@
+"""The command that prints what a training takes, a row for each kind of device; and its one line in a pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.progress import say
+from calopipe.showers.cells import REFERENCE_GEOMETRY
+from calopipe.showers.splits import FRACTIONS
+from preprocessing.dataset import read_manifest
+from training.configs import FitConfig, as_options
+from training.estimate.catalogue import load_catalogue
+from training.estimate.model import Estimate, Spread, estimate
+
+TASK = "estimate"
+_COLUMNS = ("devices", "s an epoch", "time", "efficiency", "GB a device", "$ on demand", "$ spot", "rate from")
+
+
+def add_to(tasks: Any) -> argparse.ArgumentParser:
+    """Add the command to `tasks`, of argparse; the config's options are still to be added."""
+    command: argparse.ArgumentParser = tasks.add_parser(
+        TASK, help="say what a training takes: time, memory, money",
+        description="Print time, memory and cost of a training on kinds of devices, each with its range.",
+    )  # fmt: skip
+    of = command.add_mutually_exclusive_group(required=True)
+    of.add_argument("--dataset", metavar="DIR", help="folder or gs:// address that preprocessing wrote")
+    of.add_argument(
+        "--showers", type=int, metavar="N",
+        help=f"of the reference's geometry, before the split: {100 * FRACTIONS['train']:.0f} %% of them train",
+    )  # fmt: skip
+    known = ", ".join(load_catalogue().kind)
+    command.add_argument(
+        "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"
+    )
+    command.add_argument("--catalogue", type=Path, metavar="FILE", help="of devices and prices, in place of the own")
+    command.add_argument("--short", action="store_true", help="one line a kind of device, no table")
+    return command
+
+
+def perform(options: argparse.Namespace, config: FitConfig) -> None:
+    """Print the estimates that `options` ask for. InputError."""
+    catalogue = load_catalogue(options.catalogue)
+    devices = [catalogue.devices(text) for text in options.devices]
+    geometry = REFERENCE_GEOMETRY
+    if options.dataset:
+        manifest = read_manifest(storage.location(options.dataset))
+        geometry, train, validation = manifest.geometry, manifest.count("train"), manifest.count("validation")
+    elif options.showers < 1:
+        raise InputError(f"--showers is {options.showers}, expected at least 1")
+    else:
+        train, validation = (int(options.showers * FRACTIONS[split]) for split in ("train", "validation"))
+    config.check_shape(geometry)
+    from training.estimate.work import work_of  # noqa: PLC0415  TensorFlow
+
+    work = work_of(config, geometry)
+    found = [
+        estimate(work, config, catalogue, kind, count, train=train, validation=validation) for kind, count in devices
+    ]
+    if options.short:
+        print("\n".join(_line(each) for each in found))
+        return
+    print(
+        f"{config.model}, batch {config.batch} a device, {config.precision}, on {train} training showers: "
+        f"{work.flop / 1e9:.3g} GFLOP a shower; catalogue of {catalogue.date}\n"
+    )
+    print(_table(found))
+    for each in found:
+        limit = catalogue.kind[each.kind].memory.gb
+        if each.memory_gb.likely > limit:
+            print(f"\n{each.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
+
+
+def _table(found: Sequence[Estimate]) -> str:
+    """A Markdown table that is also legible as text."""
+    rows = [_COLUMNS, *(_row(each) for each in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _row(each: Estimate) -> tuple[str, ...]:
+    return (
+        f"{each.devices} x {each.kind}", _text(each.epoch_s), _time(each.total_s),
+        _text(each.efficiency, 100, "%"), _text(each.memory_gb), _text(each.on_demand), _text(each.spot), each.basis,
+    )  # fmt: skip
+
+
+def _line(each: Estimate) -> str:
+    return (
+        f"estimate for {each.devices} x {each.kind} ({each.basis}): {_text(each.epoch_s)} s an epoch, "
+        f"{_time(each.total_s)} in all, ${_text(each.on_demand)} on demand, ${_text(each.spot)} on spot"
+    )
+
+
+def _time(spread: Spread) -> str:
+    size, unit = next(each for each in ((3600, " h"), (60, " min"), (1, " s")) if spread.likely > 2 * each[0])
+    return _text(spread, 1 / size, unit)
+
+
+def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
+    """The likely value, and least and most of it in brackets."""
+    if spread is None:
+        return "unknown"
+    least, likely, most = (_figures(value * factor) for value in (spread.least, spread.likely, spread.most))
+    return f"{likely}{unit} ({least}-{most})"
+
+
+def _figures(value: float) -> str:
+    """Three figures, or all before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def announce(dataset: str, config: FitConfig, name: str, devices: str) -> None:
+    """Say in one line what training `config`, a change of the config `name`, takes on `devices`, "KIND:COUNT".
+
+    Nothing is said of a kind that the catalogue does not have. Another process counts, which leaves this one's devices
+    alone; what it fails at is said, and ends nothing.
+    """
+    if load_catalogue().kind_called(devices.partition(":")[0]) is None:
+        return
+    command = [sys.executable, "-m", "training", TASK, "--dataset", dataset, "--devices", devices, "--short"]
+    done = subprocess.run(
+        [*command, *as_options(config, name)], capture_output=True, text=True, check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"},
+    )  # fmt: skip
+    say(done.stdout.strip() if done.returncode == 0 else f"no estimate: {' '.join(done.stderr.split())[-200:]}")

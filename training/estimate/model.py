@@ -1,0 +1,235 @@
+"""Time, memory and cost of a training on devices of a catalogue, each with its range.
+
+A step on n devices takes
+
+    T(n) = max(T_compute + sum over collectives of [2 (n - 1) alpha + 2 (n - 1) / n S / B], T_input),
+
+a ring all-reduce of S bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117). Where devices share hosts
+there are two rings, one of a host's devices and one of the hosts, each with its own alpha and B. Nothing overlaps:
+collectives block in `training.engine.step`. `docs/scaling.md` compares it with the published figures.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from calopipe.errors import InputError
+from training.estimate.catalogue import Catalogue, Kind
+from training.models.config import FitConfig
+
+_CASES = range(3)  # least, likely, most
+_ALPHA = (0.5, 1.0, 2.0)  # of the interconnect's, which is fitted on one cluster
+_JUDGED_ON_HOST = (0.25, 1.0, 4.0)  # of the host's rate, which is not measured
+_TRANSFER = 1.5  # beyond the rates that other kinds achieve
+_KEPT = (0.5, 1.0, 2.0)  # of the activations: XLA makes some again, an allocator leaves gaps
+_RUNTIME_GB = (0.5, 1.0, 1.5)  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1
+_DISK_BYTES_A_SECOND = 200e6  # a checkpoint, written and hashed
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step of `model` on one replica of `batch` showers, in `precision`.
+
+    `flop` counts a shower's operations in products and convolutions, in the plain forms of the layers, two a
+    multiplication with its addition; `judging_flop` those of judging a shower of the validation split, None where a
+    loop of unknown length does it. `collectives` are the bytes that each exchange between replicas carries. `state` are
+    the bytes of a checkpoint, `gradients` those of the phase that has most of them, `activations` those kept between
+    forward and backward pass of the phase that keeps most.
+    """
+
+    model: str
+    precision: str
+    batch: int
+    flop: float
+    judging_flop: float | None
+    collectives: tuple[float, ...]
+    state: float
+    gradients: float
+    activations: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure: `least`, `likely` and `most`."""
+
+    least: float
+    likely: float
+    most: float
+
+    @classmethod
+    def of(cls, case: Callable[[int], float]) -> Spread:
+        return cls(*sorted(case(number) for number in _CASES))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one case: for a shower in training, beside them for each step, and for judging a shower."""
+
+    shower_s: float
+    step_s: float
+    judging_s: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a training on `devices` of `kind`: dollars are None where the catalogue has no price.
+
+    `basis` says what the rate is from: a rate of this kind and model that was published or measured, those of other
+    kinds for the model, or bounds alone.
+    """
+
+    kind: str
+    devices: int
+    epoch_s: Spread
+    total_s: Spread
+    efficiency: Spread
+    memory_gb: Spread
+    on_demand: Spread | None
+    spot: Spread | None
+    basis: str
+
+
+def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: float = 1.0) -> float:
+    """Seconds of the collectives of a step, of `sizes` bytes; `alpha` multiplies the interconnect's."""
+    total = 0.0
+    rings = ((kind.local, min(devices, kind.devices_a_host)), (kind.network, -(-devices // kind.devices_a_host)))
+    for link, n in rings:
+        for size in sizes:
+            total += 2 * (n - 1) * alpha * link.alpha_s + 2 * (n - 1) / n * size / (1e9 * link.gb_a_second)
+    return total
+
+
+def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: float = 1.0) -> float:
+    """Seconds of a step; a host's input pipeline gives `input_rate` showers a second."""
+    computed = work.batch * pace.shower_s + pace.step_s
+    read = work.batch * min(devices, kind.devices_a_host) / input_rate
+    return max(computed + exchange_seconds(work.collectives, kind, devices, alpha), read)
+
+
+def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str]:
+    """The pace in each case, the fastest first, and the basis of it."""
+    rate = kind.rate_of(work.model, work.precision)
+    step = (0.0, 0.0, 0.0)
+    if rate is not None:
+        spread = (rate.spread[0], 1.0, rate.spread[1])
+        shower = [work.flop / (1e12 * rate.tflops) * factor for factor in spread]
+        step = tuple(rate.step_s * factor for factor in spread)  # type: ignore[assignment]
+        basis = "this kind's rate"
+    elif shares := _shares(work, kind, catalogue):
+        shower, basis = _by_shares(work, kind, shares), "other kinds' rates"
+    else:
+        fastest = work.flop / (1e12 * kind.peak.of(work.precision))
+        slowest = max(_processor_seconds(work, catalogue), fastest)
+        shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
+    judging = _judging(work, kind, catalogue, shower)
+    return [Pace(*each) for each in zip(shower, step, judging, strict=True)], basis
+
+
+def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
+    """What kinds of the platform achieve of their peaks for the model, by precision."""
+    found: dict[str, list[float]] = {}
+    for other in catalogue.kind.values():
+        for rate in other.rate if other.platform == kind.platform else ():
+            if rate.model == work.model:
+                found.setdefault(rate.precision, []).append(rate.tflops / other.peak.of(rate.precision))
+    return found
+
+
+def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[float]:
+    """Seconds a shower where `kind` achieves such shares of its peak.
+
+    A shorter precision that nobody has a rate for may gain what its peak promises, or nothing: memory limits too.
+    """
+    peak, alike = kind.peak.of(work.precision), shares.get(work.precision)
+    if alike:
+        tflops = [peak * max(alike) * _TRANSFER, peak * statistics.median(alike), peak * min(alike) / _TRANSFER]
+    else:
+        every = [share for of_precision in shares.values() for share in of_precision]
+        fast = peak * max(every) * _TRANSFER
+        slow = kind.peak.float32 * min(shares.get("float32", every)) / _TRANSFER
+        tflops = [fast, math.sqrt(fast * slow), slow]
+    return [work.flop / (1e12 * each) for each in tflops]
+
+
+def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
+    """Seconds that a processor takes for a shower, the slowest of the catalogue's, for this model if it has a rate."""
+    rates = [rate for kind in catalogue.kind.values() if kind.platform == "cpu" for rate in kind.rate]
+    alike = [rate for rate in rates if rate.model == work.model] or rates
+    return max((work.flop / (1e12 * rate.tflops) * rate.spread[1] for rate in alike), default=0.0)
+
+
+def _judging(work: Work, kind: Kind, catalogue: Catalogue, shower: Sequence[float]) -> list[float]:
+    """Seconds of judging a shower, on one device or where the kind's host does it; uncounted loops as on a CPU."""
+    if work.judging_flop is not None and kind.host_tflops is not None:
+        return [work.judging_flop / (1e12 * kind.host_tflops) * factor for factor in _JUDGED_ON_HOST]
+    if work.judging_flop is not None:
+        return [each * work.judging_flop / work.flop for each in shower]
+    known = (rate.judging for each in catalogue.kind.values() for rate in each.rate if rate.model == work.model)
+    ratio = next((each for each in known if each is not None), 1.0)
+    if kind.host_tflops is not None:
+        return [_processor_seconds(work, catalogue) * ratio * factor for factor in _JUDGED_ON_HOST]
+    return [each * ratio for each in shower]
+
+
+def looks_of(config: FitConfig, steps_an_epoch: int, last_step: int) -> int:
+    """How often the model is judged, the first time before training (`training.run.looks`)."""
+    every, epochs = config.evaluation_steps, -(-last_step // steps_an_epoch)
+    if not every:
+        return 1 + epochs
+    return 1 + len({-(-step // steps_an_epoch) for step in range(every, last_step + 1, every)} | {epochs})
+
+
+def estimate(
+    work: Work, config: FitConfig, catalogue: Catalogue, name: str, devices: int, *, train: int, validation: int
+) -> Estimate:
+    """What training `config` on `train` showers takes on `devices` of the kind `name`."""
+    kind = catalogue.kind[name]
+    steps_an_epoch = train // (config.batch * devices)
+    if steps_an_epoch == 0:
+        raise InputError(
+            f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
+            f"{train}; give a smaller --batch, fewer devices or more showers"
+        )
+    last_step = min(config.epochs * steps_an_epoch, config.steps or config.epochs * steps_an_epoch)
+    epochs, looks = last_step / steps_an_epoch, looks_of(config, steps_an_epoch, last_step)
+    cases, basis = paces(work, kind, catalogue)
+
+    def step(case: int, n: int) -> float:
+        return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
+
+    def look(case: int) -> float:
+        return validation * cases[case].judging_s + work.state / _DISK_BYTES_A_SECOND
+
+    def epoch(case: int, n: int, steps: float) -> float:
+        """Seconds of so many steps on n devices, and of an epoch's part of the looks."""
+        return steps * step(case, n) + looks / epochs * look(case)
+
+    def efficiency(case: int) -> float:
+        """One device's time for all showers over n times that of n devices."""
+        alone = train / config.batch
+        return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
+
+    total = Spread.of(lambda case: kind.start.seconds[case] + last_step * step(case, devices) + looks * look(case))
+
+    def dollars(an_hour: float | None) -> Spread | None:
+        if an_hour is None:
+            return None
+        factor = an_hour * devices / 3600
+        return Spread(total.least * factor, total.likely * factor, total.most * factor)
+
+    return Estimate(
+        kind=name,
+        devices=devices,
+        epoch_s=Spread.of(lambda case: epoch(case, devices, steps_an_epoch)),
+        total_s=total,
+        efficiency=Spread.of(efficiency),
+        memory_gb=Spread.of(
+            lambda case: (work.state + work.gradients + _KEPT[case] * work.activations) / 1e9 + _RUNTIME_GB[case]
+        ),
+        on_demand=dollars(kind.price.on_demand),
+        spot=dollars(kind.price.spot),
+        basis=basis,
+    )

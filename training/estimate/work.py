@@ -1,0 +1,154 @@
+"""What a step of a config computes, exchanges and holds: counted on its graph, which is built and not run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from calopipe.showers.cells import Geometry
+from preprocessing.dataset import Manifest
+from training.engine.exchange import statistics
+from training.estimate.model import Work
+from training.models.base import Model, build
+from training.models.config import FitConfig
+from training.models.precision import plain_forms
+from training.models.randomness import Draws
+
+_JUDGED = 32  # showers at a time, as `training.run.evaluation` judges them
+_BACKWARD = "gradient_tape/"  # how TensorFlow names the operations of a gradient
+_STORED = frozenset({"ReadVariableOp", "Const", "Placeholder"})  # not made by the step
+
+
+def work_of(config: FitConfig, geometry: Geometry) -> Work:
+    """The work of `config` for showers of `geometry`."""
+    with plain_forms():
+        model = build(config, geometry)
+    manifest = _stand_in(geometry)
+    collectives: list[float] = []
+
+    def step(records: tf.Tensor) -> list[Any]:
+        draws = Draws.of(config.seed, 0, 0)
+        progress = {"step": tf.constant(0, tf.int64), "epoch": tf.constant(0.0)}
+        view = dict(model.view(model.decode(records, manifest), draws.fold("view"))) | progress
+        gradients = []
+        for phase in model.phases:
+            variables = [each.value for each in model.networks[phase.network].trainable_variables]
+            with tf.name_scope(phase.name), draws.active():
+                with tf.GradientTape() as tape:
+                    losses = phase.losses(view, draws.fold(phase.name))
+                    total = tf.add_n([weight * tf.reduce_sum(losses[name]) for name, weight in phase.weights.items()])
+                found = [each for each in tape.gradient(total, variables) if each is not None]
+            collectives.append(_bytes(found))
+            gradients += found
+        return gradients
+
+    operations = _operations(step, config.batch)
+    trained = dict.fromkeys(phase.network for phase in model.phases)
+    reported = sum(len(phase.weights) for phase in model.phases) + 1  # and whether to stop
+    changing = sum(math.prod(each.shape) for name in trained for each in statistics(model.networks[name]))
+    judging = _operations(lambda records: _judge(model, records, manifest, config.seed), _JUDGED)
+    loops = any("While" in op.type for op in judging)
+    return Work(
+        model=config.model,
+        precision=config.precision,
+        batch=config.batch,
+        flop=_flop(operations) / config.batch,
+        judging_flop=None if loops else _flop(judging) / _JUDGED,
+        collectives=(*collectives, 4.0 * (reported + changing)),
+        state=_state(model, config, trained) + 8 + 4 * (reported - 1),  # the number of steps; the sums of the losses
+        gradients=max(collectives),
+        activations=max(_kept(operations, phase.name) for phase in model.phases),
+    )
+
+
+def _stand_in(geometry: Geometry) -> Manifest:
+    """A manifest of no showers, which decoding in a graph that is not run asks for the cells."""
+    nothing: dict[str, Any] = dict.fromkeys((each.name for each in fields(Manifest)), ())
+    return Manifest(**nothing | {"geometry": geometry, "index_type": "uint16"})
+
+
+def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:
+    """The operations that `function` of so many records carries out; gradients that nobody asks for are left out."""
+    graph = tf.function(function).get_concrete_function(tf.TensorSpec([showers], tf.string)).graph
+    found: set[tf.Operation] = set()
+    wanted = [*(value.op for value in graph.outputs), *graph.control_outputs]
+    while wanted:
+        op = wanted.pop()
+        if op not in found:
+            found.add(op)
+            wanted += [*(value.op for value in op.inputs), *op.control_inputs]
+    return [op for op in graph.get_operations() if op in found]
+
+
+def _judge(model: Model, records: tf.Tensor, manifest: Manifest, seed: int) -> Any:
+    return model.evaluate(model.decode_judged(records, manifest), Draws.of(seed, 0, 0))
+
+
+def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
+    """Bytes of all weights, of the optimizers and of the averages."""
+    total = _bytes(each for network in model.networks.values() for each in network.weights)
+    for name in trained:
+        scheduled = keras.optimizers.schedules.ExponentialDecay(config.learning_rate, 1, 1.0)  # no variable, as ours
+        optimizer = model.optimizer(name, scheduled, 1)
+        optimizer.build(model.networks[name].trainable_variables)
+        total += _bytes(optimizer.variables)
+    if config.average:
+        total += _bytes(each for name in model.averaged for each in model.networks[name].trainable_variables)
+    return total
+
+
+def _bytes(values: Iterable[Any]) -> float:
+    return float(sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in values))
+
+
+def _kept(operations: list[tf.Operation], phase: str) -> float:
+    """Bytes of what the forward pass makes and the backward pass of `phase` reads."""
+    back = [op for op in operations if _BACKWARD in op.name and f"{phase}/" in op.name]
+    read = {value.ref() for op in back for value in op.inputs}
+    made = [value.deref() for value in read if _BACKWARD not in value.deref().op.name]
+    return _bytes(value for value in made if value.op.type not in _STORED and value.shape.is_fully_defined())
+
+
+def _flop(operations: list[tf.Operation]) -> float:
+    return float(sum(_OPERATIONS[op.type](op) for op in operations if op.type in _OPERATIONS))
+
+
+def _product(op: tf.Operation) -> float:
+    left = op.inputs[0].shape
+    transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+    return 2.0 * math.prod(op.outputs[0].shape) * left[-2 if transposed else -1]
+
+
+def _einsum(op: tf.Operation) -> float:
+    """Two operations for each setting of all indices. None are counted where an ellipsis stands for indices."""
+    terms = op.get_attr("equation").decode().partition("->")[0].split(",")
+    if any("." in term for term in terms):
+        return 0.0
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, op.inputs, strict=True):
+        sizes |= dict(zip(term, value.shape, strict=True))
+    return 2.0 * math.prod(sizes.values())
+
+
+def _convolution(kernel: Callable[[tf.Operation], Any], output: Callable[[tf.Operation], Any]) -> Any:
+    """A convolution or a gradient of it: `kernel` has (..., in, out) weights, `output` the shape of its answer."""
+    return lambda op: 2.0 * math.prod(output(op).shape) * math.prod(kernel(op).shape[:-1])
+
+
+_OPERATIONS: dict[str, Callable[[tf.Operation], float]] = {
+    **dict.fromkeys(("MatMul", "BatchMatMulV2", "BatchMatMulV3"), _product),
+    "Einsum": _einsum,
+    **dict.fromkeys(("Conv2D", "Conv3D"), _convolution(lambda op: op.inputs[1], lambda op: op.outputs[0])),
+    **dict.fromkeys(
+        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _convolution(lambda op: op.inputs[1], lambda op: op.inputs[2])
+    ),
+    **dict.fromkeys(
+        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"),
+        _convolution(lambda op: op.outputs[0], lambda op: op.inputs[2]),
+    ),
+}
