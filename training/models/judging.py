@@ -42,7 +42,8 @@ class ShowerJudge(Judge):
         self._reference.append(Profiles.of(cells, *labels))
         self._generated.append(Profiles.of(generated, *labels))
         kept = slice(-self._seen % self._every, None, self._every)
-        self._shown.append((cells[kept], labels[0][kept], labels[1][kept], generated[kept]))
+        # a view, even an empty one, would keep the whole batch in memory
+        self._shown.append(tuple(values[kept].copy() for values in (cells, *labels, generated)))
         self._seen += len(cells)
 
     def found(self) -> dict[str, Any]:
