@@ -8,7 +8,6 @@ each one to three radiation lengths.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,6 @@ _RADII_X0 = (0.1, 20.0)
 _HIGHEST_GEV = 1e4  # above the beam of any accelerator
 _ENERGIES = {"MeV": 1e-3, "keV": 1e-6, "TeV": 1e3}
 _DEPOSITS = {"GeV": 1.0, "MeV": 1e-3, "keV": 1e-6, "GeV x 50": 0.02}
-
-# Files are looked at in threads, of which HDF5 lets one read: so one at a time holds dense cells, 26 MB of the sample.
-_DENSE = threading.Lock()
 
 Array = npt.NDArray[np.float64]
 
@@ -62,8 +58,7 @@ class Look:
 
 def look_at(file: ShowerFile) -> Look | None:
     """What the first showers of `file` look like; None if each of them is corrupt or empty."""
-    with _DENSE:
-        hits = Hits.of(file.cells(0, min(_SHOWERS, file.events)))
+    hits = Hits.of(file.cells(0, min(_SHOWERS, file.events)))
     sums = hits.sums()
     good = (flaws_of_hits(hits) == 0) & (file.label_flaws[: len(hits)] == 0) & (sums > 0)
     if not good.any():
