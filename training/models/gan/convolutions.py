@@ -35,7 +35,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from training.models.precision import emulates_bfloat16
+from training.models.precision import emulates_bfloat16, on_processors
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
@@ -43,8 +43,7 @@ Matrix = npt.NDArray[np.float64]
 
 def layers_first() -> bool:
     """Whether networks built now are to keep their layers first: where there is no accelerator, in full precision."""
-    accelerators = tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
-    return not accelerators and keras.config.dtype_policy().compute_dtype in ("float32", "float64")
+    return on_processors() and keras.config.dtype_policy().compute_dtype in ("float32", "float64")
 
 
 def arrange(images: keras.KerasTensor) -> keras.KerasTensor:
