@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ import h5py
 import numpy as np
 
 from calopipe import storage
-from calopipe.errors import run_command
+from calopipe.errors import InputError, run_command
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.hits import Hits
@@ -114,11 +114,11 @@ def make(inputs: tuple[Path, ...], folder: Path, showers: int) -> list[Path]:
     return paths
 
 
-def spent(function: Callable[..., dict[str, Any] | None], *arguments: Any) -> str:
+def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
     """Do `function` in a fresh process: cells of the table, with what it told. Linux only.
 
-    Seconds; processor seconds and peak resident memory of the process and of the largest that it started, by looking
-    at them many times: a process that ends between two looks is seen until the last.
+    Seconds; processor seconds; peak resident memory of the process, and of the largest that it started. Those are
+    looked at many times, and what they do after the last look before their end is missed.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -135,25 +135,26 @@ def spent(function: Callable[..., dict[str, Any] | None], *arguments: Any) -> st
                 status, stat = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "stat"))
             except OSError:  # it has ended
                 continue
-            if "VmHWM" in status:  # not of one that is ending
+            if "VmHWM" in status and pid != process.pid:  # not of one that is ending
                 peaks[pid] = int(status.partition("VmHWM:")[2].split()[0]) / 1024
                 ticks[pid] = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
-    told = here.recv()
+    told, used, own = here.recv()
     process.join()
-    seconds, own = time.perf_counter() - began, peaks.pop(process.pid, 0)
-    used = sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
+    seconds = time.perf_counter() - began
+    used += sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
     remark = ", ".join(f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
                        for name, value in told.items())  # fmt: skip
     return f"{seconds:,.1f} | {used:,.1f} | {own:,.0f} | {max(peaks.values(), default=0):,.0f} | {remark} |"
 
 
-def _told(pipe: Any, function: Callable[..., dict[str, Any] | None], arguments: Sequence[Any]) -> None:
+def _told(pipe: Any, function: Callable[..., dict[str, Any]], arguments: Sequence[Any]) -> None:
     told: dict[str, Any] = {"ended": "early"}
-    os.setsid()
+    os.setsid()  # a group of its own, to find what it starts
     try:
-        told = function(*arguments) or {}
+        with redirect_stdout(sys.stderr):
+            told = function(*arguments)
     finally:
-        pipe.send(told)
+        pipe.send((told, time.process_time(), _peak_mib()))
 
 
 def _family(leader: int) -> Iterator[int]:
@@ -255,7 +256,7 @@ def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
 
 def barely_trained(dataset: Path, model: Path) -> None:
     command = [sys.executable, "-m", "training", "fit", "--steps", str(_STEPS)]
-    subprocess.run([*command, "--dataset", str(dataset), "--output", str(model)], check=True)
+    subprocess.run([*command, "--dataset", str(dataset), "--output", str(model)], check=True, stdout=sys.stderr)
 
 
 def generated(paths: list[Path], model: Path, output: Path) -> dict[str, Any]:
@@ -292,6 +293,8 @@ def main() -> None:
     steps = ("preprocess", "check", "train", "choose", "generate", "validate")
     command.add_argument("--only", nargs="+", choices=steps, default=steps, help="steps (default: all)")
     options = command.parse_args()
+    if min(options.showers) < 2 * _PER_FILE:
+        raise InputError(f"--showers {min(options.showers)}: give {2 * _PER_FILE} or more, two files to compare")
     inputs = tuple(Path(str(path)) for path in storage.expand(options.input))
     print("| step | showers | s | CPU s | first process MiB | largest other MiB | CPU s of parts, and more |")
     print("|---|---|---|---|---|---|---|")
@@ -301,7 +304,7 @@ def main() -> None:
         place.mkdir(exist_ok=True)
         dataset = place / "dataset"
         half = len(paths) // 2
-        tasks: dict[str, tuple[Callable[..., dict[str, Any] | None], tuple[Any, ...]]] = {
+        tasks: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {
             "preprocess": (preprocessed, (paths, dataset)),
             "check": (checks, (dataset,)),
             "train": (trained, (dataset,)),
