@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as the package training d
 
 import stock  # noqa: F401  which makes the model 3dgan-plain known
 import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from calopipe import storage
 from calopipe.errors import run_command
@@ -33,13 +36,25 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.configs import named_config
+from training.configs import CONFIGS, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 
 _STEP_GFLOP = 80.0  # an image: one pass of the generator, two trainings each of it and of the discriminator
 _MATRIX = 2048
 _UNIT_GEV = 0.02
+_AMX_RATIO = 2.5
+_COPIES = "Pad|Transpose|Concat|Pack|Unpack|Slice|Split|StridedSlice|Tile|Cast|Gather|Reshape|Broadcast"
+# Classes of operations, by what their thread and name hold; the first that fits.
+_CLASSES = {
+    "input": "tf_data",
+    "optimizer": "optimizer",
+    "normalisation": "batch_normalization",
+    "convolutions": "Conv[23]D",
+    "matrix products": "MatMul|Einsum",
+    "activations, biases, dropout": "Relu|BiasAdd|Sigmoid|Softplus|Tanh|dropout|_fusion",
+    "padding, copies, casts": f":(_Mkl)?({_COPIES})",
+}
 
 
 @dataclass
@@ -47,27 +62,39 @@ class Form:
     """A way to carry out the step, and what it took so far, in seconds."""
 
     name: str
+    config: str
     model: str
     precision: str
     batch: int
     steps: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)  # of all processors
+    classes: list[Counter[str]] = field(default_factory=list)  # of the operations of the steps that were traced
 
     def start(self, folder: Path, manifest: Manifest) -> None:
         """Build the engine and take the first step, which traces it."""
-        config = named_config("3dgan", model=self.model, batch=self.batch, precision=self.precision)
+        config = named_config(self.config, model=self.model, batch=self.batch, precision=self.precision)
         engine = Engine(config, folder, manifest, make_strategy("one-device"), cache=True)
         self._batches: Any = iter(engine.batches())
         self._step = tf.function(lambda batch: engine.strategy.run(engine.replica_step, args=(batch, tf.constant(0.0))))
         self._step(next(self._batches)).numpy()
 
     def step(self) -> None:
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         batch = next(self._batches)
         waited = time.perf_counter()
         self._step(batch).numpy()
         self.waits.append(waited - began)
         self.steps.append(time.perf_counter() - began)
+        self.used.append(time.process_time() - used)
+
+    def traced_step(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            with tf.profiler.experimental.Profile(place):
+                self.step()
+            (trace,) = Path(place).rglob("*.xplane.pb")
+            self.classes.append(seconds_by_class(trace))
+        self.used.pop()  # the profiler's work is in it
 
     @property
     def rate(self) -> float:
@@ -75,9 +102,55 @@ class Form:
         return self.batch / statistics.median(self.steps)
 
 
-def has_bfloat16() -> bool:
+def bfloat16_instructions() -> set[str]:
+    """Those of this processor, by the names of Linux."""
     information = Path("/proc/cpuinfo")
-    return information.exists() and "avx512_bf16" in information.read_text()
+    return {"avx512_bf16", "amx_bf16"} & set(information.read_text().split() if information.exists() else ())
+
+
+def seconds_by_class(trace: Path) -> Counter[str]:
+    """Wall seconds of the operations of TensorFlow's `trace` of a step, by class. Two of them may run at once."""
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(trace.read_bytes())
+    found: Counter[str] = Counter()
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                name = f"{line.name} {plane.event_metadata[event.metadata_id].name}"
+                if re.search(r"[^:]:\w+$|_fusion", name):  # an operation, or what XLA made of several
+                    kind = next((kind for kind, form in _CLASSES.items() if re.search(form, name)), "rest")
+                    found[kind] += event.duration_ps * 1e-12
+    return found
+
+
+def shares(folder: Path, manifest: Manifest, batch: int, steps: int) -> None:
+    """Print where the time of a step goes, by class of operation and by precision."""
+    sizes = {"3dgan": batch, "fast": CONFIGS["fast"].batch}
+    precisions = ("float32", "bfloat16") if bfloat16_instructions() else ("float32",)
+    forms = [
+        Form(f"{name}, {precision}", name, CONFIGS[name].model, precision, size)
+        for name, size in sizes.items()
+        for precision in precisions
+    ]
+    for form in forms:
+        form.start(folder, manifest)
+    for _ in range(steps):
+        for form in forms:
+            form.step()
+            form.traced_step()
+    print(f"\n| share of the time in operations | {' | '.join(f'{f.name}, batch {f.batch}' for f in forms)} |")
+    print("|---|" + "---|" * len(forms))
+    for kind in (*_CLASSES, "rest"):
+        parts = [statistics.median(each[kind] / each.total() for each in form.classes) for form in forms]
+        print(f"| {kind} | {' | '.join(f'{part:.1%}' for part in parts)} |")
+    print(f"| processor s a step | {' | '.join(f'{statistics.median(form.used):.2f}' for form in forms)} |")
+
+
+def verdict(ratio: float) -> str:
+    """What `ratio`, the speed in bfloat16 over that in float32 at batch 16, says."""
+    if "amx_bf16" not in bfloat16_instructions():
+        return f"bfloat16 / float32: {ratio:.2f}; target {_AMX_RATIO} skipped: it is for processors with AMX"
+    return f"bfloat16 / float32: {ratio:.2f}, target {_AMX_RATIO} {'reached' if ratio >= _AMX_RATIO else 'MISSED'}"
 
 
 def product_seconds() -> float:
@@ -96,21 +169,24 @@ def main() -> None:
     command.add_argument(
         "--steps", type=int, default=5, metavar="N", help="timed steps of each form (default %(default)s)"
     )
+    command.add_argument("--shares", action="store_true", help="only where the time of a step goes")
     command.add_argument("--quick", action="store_true", help="the first file alone, batch 4, two steps")
     options = command.parse_args()
     names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
     batches, steps = ((4,), 2) if options.quick else ((8, 16), options.steps)
 
-    kinds = [("plain Keras", "3dgan-plain", "float32"), ("ours", "3dgan", "float32")]
-    if has_bfloat16():
-        kinds.append(("ours", "3dgan", "bfloat16"))
-    else:
-        print("no bfloat16: this processor has no avx512_bf16")
+    kinds = [("plain Keras", "3dgan", "3dgan-plain", "float32"), ("ours", "3dgan", "3dgan", "float32")]
+    print(f"bfloat16 in this processor: {', '.join(sorted(bfloat16_instructions())) or 'none'}")
+    if bfloat16_instructions():
+        kinds.append(("ours", "3dgan", "3dgan", "bfloat16"))
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         folder = Path(place)
         selection = Selection(rule=SplitRule.parse(["train=*"]), cut_gev=10 * _UNIT_GEV)
         settings = Settings(selection, threshold_gev=1e-4 * _UNIT_GEV)
         manifest = preprocess(discover(names), folder, settings)
+        shares(folder, manifest, batches[-1], steps)
+        if options.shares:
+            return
         products = [product_seconds() for _ in range(3)]
         print("\n| batch | form | precision | images/s (lowest-highest) | times plain | of peak | waits for input |")
         print("|---|---|---|---|---|---|---|")
@@ -128,7 +204,9 @@ def main() -> None:
                       f"({batch / max(form.steps):.2f}-{batch / min(form.steps):.2f}) "
                       f"| {form.rate / forms[0].rate:.2f} | {form.rate * _STEP_GFLOP / peak:.0%} "
                       f"| {sum(form.waits) / sum(form.steps):.2%} |", flush=True)  # fmt: skip
-        print(f"\nmatrix product of {_MATRIX} x {_MATRIX} in float32: {peak:.0f} GFLOP/s")
+        if bfloat16_instructions():
+            print(verdict(forms[-1].rate / forms[1].rate))
+    print(f"\nmatrix product of {_MATRIX} x {_MATRIX} in float32: {peak:.0f} GFLOP/s")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -100,8 +101,10 @@ def discover(
     began = time.time()
     paths = storage.expand(patterns)
     known = {} if memory is None or verify else _remembered(memory, geometry)
-    look = partial(_look, known=known, geometry=geometry, tolerance=allowed)
-    found = storage.at_once(look, paths)
+    # HDF5 lets one thread read, and each would keep what memory its dense showers took
+    with ThreadPoolExecutor(1) as reader:
+        look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)
+        found = storage.at_once(look, paths)
     bad = [each for each in found if isinstance(each, BadFile)]
     if bad:
         allowed.require("file", len(bad), len(paths), bad[0].reason)
@@ -122,7 +125,9 @@ def discover(
     return Inputs(tuple(distinct(files)), tuple(bad))
 
 
-def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance) -> InputFile | BadFile:
+def _look(
+    path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance, reader: Executor
+) -> InputFile | BadFile:
     try:
         stamp = storage.stamp(path)
         remembered = known.get(str(path.absolute()))
@@ -135,7 +140,7 @@ def _look(path: Location, known: dict[str, InputFile], geometry: str, tolerance:
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
         header = {each.name: getattr(file, each.name) for each in fields(Header)}
-        found = InputFile(**header, stamp=stamp, look=look_at(file))
+        found = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
         storage.require_unchanged(path, stamp)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None

@@ -58,10 +58,9 @@ class Look:
 
 def look_at(file: ShowerFile) -> Look | None:
     """What the first showers of `file` look like; None if each of them is corrupt or empty."""
-    cells = file.cells(0, min(_SHOWERS, file.events))
-    hits = Hits.of(cells)
+    hits = Hits.of(file.cells(0, min(_SHOWERS, file.events)))
     sums = hits.sums()
-    good = (flaws_of_hits(hits) == 0) & (file.label_flaws[: len(cells)] == 0) & (sums > 0)
+    good = (flaws_of_hits(hits) == 0) & (file.label_flaws[: len(hits)] == 0) & (sums > 0)
     if not good.any():
         return None
     geometry = file.geometry

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from showers import SAMPLE, make_showers, write_file
 
 from calopipe.errors import run_command
 from calopipe.showers.cells import Geometry
-from calopipe.showers.files import open_showers
+from calopipe.showers.files import ShowerFile, open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
+from preprocessing.inputs import discover
 from preprocessing.plausibility import Look, look_at
 
 
@@ -23,6 +26,26 @@ def _look(path: Path) -> Look:
     look = look_at(open_showers(path))
     assert look is not None
     return look
+
+
+def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight files at most one's dense cells are in memory, though threads open them at once."""
+    for seed in range(8):
+        write_file(tmp_path / f"{seed}.h5", make_showers(events=10, seed=seed))
+    read, alive, most = ShowerFile.cells, [], []
+
+    def slowly(file: ShowerFile, start: int, stop: int) -> np.ndarray:
+        cells = read(file, start, stop).view()
+        alive.append(weakref.ref(cells))
+        time.sleep(0.05)  # in which another thread may read
+        most.append(sum(each() is not None for each in alive))
+        return cells
+
+    monkeypatch.setattr(ShowerFile, "cells", slowly)
+    assert len(discover([str(tmp_path / "*.h5")]).files) == len(most) == 8
+    assert max(most) == 1
 
 
 def test_the_numbers_are_those_of_the_cells() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
@@ -22,7 +23,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models import judging
 from training.models.gan.model import ConditionalGAN
-from training.models.judging import selection_bins
+from training.models.judging import ShowerJudge, selection_bins
 from training.models.randomness import Draws
 from training.run import evaluation
 from training.run.evaluation import Evaluator
@@ -129,6 +130,25 @@ def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_noth
         kept = mine > 1e-3 * mine.sum()
         profile.append(np.mean(abs(theirs[kept] / mine[kept] - 1)))
     assert found.found["metric"]["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
+
+
+def test_a_judge_keeps_few_of_the_showers_that_it_sees() -> None:
+    """Of a million, a hundred and the profiles of all: what it holds is no multiple of their cells."""
+    judge = ShowerJudge(1_000_000, SMALL_GEOMETRY)
+    showers = make_showers(events=32)
+    batch = {
+        "cells": tf.constant(showers.cells),
+        "energy_gev": tf.constant(showers.energy_gev),
+        "theta_rad": tf.constant(showers.theta_rad),
+    }
+    tracemalloc.start()
+    try:
+        for _ in range(40):
+            judge.add(batch, batch["cells"])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0 < held < 0.3 * 40 * 2 * showers.cells.nbytes
 
 
 def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:

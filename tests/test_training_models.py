@@ -22,6 +22,7 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from training.configs import CONFIGS, DEFAULT, named_config
+from training.models import precision
 from training.models.base import build
 from training.models.gan import physics
 from training.models.gan.model import ConditionalGAN
@@ -166,20 +167,40 @@ def test_losses_against_numpy() -> None:
     np.testing.assert_allclose(physics.absolute_error(true, found), abs(found - true), rtol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["float64", "bfloat16", "float16"])
-def test_losses_are_in_the_weights_precision(precision: str) -> None:
+@pytest.mark.skipif(not precision.on_processors(), reason="with an accelerator, the processor does not count")
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("flags: fma avx2", "this CPU has no such arithmetic and emulates it, slowly"),
+        ("flags: avx2 avx512_bf16", "this CPU has it without AMX, and trains no faster than in float32"),
+        ("flags: avx512_bf16 amx_bf16 amx_tile", ""),
+    ],
+)
+def test_bfloat16_is_warned_of_where_it_does_not_pay(
+    flags: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(precision, "_processor", lambda: flags)
+    assert precision.emulates_bfloat16() == ("bf16" not in flags)
+    precision.warn_of_slow("float32")
+    assert caplog.messages == []
+    precision.warn_of_slow("bfloat16")
+    assert caplog.messages == ([f"--precision bfloat16: {told}"] if told else [])
+
+
+@pytest.mark.parametrize("chosen", ["float64", "bfloat16", "float16"])
+def test_losses_are_in_the_weights_precision(chosen: str) -> None:
     """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
     batch = _judged(make_showers(events=4))
     full = build(CONFIGS["small"], SMALL_GEOMETRY)
-    model = build(named_config("small", precision=precision), SMALL_GEOMETRY)
+    model = build(named_config("small", precision=chosen), SMALL_GEOMETRY)
     for name, network in model.networks.items():
         network.set_weights(full.networks[name].get_weights())
     (found, _), (expected, _) = (each.evaluate(batch, Draws.of(1)) for each in (model, full))
     with Draws.of(1).active():  # with flips and dropout
         trained_on = model.phases[0].losses(model.view(batch, Draws.of(1)), Draws.of(1))
     for name, value in found.items():
-        assert value.dtype == trained_on[name].dtype == ("float64" if precision == "float64" else "float32")
-        np.testing.assert_allclose(value, expected[name], rtol=1e-3 if precision == "float64" else 0.1, err_msg=name)
+        assert value.dtype == trained_on[name].dtype == ("float64" if chosen == "float64" else "float32")
+        np.testing.assert_allclose(value, expected[name], rtol=1e-3 if chosen == "float64" else 0.1, err_msg=name)
 
 
 def _judged(showers: Showers) -> dict[str, tf.Tensor]:

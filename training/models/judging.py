@@ -41,7 +41,8 @@ class ShowerJudge(Judge):
         cells, labels = batch["cells"].numpy(), (batch["energy_gev"].numpy(), batch["theta_rad"].numpy())
         generated = made.numpy().astype(np.float32)
         kept = slice(-self._seen % self._every, None, self._every)
-        self._shown.append((cells[kept], labels[0][kept], labels[1][kept], generated[kept]))
+        # a view, even an empty one, would keep the whole batch in memory
+        self._shown.append(tuple(values[kept].copy() for values in (cells, *labels, generated)))
         self._seen += len(cells)
         return np.hstack([Profiles.of(each, *labels).rows() for each in (cells, generated)])
 

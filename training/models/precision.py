@@ -58,12 +58,21 @@ def warn_of_slow(precision: str) -> None:
         logger.warning("--precision %s pays on GPUs only, and there is none", precision)
     if precision == "bfloat16" and emulates_bfloat16():
         logger.warning("--precision bfloat16: this CPU has no such arithmetic and emulates it, slowly")
+    elif precision == "bfloat16" and on_processors() and "amx_bf16" not in _processor():
+        logger.warning("--precision bfloat16: this CPU has it without AMX, and trains no faster than in float32")
+
+
+def on_processors() -> bool:
+    """Whether TensorFlow computes here without an accelerator."""
+    return not tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
 
 
 def emulates_bfloat16() -> bool:
     """Whether TensorFlow computes here on a CPU that has no bfloat16."""
-    if tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU"):
-        return False
+    return on_processors() and "avx512_bf16" not in _processor() and "amx_bf16" not in _processor()
+
+
+def _processor() -> str:
+    """What Linux says of this machine's processors; nothing on other systems."""
     cpu = Path("/proc/cpuinfo")
-    known = cpu.read_text() if cpu.is_file() else ""
-    return "avx512_bf16" not in known and "amx_bf16" not in known
+    return cpu.read_text() if cpu.is_file() else ""

@@ -35,7 +35,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from training.models.precision import emulates_bfloat16, in_plain_forms
+from training.models.precision import emulates_bfloat16, in_plain_forms, on_processors
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
@@ -45,8 +45,7 @@ def layers_first() -> bool:
     """Whether networks built now are to keep their layers first: where there is no accelerator, in full precision."""
     if in_plain_forms():
         return False
-    accelerators = tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
-    return not accelerators and keras.config.dtype_policy().compute_dtype in ("float32", "float64")
+    return on_processors() and keras.config.dtype_policy().compute_dtype in ("float32", "float64")
 
 
 def arrange(images: keras.KerasTensor) -> keras.KerasTensor:

@@ -1,0 +1,323 @@
+"""What a million showers cost at each step: seconds, processor seconds and peak memory, by the size of the dataset.
+
+    nice -n 19 python benchmarks/million.py --input 'data/geant4/*.h5' --folder runs/million \\
+        --showers 10000 100000 1000000
+
+The showers are those of `--input`, mirrored in x or y or not, with deposits and energy scaled by a factor of each
+shower's own, within 5 %: no two events are equal. The detector and the beam have these symmetries. Files of 5,000
+showers are added to FOLDER/showers until there are enough. They are gzip at level 1 without byte shuffle, which HDF5
+reads several times as fast as the sample's. The folder stays, 13 GB for a million. Steps that would take hours at full
+size are done on a part, which the table states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import h5py
+import numpy as np
+
+from calopipe import storage
+from calopipe.errors import InputError, run_command
+from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray
+from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.selection import Selection
+from preprocessing.dataset import MANIFEST, SHARDS, read_manifest, require_unaltered
+from preprocessing.events import digests_in
+
+_PER_FILE = 5_000
+_CHUNK = 10  # showers, as in the sample
+_SCALED = 0.05  # of the energy, at most
+_WORKERS = 2
+_STEPS = 200  # of training, after the first
+_EVALUATED = 2_000  # showers
+_LIKE = 1  # files whose test split is generated
+_LOOK_SECONDS = 0.5
+
+
+@cache
+def sources(inputs: tuple[Path, ...]) -> tuple[Hits, FloatArray, FloatArray]:
+    """Hits, energies in GeV and angles in rad (N,) of all showers of `inputs`, each process once."""
+    opened = [open_showers(path) for path in inputs]
+    parts = [Hits.of(piece) for file in opened for _, piece in file.pieces(0, file.events)]
+    before = np.cumsum([0, *map(len, parts)])
+    rows, cells, values = (
+        np.concatenate(each)
+        for each in (
+            [part.row + first for part, first in zip(parts, before, strict=False)],
+            [part.cell for part in parts],
+            [part.value for part in parts],
+        )
+    )
+    shape = (int(before[-1]), *parts[0].shape[1:])
+    energy, theta = (np.concatenate(each) for each in zip(*((f.energy_gev, f.theta_rad) for f in opened), strict=True))
+    return Hits(rows, cells, values, shape), energy, theta
+
+
+def write_altered(inputs: tuple[Path, ...], path: Path, number: int) -> None:
+    """Write file `number` of altered showers of `inputs` to `path`."""
+    hits, energy, theta = sources(inputs)
+    edges = hits.edges()
+    nx, ny, layers = hits.shape[1:]
+    rng = np.random.default_rng(number)
+    chosen = rng.integers(len(hits), size=_PER_FILE)
+    scale = rng.uniform(1 - _SCALED, 1 + _SCALED, _PER_FILE)  # of float32 there are few: some events would be equal
+    mirror_x, mirror_y = rng.integers(2, size=(2, _PER_FILE)).astype(bool)
+    temporary = path.with_suffix(".partial")
+    with h5py.File(temporary, "w") as file:
+        stated = {name: value for name, value in REFERENCE_GEOMETRY.to_json().items() if name != "shape"}
+        file.attrs.update(stated)
+        file["energy"] = (energy[chosen] * scale).astype(np.float32)
+        file["theta"] = np.where(mirror_y, np.float32(np.pi) - theta[chosen], theta[chosen])  # the tilt is along y
+        ecal = file.create_dataset(
+            "ECAL", (_PER_FILE, nx, ny, layers), "f4", chunks=(_CHUNK, nx, ny, layers), compression=1
+        )
+        for first in range(0, _PER_FILE, _CHUNK):
+            block = np.zeros((_CHUNK, nx * ny * layers), np.float32)
+            for row, event in enumerate(range(first, first + _CHUNK)):
+                inside = slice(edges[chosen[event]], edges[chosen[event] + 1])
+                column, layer = np.divmod(hits.cell[inside], layers)
+                x, y = np.divmod(column, ny)
+                x, y = (nx - 1 - x if mirror_x[event] else x), (ny - 1 - y if mirror_y[event] else y)
+                block[row, (x * ny + y) * layers + layer] = hits.value[inside] * scale[event]
+            ecal.id.write_direct_chunk((first, 0, 0, 0), zlib.compress(block.data, 1))
+    temporary.replace(path)
+
+
+def make(inputs: tuple[Path, ...], folder: Path, showers: int) -> list[Path]:
+    """Files of so many altered showers in `folder`; those that are there are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number:04d}.h5" for number in range(-(-showers // _PER_FILE))]
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    if missing:
+        began = time.perf_counter()
+        with ProcessPoolExecutor(_WORKERS) as pool:
+            for done in [pool.submit(write_altered, inputs, paths[number], number) for number in missing]:
+                done.result()
+        print(f"made {len(missing) * _PER_FILE:,} showers in {time.perf_counter() - began:,.0f} s", flush=True)
+    return paths
+
+
+def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
+    """Do `function` in a fresh process: cells of the table, with what it told. Linux only.
+
+    Seconds; processor seconds; peak resident memory of the process, and of the largest that it started. Those are
+    looked at many times, and what they do after the last look before their end is missed.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_told, args=(there, function, arguments))
+    began = time.perf_counter()
+    process.start()
+    there.close()
+    assert process.pid is not None
+    ticks: dict[int, int] = {}
+    peaks: dict[int, float] = {}
+    while not here.poll(_LOOK_SECONDS):
+        for pid in _family(process.pid):
+            try:
+                status, stat = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "stat"))
+            except OSError:  # it has ended
+                continue
+            if "VmHWM" in status and pid != process.pid:  # not of one that is ending
+                peaks[pid] = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+                ticks[pid] = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    told, used, own = here.recv()
+    process.join()
+    seconds = time.perf_counter() - began
+    used += sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
+    remark = ", ".join(f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
+                       for name, value in told.items())  # fmt: skip
+    return f"{seconds:,.1f} | {used:,.1f} | {own:,.0f} | {max(peaks.values(), default=0):,.0f} | {remark} |"
+
+
+def _told(pipe: Any, function: Callable[..., dict[str, Any]], arguments: Sequence[Any]) -> None:
+    told: dict[str, Any] = {"ended": "early"}
+    os.setsid()  # a group of its own, to find what it starts
+    try:
+        with redirect_stdout(sys.stderr):
+            told = function(*arguments)
+    finally:
+        pipe.send((told, time.process_time(), _peak_mib()))
+
+
+def _family(leader: int) -> Iterator[int]:
+    """All processes of the group that `leader` leads."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if os.getpgid(int(entry.name)) == leader:
+                yield int(entry.name)
+
+
+class Clock:
+    """Processor seconds of this process since it was last asked: another's work beside it counts little."""
+
+    def __init__(self) -> None:
+        self._last = time.process_time()
+
+    def __call__(self) -> float:
+        before, self._last = self._last, time.process_time()
+        return self._last - before
+
+
+def preprocessed(paths: list[Path], dataset: Path) -> dict[str, Any]:
+    from preprocessing.__main__ import main as preprocess  # noqa: PLC0415
+
+    preprocess(["--input", *map(str, paths), "--output", str(dataset), "--workers", str(_WORKERS)])
+    manifest, clock = read_manifest(dataset), Clock()
+    preprocess(["--input", *map(str, paths), "--output", str(dataset)])
+    return {
+        "repeated": manifest.events["repeated"], "shards": len(manifest.shards),
+        "MB": sum(shard.bytes for shard in manifest.shards) / 1e6, "again s": clock(),
+        "manifest MB": (dataset / MANIFEST).stat().st_size / 1e6,
+        "receipts MB": sum(path.stat().st_size for path in (dataset / SHARDS).glob("*.json")) / 1e6,
+    }  # fmt: skip
+
+
+def checks(dataset: Path) -> dict[str, Any]:
+    """Seconds of what every training does before it begins."""
+    clock, found = Clock(), {}
+    manifest = read_manifest(dataset)
+    found["manifest s"] = clock()
+    seen = digests_in(dataset, manifest, ("train", "validation"))
+    found["digests s"] = clock()
+    require_unaltered(dataset, manifest, ("train", "validation"))
+    found["hashes s"] = clock()
+    judges = digests_in(dataset, manifest, ["test"])
+    assert not np.isin(judges, seen).any()
+    found["test unseen s"] = clock()
+    return found | {"seen.npy MB": seen.nbytes / 1e6}
+
+
+def trained(dataset: Path) -> dict[str, Any]:
+    """Seconds until the first step of a training, of the steps after it, and of the evaluation of a part."""
+    from preprocessing.dataset import at_hand  # noqa: PLC0415
+    from training.configs import DEFAULT, named_config  # noqa: PLC0415
+    from training.engine.step import Engine  # noqa: PLC0415
+    from training.engine.strategies import make_strategy  # noqa: PLC0415
+    from training.run.evaluation import Evaluator  # noqa: PLC0415
+    from training.seen import seen_after  # noqa: PLC0415
+
+    clock, found = Clock(), {}
+    manifest, config = read_manifest(dataset), named_config(DEFAULT)
+    seen_after(dataset, manifest, None, None)
+    with at_hand(dataset, manifest, ("train", "validation")) as local:
+        found["checked s"] = clock()
+        engine = Engine(config, local, manifest, make_strategy(config.strategy))
+        found["engine s"] = clock()
+        batches = iter(engine.batches())
+        engine.run(batches, 1)
+        found["first step s"] = clock()
+        for _ in range(_STEPS):
+            engine.run(batches, 1)
+        found["steps/s"], found["MiB before evaluation"] = _STEPS / clock(), _peak_mib()
+        watching = [shard for shard in manifest.shards if shard.split == "validation"]
+        before = np.cumsum([0, *(shard.events for shard in watching)])
+        taken = [shard for shard, first in zip(watching, before, strict=False) if first < _EVALUATED]
+        evaluator = Evaluator(config, local, replace(manifest, shards=tuple(taken)), "validation")
+        evaluator.take_over(engine.state())
+        clock()
+        evaluator.evaluate()
+        seconds = clock()
+    share = evaluator.showers / manifest.count("validation")
+    return found | {"evaluated": evaluator.showers, "evaluation s": seconds, "of the split s": seconds / share}
+
+
+def _peak_mib() -> float:
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
+    """Seconds of what a generation does before it begins."""
+    clock, found = Clock(), {}
+    selection = Selection(split="test", memory=dataset)
+    files = open_all(paths, selection)
+    found["opened s"] = clock()
+    masks = [file.chosen(selection)[0] for file in files]
+    found["chosen s"] = clock()
+    return found | {"showers": sum(int(mask.sum()) for mask in masks)}
+
+
+def barely_trained(dataset: Path, model: Path) -> None:
+    command = [sys.executable, "-m", "training", "fit", "--steps", str(_STEPS)]
+    subprocess.run([*command, "--dataset", str(dataset), "--output", str(model)], check=True, stdout=sys.stderr)
+
+
+def generated(paths: list[Path], model: Path, output: Path) -> dict[str, Any]:
+    """The test split of `paths`, made by a model of a few steps, which need not take as long as a good one."""
+    from training.__main__ import main as training  # noqa: PLC0415
+
+    clock = Clock()
+    training(
+        ["generate", "--model", str(model), "--split", "test", "--output", str(output), "--like", *map(str, paths)]
+    )
+    showers, seconds = open_showers(output).events, clock()
+    return {"generated": showers, "showers/s": showers / seconds, "MB": output.stat().st_size / 1e6}
+
+
+def validated(reference: list[Path], candidate: list[Path], output: Path) -> dict[str, Any]:
+    from calopipe.verdict import VERDICT_FILE, read_verdict  # noqa: PLC0415
+    from validation.__main__ import main as validation  # noqa: PLC0415
+
+    validation(["--reference", *map(str, reference), "--candidate", *map(str, candidate), "--output", str(output),
+                "--workers", str(_WORKERS)])  # fmt: skip
+    size = sum(path.stat().st_size for path in output.iterdir())
+    return {"verdict": read_verdict(output / VERDICT_FILE)["verdict"], "report MB": size / 1e6}
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument(
+        "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
+    )
+    command.add_argument("--folder", type=Path, required=True, metavar="DIR", help="for showers, datasets and results")
+    command.add_argument(
+        "--showers", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], metavar="N", help="sizes"
+    )
+    steps = ("preprocess", "check", "train", "choose", "generate", "validate")
+    command.add_argument("--only", nargs="+", choices=steps, default=steps, help="steps (default: all)")
+    options = command.parse_args()
+    if min(options.showers) < 2 * _PER_FILE:
+        raise InputError(f"--showers {min(options.showers)}: give {2 * _PER_FILE} or more, two files to compare")
+    inputs = tuple(Path(str(path)) for path in storage.expand(options.input))
+    print("| step | showers | s | CPU s | first process MiB | largest other MiB | CPU s of parts, and more |")
+    print("|---|---|---|---|---|---|---|")
+    for showers in sorted(options.showers):
+        paths = make(inputs, options.folder / "showers", showers)
+        place = options.folder / f"of-{showers}"
+        place.mkdir(exist_ok=True)
+        dataset = place / "dataset"
+        half = len(paths) // 2
+        tasks: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {
+            "preprocess": (preprocessed, (paths, dataset)),
+            "check": (checks, (dataset,)),
+            "train": (trained, (dataset,)),
+            "choose": (chosen, (paths, dataset)),
+            "generate": (generated, (paths[:_LIKE], options.folder / "model", place / "generated.h5")),
+            "validate": (validated, (paths[:half], paths[half:], place / "verdict")),
+        }
+        for step in options.only:
+            if step == "generate" and not (options.folder / "model").exists():
+                barely_trained(dataset, options.folder / "model")
+            function, arguments = tasks[step]
+            print(f"| {step} | {showers:,} | {spent(function, *arguments)}", flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main)
