@@ -62,7 +62,7 @@ class _Result(dask_runner.DaskRunnerResult):
         except distributed.KilledWorker as error:
             raise InputError(
                 f"{where}: a piece was tried on several Dask workers and all died of it, the last at "
-                f"{error.last_worker.address}; its log may have the reason, often too little memory; finished work is kept"
+                f"{error.last_worker.address}; its log may have the reason, often too little memory"
             ) from None
         finally:
             self.client.close()  # takes back what is not done
