@@ -49,6 +49,8 @@ class DaskRunner(dask_runner.DaskRunner):
 
 
 class _Result(dask_runner.DaskRunnerResult):
+    """The work that has been handed to Dask."""
+
     def wait_until_finish(self, duration: int | None = None) -> str:
         """Wait for the end of the work. InputError: the scheduler or the workers are lost."""
         where = self.client.scheduler.address
@@ -126,7 +128,7 @@ def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) ->
             return
         try:
             workers = set(client.nthreads(callback_timeout=patience))
-        except OSError as error:
+        except OSError as error:  # the scheduler is gone, or does not answer
             raise CancelledError from error
         if workers - known:
             _require_same_versions(client)

@@ -58,7 +58,7 @@ def carry_out(
     except Exception as error:
         if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
             raise InputError(raised[1]) from None
-        if beam_options:
+        if any(option.startswith("--runner") for option in beam_options):
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
     if stopped := shards.notes(output, attempt):
