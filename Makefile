@@ -53,7 +53,7 @@ named = $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' $(1))
 
 lock: install  ## compile requirements/ anew from pyproject.toml; needs uv
 	printf 'setuptools>=77\nwheel\n' | $(COMPILE) - --output-file requirements/build.txt
-	$(COMPILE) pyproject.toml --extra cpu --constraint requirements/build.txt --no-emit-package tensorflow-cpu \
+	$(COMPILE) pyproject.toml --extra cpu --extra dask --constraint requirements/build.txt --no-emit-package tensorflow-cpu \
 		$(call named,requirements/build.txt) --output-file requirements/common.txt
 	for extra in cpu gpu tpu dev; do \
 		$(COMPILE) pyproject.toml --extra $$extra --constraint requirements/build.txt --constraint requirements/common.txt \

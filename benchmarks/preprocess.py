@@ -7,6 +7,7 @@
              same bytes: no Beam, no checks, no hashes, nothing flushed to the disk
     beam     the same against the usual way: one Beam element a shower, dense records, `WriteToTFRecord`
     workers  two processes against one
+    dask     a Dask cluster of one and two workers against the same; 20 files of --showers in all
     again    a second run, and one with a file added
     memory   the highest resident memory of any process, on many showers made of the input's
     kills    runs killed at random moments, then run again, against one that was left alone
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import shutil
@@ -31,7 +33,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,11 +120,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if not path.name.startswith(".")}
 
 
-def ours(files: Sequence[Path], output: Path, workers: int = 1) -> tuple[float, str]:
-    """The rate of `python -m preprocessing` from nothing."""
+def ours(files: Sequence[Path], output: Path, workers: int = 1, options: Sequence[str] = ()) -> tuple[float, str]:
+    """The rate of `python -m preprocessing` from nothing; `options` give it so many workers in another way."""
     shutil.rmtree(output, ignore_errors=True)
     began = time.time()
-    whole = seconds_of(command(files, output, f"--workers={workers}"))
+    whole = seconds_of(command(files, output, *(options or [f"--workers={workers}"])))
     left = sorted((path.stat().st_mtime, path) for path in (output / SHARDS).glob("*.json"))
     events = [json.loads(path.read_text())["events"]["read"] for _, path in left]
     ready, finished = left[workers - 1][0], left[-1][0]
@@ -267,6 +269,30 @@ def workers(bench: Bench) -> None:
     row("two workers / one", "", rates["two workers"] / rates["one worker"], least=1.7)
 
 
+def dask(bench: Bench) -> None:
+    from distributed import LocalCluster  # noqa: PLC0415  only this section needs it
+
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    files = altered(bench, bench.showers // 20)
+    output = bench.fresh("ours")
+    forms: dict[str, Form] = {
+        "in process": partial(ours, files, output),
+        "two processes": partial(ours, files, output, 2),
+    }
+    with ExitStack() as clusters:
+        for name, workers, threads in (("one worker", 1, 1), ("two workers", 2, 1), ("a worker of two threads", 1, 2)):
+            cluster = clusters.enter_context(
+                LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0")
+            )
+            where = f"--beam-option=dask_client_address={cluster.scheduler_address}"
+            options = ("--beam-option=runner=DaskRunner", where)
+            forms[f"Dask, {name}"] = partial(ours, files, output, workers * threads, options)
+        rates = bench.rates(forms)
+    for name in list(forms)[1:]:
+        row(f"{name} / in process", "", rates[name] / rates["in process"])
+    row("Dask, two workers / two processes", "", rates["Dask, two workers"] / rates["two processes"], least=0.9)
+
+
 # Run in place of `python -m preprocessing`; tells what was loaded, and which of the input files were opened.
 _WITNESS = """
 import json, runpy, sys
@@ -383,7 +409,7 @@ def kills(bench: Bench) -> None:
             least=1)  # fmt: skip
 
 
-SECTIONS = {section.__name__: section for section in (limit, beam, workers, again, memory, kills)}
+SECTIONS = {section.__name__: section for section in (limit, beam, workers, dask, again, memory, kills)}
 
 
 def main() -> None:
@@ -392,7 +418,7 @@ def main() -> None:
                         help="HDF5 files of gzip-compressed showers, three or more (default: the sample)")  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each form (default %(default)s)")
-    parser.add_argument("--showers", type=int, default=100_000, help="of the memory section (default %(default)s)")
+    parser.add_argument("--showers", type=int, default=100_000, help="of memory and dask (default %(default)s)")
     parser.add_argument("--kills", type=int, default=20, help="half with one worker, half with two (default 20)")
     parser.add_argument("--scratch", type=Path, help="an existing folder on the disk to write to (default: /tmp's)")
     options = parser.parse_args()

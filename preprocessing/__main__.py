@@ -22,7 +22,8 @@ examples:
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --workers 4
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --on-bad-event skip --on-bad-file skip
   python -m preprocessing --input 'gs://bucket/showers/*.h5' --output gs://bucket/dataset
-  python -m preprocessing --input 'data/*.h5' --output runs/dataset --beam-option runner=FlinkRunner
+  python -m preprocessing --input 'data/*.h5' --output runs/dataset --beam-option runner=DaskRunner \\
+      --beam-option dask_client_address=tcp://HOST:8786
 
 The same command, run again, does only what is missing or has changed.
 """

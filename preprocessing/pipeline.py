@@ -108,7 +108,10 @@ def _compose(
 
     receipts = [receipt for receipt in found if receipt is not None]
     if len(receipts) != len(plans):
-        raise InputError(f"{len(plans) - len(receipts)} pieces of the dataset vanished while they were made; run again")
+        raise InputError(
+            f"{len(plans) - len(receipts)} pieces of the dataset are not there after they were made; run again, and if "
+            "workers are other machines, give a folder that all share"
+        )
     good: list[InputFile] = []
     used: list[tuple[Plan, Receipt]] = []
     bad_files, bad_events = list(inputs.bad), []

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from calopipe.errors import InputError
 from calopipe.progress import progress_bar
@@ -21,6 +21,9 @@ from calopipe.storage import Location
 from preprocessing import shards
 from preprocessing.dataset import Settings
 from preprocessing.shards import Attempt, Plan
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 _PROGRESS_SECONDS = 1.0  # between two looks at what is done
 _REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
@@ -36,21 +39,10 @@ def carry_out(
     logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
     try:
         import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
-        from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
+
+        prepared = _pipeline(beam_options)
     finally:
         logging.disable(logging.NOTSET)
-
-    # DirectRunner would look for a Go binary to download; the runner in this process needs none.
-    chosen = any(option.startswith("--runner") for option in beam_options)
-    usage = io.StringIO()
-    try:
-        with redirect_stderr(usage):  # Beam's own parser prints many lines about a bad option, and exits
-            options = PipelineOptions([*beam_options, *([] if chosen else ["--runner=FnApiRunner"])])
-            options.get_all_options()
-            prepared = beam.Pipeline(options=options)
-    except (ValueError, SystemExit) as error:
-        reason = usage.getvalue().strip().rpartition("error: ")[2] or error
-        raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
     try:
         with _progress(output, plans), _quiet_and_interruptible(), prepared as pipeline:
             (
@@ -61,14 +53,42 @@ def carry_out(
             )
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}") from None
+    except InputError:
+        raise
     except Exception as error:
         if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
             raise InputError(raised[1]) from None
-        if chosen:
+        if any(option.startswith("--runner") for option in beam_options):
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
     if stopped := shards.notes(output, attempt):
         raise InputError(stopped[0])
+
+
+def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline for the runner that `beam_options` name, else for the one in this process."""
+    import apache_beam as beam  # noqa: PLC0415
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: PLC0415
+
+    usage = io.StringIO()
+    try:
+        with redirect_stderr(usage):  # Beam's own parser prints many lines about a bad option, and exits
+            options = PipelineOptions(list(beam_options))
+            chosen = options.view_as(StandardOptions)
+            # DirectRunner would look for a Go binary to download; the runner in this process needs none.
+            chosen.runner = chosen.runner or "FnApiRunner"
+            runner = None
+            if chosen.runner.rpartition(".")[2].lower() == "daskrunner":  # which Beam knows by its module alone
+                from preprocessing.on_dask import DaskRunner  # noqa: PLC0415
+
+                runner = DaskRunner()
+            options.get_all_options()
+            return beam.Pipeline(runner=runner, options=options)
+    except (ValueError, SystemExit) as error:
+        reason = usage.getvalue().strip().rpartition("error: ")[2] or error
+        raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
+    except ImportError as error:
+        raise InputError(f"Beam's runner is not installed here: {error}; install the extra of its name") from None
 
 
 @contextmanager
@@ -82,14 +102,17 @@ def _quiet_and_interruptible() -> Iterator[None]:
         print("\ninterrupted; finished work is kept", file=sys.stderr, flush=True)
         os._exit(130)
 
-    log = logging.getLogger("apache_beam")
-    log.setLevel(logging.CRITICAL)
+    logs = {logging.getLogger(name) for name in ("apache_beam", "distributed", "distributed.client")}
+    levels = {log: log.level for log in logs}
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     in_main_thread = threading.current_thread() is threading.main_thread()  # only there can signals be caught
     before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
     try:
         yield
     finally:
-        log.setLevel(logging.NOTSET)
+        for log, level in levels.items():
+            log.setLevel(level)
         if in_main_thread:
             signal.signal(signal.SIGINT, before)
 

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,48 @@ def store(program: Path) -> Iterator[Proxy]:
         proxy.close()
         server.terminate()
         server.wait()
+
+
+@dataclass
+class DaskCluster:
+    """A Dask scheduler and its workers, processes of one thread each on loopback."""
+
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    log: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def add_worker(self, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker, without a nanny that would start it again, and wait until the scheduler has it."""
+        with self.log.open("ab") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "dask", "worker", self.address, "--nthreads", "1", "--no-nanny",
+                 "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(self.log.parent)],
+                env=os.environ | environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        self.workers.append(worker)
+        for _ in range(600):
+            if self.log.read_text().count("Registered to:") == len(self.workers):
+                return worker
+            time.sleep(0.1)
+        pytest.fail(f"the Dask worker did not start:\n{self.log.read_text()}")
+
+
+@contextmanager
+def dask_cluster(folder: Path, *, workers: int) -> Iterator[DaskCluster]:
+    """A Dask cluster that writes into `folder`, ended with the block."""
+    port = free_port()
+    with (folder / "scheduler.log").open("wb") as log:
+        scheduler = subprocess.Popen(
+            [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    cluster = DaskCluster(f"tcp://127.0.0.1:{port}", scheduler, folder / "workers.log")
+    try:
+        for _ in range(workers):
+            cluster.add_worker()
+        yield cluster
+    finally:
+        for process in (*cluster.workers, scheduler):
+            process.kill()
+            process.wait()

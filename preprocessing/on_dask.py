@@ -1,0 +1,142 @@
+"""Beam's DaskRunner with what it leaves to its user: one plan a task, the same versions everywhere, waits that end.
+
+Importing this needs the extra `dask`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+import distributed
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pipeline import Pipeline
+from apache_beam.runners.dask import dask_runner
+
+from calopipe.errors import InputError
+
+_SAME_VERSIONS = ("apache-beam", "calopipe")  # and Python's, without its patch level: functions travel as bytecode
+_LOOK_SECONDS = 2.0  # between two looks at the workers
+_NO_WORKER_SECONDS = 300.0  # unless Dask's own setting says otherwise: batch systems take minutes to start a worker
+_NO_WORKER_SETTING = "distributed.scheduler.no-workers-timeout"
+
+
+class DaskRunner(dask_runner.DaskRunner):
+    """Beam's runner, which would wait for ever for a scheduler's file and for workers that do not come."""
+
+    def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> dask_runner.DaskRunnerResult:
+        """Start `pipeline`. InputError: there is no scheduler, or other versions than here."""
+        chosen = options.view_as(dask_runner.DaskOptions)
+        if not (chosen.partition_size or chosen.npartitions):
+            chosen.partition_size = 1  # Beam's 128 would give a small dataset to one worker
+        where = _require_place(chosen)
+        connection = chosen.get_all_options(drop_default=True, current_only=True)
+        for of_bags in ("partition_size", "npartitions"):
+            connection.pop(of_bags, None)
+        if reason := _unreachable(connection):
+            raise InputError(
+                f"{where}: no Dask scheduler can be reached ({reason}); start one with `dask scheduler`, or correct "
+                "--beam-option dask_client_address=tcp://HOST:PORT"
+            )
+        started = super().run_pipeline(pipeline, options)
+        return _Result(started.client, started.futures)
+
+
+class _Result(dask_runner.DaskRunnerResult):
+    """The work that has been handed to Dask."""
+
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        """Wait for the end of the work. InputError: the scheduler or the workers are lost."""
+        where = self.client.scheduler.address
+        try:
+            _watch(self.client, self.futures)
+            return str(super().wait_until_finish(duration))
+        except CancelledError:
+            raise InputError(
+                f"{where}: the Dask scheduler is lost, or it cancelled the work; run again, finished work is kept"
+            ) from None
+        except distributed.KilledWorker as error:
+            raise InputError(
+                f"{where}: a piece was tried on several Dask workers and all died of it, the last at "
+                f"{error.last_worker.address}; its log may have the reason, often too little memory"
+            ) from None
+        finally:
+            self.client.close()  # takes back what is not done
+
+
+def _require_place(chosen: dask_runner.DaskOptions) -> str:
+    """The scheduler's address, or the file that has it. InputError: neither is given, or the file is not there."""
+    file = chosen.scheduler_file
+    if file and not Path(file).is_file():  # Dask would wait for it without end
+        raise InputError(f"{file}: no such file of a Dask scheduler; start one with `dask scheduler --scheduler-file`")
+    where = file or chosen.address or dask.config.get("scheduler-address", None)
+    if not where:
+        raise InputError(
+            "the DaskRunner needs --beam-option dask_client_address=tcp://HOST:PORT or dask_scheduler_file=FILE; "
+            "for processes on this machine alone give --workers N"
+        )
+    return str(where)
+
+
+def _unreachable(connection: dict[str, Any]) -> str:
+    """Why no client can connect in this way, or nothing. InputError: other versions there than here."""
+    try:
+        with distributed.Client(**connection, set_as_default=False) as client:
+            _require_same_versions(client)
+    except InputError:
+        raise
+    except (OSError, TypeError, ValueError) as error:  # TypeError: no certificate for tls
+        reason = str(error)
+    else:
+        return ""
+    gc.collect()  # the client that could not start would hang at the end of the process, when its thread is gone
+    return reason
+
+
+def _require_same_versions(client: distributed.Client) -> None:
+    """Raise InputError if the scheduler or a worker lacks this package, or has another version of what must agree."""
+    found = client.get_versions(packages=_SAME_VERSIONS)
+    mine = _versions(found["client"])
+    for place, theirs in {"the scheduler": found["scheduler"], **found["workers"]}.items():
+        for name, version in _versions(theirs).items():
+            if version != mine[name]:
+                raise InputError(
+                    f"Dask at {place}: {name} is {version or 'not installed'}, but {mine[name] or 'not installed'} "
+                    "here; scheduler, workers and this process need the same versions"
+                )
+
+
+def _versions(of: Mapping[str, Any]) -> dict[str, str | None]:
+    packages = of["packages"]
+    return {"Python": packages["python"].rsplit(".", 3)[0]} | {name: packages[name] for name in _SAME_VERSIONS}
+
+
+def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) -> None:
+    """Return at the end of the work, good or bad. InputError: no workers for too long, or some of other versions."""
+    patience = dask.utils.parse_timedelta(dask.config.get(_NO_WORKER_SETTING, None) or _NO_WORKER_SECONDS)
+    known: set[str] = set()
+    seen = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            distributed.wait(futures, timeout=_LOOK_SECONDS)
+            return
+        try:
+            workers = set(client.nthreads(callback_timeout=patience))
+        except OSError as error:  # the scheduler is gone, or does not answer
+            raise CancelledError from error
+        if workers - known:
+            _require_same_versions(client)
+        known |= workers
+        if workers:
+            seen = time.monotonic()
+        elif time.monotonic() - seen > patience:
+            raise InputError(
+                f"{client.scheduler.address}: no Dask worker for {patience:.0f} s; start some with `dask worker` and "
+                f"run again, finished work is kept (DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT=1h waits longer)"
+            )

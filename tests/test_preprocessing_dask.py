@@ -1,0 +1,197 @@
+"""Preprocessing on a real Dask cluster: the same bytes, and an end to every run whatever is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import distributed
+import pytest
+from servers import DaskCluster, dask_cluster, free_port
+from showers import make_file
+
+from calopipe.showers.contents import MEMORY
+from preprocessing.dataset import SHARDS
+
+_SECONDS = 300  # which no run may take, on a slow machine either
+_EVENTS, _PIECE = 1000, 10
+
+
+def _command(source: Path, output: Path, address: str = "", *options: str) -> list[str]:
+    beam = ["--beam-option", "runner=DaskRunner", "--beam-option", f"dask_client_address={address}"] if address else []
+    return [
+        sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output),
+        "--shard-events", str(_PIECE), *beam, *options,
+    ]  # fmt: skip
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(*arguments), capture_output=True, text=True, timeout=_SECONDS, check=False)  # type: ignore[arg-type]
+
+
+def _told(run: subprocess.CompletedProcess[str]) -> str:
+    """The line of a run that ended with bad input, and with nothing else but its progress."""
+    *progress, line = run.stderr.splitlines()
+    assert run.returncode == 2, run.stderr
+    assert all(each.startswith("preprocess: ") for each in progress), run.stderr
+    assert line.startswith("error: ")
+    return line
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".partial"}
+
+
+def _done(output: Path) -> int:
+    return len(list((output / SHARDS).glob("*.json")))
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + _SECONDS
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of one file of 100 pieces; what it is made into, in process, stands beside it as `dataset`."""
+    folder = tmp_path_factory.mktemp("source")
+    make_file(folder / "0.h5", events=_EVENTS)
+    subprocess.run(_command(folder, folder / "dataset"), check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path_factory.mktemp("dask"), workers=2) as running:
+        yield running
+
+
+def test_every_worker_makes_pieces_of_the_same_dataset(source: Path, cluster: DaskCluster, tmp_path: Path) -> None:
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        client.get_task_stream()  # from now on the scheduler keeps who did what
+        ran = _run(source, tmp_path, cluster.address)
+        by_worker = Counter(task["worker"] for task in client.get_task_stream())
+    assert ran.returncode == 0, ran.stderr
+    assert _content(tmp_path) == _content(source / "dataset")
+    assert len(by_worker) == 2
+    assert by_worker.total() >= _EVENTS // _PIECE  # each piece is a task
+    assert f"preprocess: 100% {_EVENTS}/{_EVENTS}" in ran.stderr
+
+
+def test_a_file_that_only_workers_find_damaged(cluster: DaskCluster, tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=400)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 2000] = bytes(2000)
+    path.write_bytes(content)
+    line = _told(_run(tmp_path, tmp_path / "dask", cluster.address))
+    assert str(path) in line
+    assert line == _told(_run(tmp_path, tmp_path / "here"))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((f"dask_client_address=tcp://127.0.0.1:{free_port()}", "dask_connection_timeout=1"), "no Dask scheduler"),
+        (("dask_client_address=gateway://127.0.0.1:1/x",), "unknown address scheme 'gateway'"),
+        (("dask_scheduler_file=/no/such/file",), "/no/such/file: no such file of a Dask scheduler"),
+        ((), "the DaskRunner needs --beam-option dask_client_address"),
+    ],
+)
+def test_without_a_scheduler(source: Path, tmp_path: Path, options: tuple[str, ...], reason: str) -> None:
+    given = [word for option in ("runner=DaskRunner", *options) for word in ("--beam-option", option)]
+    assert reason in _told(_run(source, tmp_path, "", *given))
+
+
+def test_another_version_on_a_worker(source: Path, tmp_path: Path) -> None:
+    metadata = tmp_path / "other" / "calopipe-9.9.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: calopipe\nVersion: 9.9\n")
+    with dask_cluster(tmp_path, workers=0) as cluster:
+        cluster.add_worker(PYTHONPATH=str(tmp_path / "other"))
+        assert "calopipe is 9.9, but " in _told(_run(source, tmp_path / "ds", cluster.address))
+    assert not _done(tmp_path / "ds")
+
+
+def _begun(source: Path, output: Path, cluster: DaskCluster) -> subprocess.Popen[str]:
+    """A run of which some pieces are done, and most are not: the last worker is stopped while it holds some."""
+    run = subprocess.Popen(
+        _command(source, output, cluster.address), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    _until(lambda: _done(output) > 2 or run.poll() is not None)
+    cluster.workers[-1].send_signal(signal.SIGSTOP)
+    assert 2 < _done(output) < _EVENTS // _PIECE
+    return run
+
+
+def _end(run: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    _, told = run.communicate(timeout=_SECONDS)
+    return subprocess.CompletedProcess(run.args, run.returncode, "", told)
+
+
+def test_the_work_of_a_killed_worker_is_done_again(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "ds"
+    with dask_cluster(tmp_path, workers=2) as cluster:
+        run = _begun(source, output, cluster)
+        cluster.workers[-1].kill()
+        ended = _end(run)
+    assert ended.returncode == 0, ended.stderr
+    assert _content(output) == _content(source / "dataset")
+
+
+def test_all_workers_lost(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "ds"
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT", "3s")  # the scheduler has none
+        run = _begun(source, output, cluster)
+        cluster.workers[-1].kill()
+        assert "no Dask worker for 3 s" in _told(_end(run))
+    assert not (output / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_a_piece_that_kills_workers(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
+    with dask_cluster(tmp_path, workers=2) as cluster:
+        run = _begun(source, tmp_path / "ds", cluster)
+        cluster.workers[-1].kill()
+        assert "all died of it, the last at tcp://127.0.0.1:" in _told(_end(run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])  # gone, or no longer answering
+def test_scheduler_lost(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    output = tmp_path / "ds"
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT", "10s")
+        run = _begun(source, output, cluster)
+        cluster.scheduler.send_signal(number)
+        assert "the Dask scheduler is lost" in _told(_end(run))
+    assert _run(source, output).returncode == 0
+    assert _content(output) == _content(source / "dataset")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_run_and_the_work(source: Path, tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "ds"
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        run = _begun(source, output, cluster)
+        run.send_signal(number)
+        ended = _end(run)
+        assert ended.returncode == {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM}[number]
+        assert "Traceback" not in ended.stderr
+        cluster.workers[-1].send_signal(signal.SIGCONT)
+        with distributed.Client(cluster.address, set_as_default=False) as client:
+            _until(lambda: not any(client.processing().values()))
+        assert _done(output) < _EVENTS // _PIECE  # the scheduler dropped what the client had asked for
+        assert _run(source, output, cluster.address).returncode == 0
+    assert _content(output) == _content(source / "dataset")
