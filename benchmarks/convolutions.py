@@ -134,6 +134,8 @@ def shares(folder: Path, manifest: Manifest, batch: int, steps: int) -> None:
     ]
     for form in forms:
         form.start(folder, manifest)
+        form.step()  # while the input fills its buffers
+        form.used.clear()
     for _ in range(steps):
         for form in forms:
             form.step()
