@@ -81,7 +81,7 @@ def looks(config: FitConfig, dataset: Path, strategy: tf.distribute.Strategy) ->
     """Losses, energy sum and numbers of showers of looks at the untrained GAN, and the batches that this worker saw."""
     found = {}
     for batch in (6, 32):
-        evaluation._BATCH = batch
+        evaluation.BATCH = batch
         evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
         looked = evaluator.evaluate()
         (told,) = looked.found["metric"]["bins"]

@@ -65,8 +65,7 @@ class Price:
 class Rate:
     """What the device achieved: `tflops` of the plain operations of `model`, and `step_s` more for each step.
 
-    `spread` are the least and the most of the seconds, over those that follow from it. `judging` is the time of judging
-    a shower over that of training on one, for models whose operations in judging cannot be counted.
+    `spread` are the least and the most of the seconds, over those that follow from it.
     """
 
     model: str
@@ -75,12 +74,11 @@ class Rate:
     spread: tuple[float, float]
     source: str
     step_s: float = 0.0
-    judging: float | None = None
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of device. `gke` are GKE's names of it; `host_tflops` is the rate of its host, where that judges."""
+    """A kind of device. `gke` are GKE's names of it."""
 
     title: str
     platform: Literal["cpu", "gpu", "tpu"]
@@ -93,7 +91,6 @@ class Kind:
     price: Price
     gke: list[str]
     rate: list[Rate]
-    host_tflops: float | None = None
 
     def rate_of(self, model: str, precision: str) -> Rate | None:
         return next((each for each in self.rate if (each.model, each.precision) == (model, precision)), None)

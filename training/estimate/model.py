@@ -22,7 +22,7 @@ from training.models.config import FitConfig
 
 _CASES = range(3)  # least, likely, most
 _ALPHA = (0.5, 1.0, 2.0)  # of the interconnect's, which is fitted on one cluster
-_JUDGED_ON_HOST = (0.25, 1.0, 4.0)  # of the host's rate, which is not measured
+_EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluation`
 _TRANSFER = 1.5  # beyond the rates that other kinds achieve
 _KEPT = (0.5, 1.0, 2.0)  # of the activations: XLA makes some again, an allocator leaves gaps
 _RUNTIME_GB = (0.5, 1.0, 1.5)  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1
@@ -34,17 +34,17 @@ class Work:
     """One step of `model` on one replica of `batch` showers, in `precision`.
 
     `flop` counts a shower's operations in products and convolutions, in the plain forms of the layers, two a
-    multiplication with its addition; `judging_flop` those of judging a shower of the validation split, None where a
-    loop of unknown length does it. `collectives` are the bytes that each exchange between replicas carries. `state` are
-    the bytes of a checkpoint, `gradients` those of the phase that has most of them, `activations` those kept between
-    forward and backward pass of the phase that keeps most.
+    multiplication with its addition. `evaluation_cost` is the time of evaluating a shower over that of training on one.
+    `collectives` are the bytes that each exchange between replicas carries. `state` are the bytes of a checkpoint,
+    `gradients` those of the phase that has most of them, `activations` those kept between forward and backward pass of
+    the phase that keeps most.
     """
 
     model: str
     precision: str
     batch: int
     flop: float
-    judging_flop: float | None
+    evaluation_cost: float
     collectives: tuple[float, ...]
     state: float
     gradients: float
@@ -66,11 +66,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of one case: for a shower in training, beside them for each step, and for judging a shower."""
+    """Seconds of one case: for a shower in training, and beside them for each step."""
 
     shower_s: float
     step_s: float
-    judging_s: float
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,7 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
         fastest = work.flop / (1e12 * kind.peak.of(work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
         shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
-    judging = _judging(work, kind, catalogue, shower)
-    return [Pace(*each) for each in zip(shower, step, judging, strict=True)], basis
+    return [Pace(*each) for each in zip(shower, step, strict=True)], basis
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
@@ -161,19 +159,6 @@ def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
     return max((work.flop / (1e12 * rate.tflops) * rate.spread[1] for rate in alike), default=0.0)
 
 
-def _judging(work: Work, kind: Kind, catalogue: Catalogue, shower: Sequence[float]) -> list[float]:
-    """Seconds of judging a shower, on one device or where the kind's host does it; uncounted loops as on a CPU."""
-    if work.judging_flop is not None and kind.host_tflops is not None:
-        return [work.judging_flop / (1e12 * kind.host_tflops) * factor for factor in _JUDGED_ON_HOST]
-    if work.judging_flop is not None:
-        return [each * work.judging_flop / work.flop for each in shower]
-    known = (rate.judging for each in catalogue.kind.values() for rate in each.rate if rate.model == work.model)
-    ratio = next((each for each in known if each is not None), 1.0)
-    if kind.host_tflops is not None:
-        return [_processor_seconds(work, catalogue) * ratio * factor for factor in _JUDGED_ON_HOST]
-    return [each * ratio for each in shower]
-
-
 def looks_of(config: FitConfig, steps_an_epoch: int, last_step: int) -> int:
     """How often the model is judged, the first time before training (`training.run.looks`)."""
     every, epochs = config.evaluation_steps, -(-last_step // steps_an_epoch)
@@ -200,19 +185,24 @@ def estimate(
     def step(case: int, n: int) -> float:
         return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
 
-    def look(case: int) -> float:
-        return validation * cases[case].judging_s + work.state / _DISK_BYTES_A_SECOND
+    def look(case: int, n: int) -> float:
+        every = config.evaluated_one_of(train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
+        batches = -(-validation // (every * n * _EVALUATED_AT_ONCE))
+        seconds = cases[case].shower_s * work.evaluation_cost
+        return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND
 
     def epoch(case: int, n: int, steps: float) -> float:
         """Seconds of so many steps on n devices, and of an epoch's part of the looks."""
-        return steps * step(case, n) + looks / epochs * look(case)
+        return steps * step(case, n) + looks / epochs * look(case, n)
 
     def efficiency(case: int) -> float:
         """One device's time for all showers over n times that of n devices."""
         alone = train / config.batch
         return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
 
-    total = Spread.of(lambda case: kind.start.seconds[case] + last_step * step(case, devices) + looks * look(case))
+    total = Spread.of(
+        lambda case: kind.start.seconds[case] + last_step * step(case, devices) + looks * look(case, devices)
+    )
 
     def dollars(an_hour: float | None) -> Spread | None:
         if an_hour is None:

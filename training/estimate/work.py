@@ -19,7 +19,6 @@ from training.models.config import FitConfig
 from training.models.precision import plain_forms
 from training.models.randomness import Draws
 
-_JUDGED = 32  # showers at a time, as `training.run.evaluation` judges them
 _BACKWARD = "gradient_tape/"  # how TensorFlow names the operations of a gradient
 _STORED = frozenset({"ReadVariableOp", "Const", "Placeholder"})  # not made by the step
 
@@ -51,17 +50,17 @@ def work_of(config: FitConfig, geometry: Geometry) -> Work:
     trained = dict.fromkeys(phase.network for phase in model.phases)
     reported = sum(len(phase.weights) for phase in model.phases) + 1  # and whether to stop
     changing = sum(math.prod(each.shape) for name in trained for each in statistics(model.networks[name]))
-    judging = _operations(lambda records: _judge(model, records, manifest, config.seed), _JUDGED)
-    loops = any("While" in op.type for op in judging)
+    gradients = max(collectives)
+    collectives[-1] += 4.0 * (reported + changing)  # which the last phase's collective carries too
     return Work(
         model=config.model,
         precision=config.precision,
         batch=config.batch,
         flop=_flop(operations) / config.batch,
-        judging_flop=None if loops else _flop(judging) / _JUDGED,
-        collectives=(*collectives, 4.0 * (reported + changing)),
+        evaluation_cost=model.evaluation_cost,
+        collectives=tuple(collectives),
         state=_state(model, config, trained) + 8 + 4 * (reported - 1),  # the number of steps; the sums of the losses
-        gradients=max(collectives),
+        gradients=gradients,
         activations=max(_kept(operations, phase.name) for phase in model.phases),
     )
 
@@ -83,10 +82,6 @@ def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.O
             found.add(op)
             wanted += [*(value.op for value in op.inputs), *op.control_inputs]
     return [op for op in graph.get_operations() if op in found]
-
-
-def _judge(model: Model, records: tf.Tensor, manifest: Manifest, seed: int) -> Any:
-    return model.evaluate(model.decode_judged(records, manifest), Draws.of(seed, 0, 0))
 
 
 def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:

@@ -23,6 +23,7 @@ PRECISIONS = {
     "float16": "mixed_float16",
     "float64": "float64",
 }
+LEAST_EVALUATED = 1000  # showers, if there are as many, whatever their share of the time
 SCHEDULES = ("constant", "cosine", "exponential")
 
 _TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
@@ -114,6 +115,18 @@ class FitConfig:
 
     def check_shape(self, geometry: Geometry) -> None:
         """Raise InputError unless the model takes showers of `geometry`."""
+
+    def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
+        """One of how many showers of the split that watches, `watched` in all, is evaluated at a look.
+
+        With so many, the look takes about `evaluation_share` of the time from one look to the next, in which `train`
+        showers are trained on, or `evaluation_steps` steps. `cost` is a `training.models.base.Model.evaluation_cost`.
+        """
+        if not self.evaluation_share:
+            return 1
+        trained = max(train, self.evaluation_steps * self.batch * replicas)
+        affordable = max(LEAST_EVALUATED, int(self.evaluation_share * trained / cost))
+        return max(1, -(-watched // affordable))
 
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""

@@ -22,8 +22,7 @@ from training.models.base import Batch, Judge, build
 from training.models.config import FitConfig
 from training.models.randomness import Draws
 
-_BATCH = 32
-_LEAST_SHOWERS = 1000  # that are evaluated, if there are as many, whatever their share of the time
+BATCH = 32  # showers a replica
 _EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
 _STATISTICS_SHOWERS = 1024  # of the train split, which give the averaged networks their statistics
 
@@ -62,9 +61,12 @@ class Evaluator:
         self._replicas: int = strategy.num_replicas_in_sync
         self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)
-        self.every = _every(config, manifest, split, self._replicas, self.model.evaluation_cost)
+        self.every = config.evaluated_one_of(
+            train=manifest.count("train"), watched=manifest.count(split), replicas=self._replicas,
+            cost=self.model.evaluation_cost,
+        )  # fmt: skip
         self.showers = -(-manifest.count(split) // self.every)
-        self._batch_showers = min(_BATCH, max(self.showers, 1))
+        self._batch_showers = min(BATCH, max(self.showers, 1))
         on_processors = "CPU" in strategy.extended.worker_devices[0]
         if not on_processors:  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
@@ -199,15 +201,3 @@ class Evaluator:
         values = self._on_replicas(lambda replica: mine if replica == self._here[0] else np.zeros_like(mine))
         total: npt.NDArray[np.float64] = self._local(self._total(values))[0].numpy()
         return total
-
-
-def _every(config: FitConfig, manifest: Manifest, split: str, replicas: int, cost: float) -> int:
-    """One of how many showers of `split` is evaluated, for a look to take the `evaluation_share` of the config.
-
-    That is of the time from one look to the next; `cost` is a `Model.evaluation_cost`.
-    """
-    if not config.evaluation_share:
-        return 1
-    trained = max(manifest.count("train"), config.evaluation_steps * config.batch * replicas)
-    affordable = max(_LEAST_SHOWERS, int(config.evaluation_share * trained / cost))
-    return max(1, -(-manifest.count(split) // affordable))
