@@ -65,7 +65,7 @@ def our_work() -> Work:
 def published_work() -> Work:
     """A step of the published code: the same networks and phases, with its collectives."""
     work = our_work()
-    gradients = work.collectives[:-1]
+    gradients = (*work.collectives[:-1], work.gradients)  # the last one's without what ours carries beside them
     return replace(work, collectives=gradients + (_SCALAR,) * (_DOCUMENT["collectives"] - len(gradients)))
 
 
@@ -123,7 +123,7 @@ def fit_rate(published: Published, kind: Kind) -> float:
     here = replace(kind, devices_a_host=-(-published.devices // published.hosts))
     seconds = published.seconds if published.step else published.seconds / steps(published)
     work = replace(published_work(), batch=published.batch)
-    overhead = step_seconds(replace(work, batch=0), here, published.devices, Pace(0.0, 0.0, 0.0), input_rate=1.0)
+    overhead = step_seconds(replace(work, batch=0), here, published.devices, Pace(0.0, 0.0), input_rate=1.0)
     return work.flop * published.batch / (seconds - overhead) / 1e12
 
 

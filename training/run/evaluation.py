@@ -171,7 +171,7 @@ class Evaluator:
             self._folder, self._manifest, "train", batch=_STATISTICS_SHOWERS, every=every,
             decode=self.model.decode_exercise,
         )  # fmt: skip
-        batches = -(-len(next(iter(chosen.values()))) // _BATCH)
+        batches = -(-len(next(iter(chosen.values()))) // BATCH)
         return [{name: values[number::batches] for name, values in chosen.items()} for number in range(batches)]
 
     def _part(self, replica: int) -> tf.data.Dataset:

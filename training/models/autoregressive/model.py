@@ -44,6 +44,7 @@ class Autoregressive(ShowerModel):
     """
 
     weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "occupancy": 1.0, "deposits": 1.0})
+    evaluation_cost = 4.0
     generation_batch = 256
     averaged = ("totals", *_COLOURS)
 

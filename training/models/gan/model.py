@@ -73,6 +73,7 @@ class ConditionalGAN(ShowerModel):
     guards = GUARDS
     chosen_by = "metric"
     noise_numbers = uniform_for_normal(LATENT - 2)
+    evaluation_cost = 0.1
     generation_batch = 32  # from 16 to 64 a processor makes them alike fast; more leave its caches
 
     def __init__(self, generator: keras.Model, discriminator: keras.Model) -> None:
