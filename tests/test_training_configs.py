@@ -44,7 +44,14 @@ def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
 def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
     """Through the command's parser, for values that differ from the named config's wherever they may."""
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
-    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, **own}
+    values |= {
+        "linear_scaling": 32,
+        "average": 0.75,
+        "patience": 4,
+        "evaluation_steps": 2,
+        "evaluation_share": 0.5,
+        **own,
+    }
     others = {"epochs": 7, "steps": 5, "strategy": "multi-worker", "seed": 9}
     assert {*values, *others} == {field.name for field in fields(CONFIGS[name])} - {"model"}
     config = with_settings(named_config(name, **others), values)
