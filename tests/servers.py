@@ -166,7 +166,7 @@ class DaskCluster:
                 env=os.environ | environment, stdout=log, stderr=log,
             )  # fmt: skip
         self.workers.append(worker)
-        for _ in range(600):
+        for _ in range(3000):
             if self.log.read_text().count("Registered to:") == len(self.workers):
                 return worker
             time.sleep(0.1)
