@@ -41,7 +41,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _judge(evaluator: Evaluator, dataset: Path) -> Callable[[Engine], dict[str, npt.NDArray[np.float64]]]:
     """What gives the losses of each validation shower, (N,), of an engine's model."""
-    decode = evaluator.model.decode
+    decode = evaluator.model.decode_judged
     (batch,) = ordered_batches(dataset, read_manifest(dataset), "validation", batch=_WATCHED, decode=decode)
     evaluate = tf.function(lambda: evaluator.model.evaluate(batch, Draws.of(1))[0])
 
