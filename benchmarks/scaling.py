@@ -1,6 +1,6 @@
 """What several workers cost and gain: collectives and their model, emulated networks, scaling, parts of an epoch.
 
-    python benchmarks/scaling.py [collectives networks training epoch table] [--input 'data/geant4/*.h5'] [--quick]
+    python benchmarks/scaling.py [collectives networks training epoch] [--input 'data/geant4/*.h5'] [--quick]
 
 The model of an all-reduce of S bytes over n workers in a ring (Rabenseifner; Thakur, Rabenseifner and Gropp 2005,
 doi 10.1177/1094342005051521): T = 2(n - 1) alpha + 2(n - 1)/n S/B.
@@ -8,10 +8,9 @@ doi 10.1177/1094342005051521): T = 2(n - 1) alpha + 2(n - 1)/n S/B.
 `collectives` measures it over loopback, with the operation that training uses, and fits alpha and B. `networks` does so
 between namespaces with the delay and rate of real networks, for single collectives and for steps of the training
 (root). `training` runs the command with 1, 2 and 4 replicas, at the same batch a replica (weak) and at the same global
-batch (strong). `epoch` takes the whole command apart. `table` needs no run: 128 devices by the model beside the
-published times. All replicas share the cores of this machine and have one thread each, so compute does not scale here;
-processor time says what a replica costs. Times of collectives and of steps with them are the least of 15 turns, since
-other work on the machine only adds; medians are beside them.
+batch (strong). `epoch` takes the whole command apart. All replicas share the cores of this machine and have one thread
+each, so compute does not scale here; processor time says what a replica costs. Times of collectives and of steps with
+them are the least of 15 turns, since other work on the machine only adds; medians are beside them.
 """
 
 from __future__ import annotations
@@ -220,45 +219,6 @@ def epoch(dataset: Path, *, quick: bool) -> None:
         print(f"| {workers} | {shares} |", flush=True)
 
 
-# --- 128 devices
-
-_EVENTS, _BATCH = 124_987, 96
-# Published epochs of the 3DGAN on V100, in seconds by number of devices (arXiv 2111.04628 and its repository).
-_PUBLISHED = {2: 1784.0, 8: 457.0, 32: 115.0, 64: 59.4, 128: 34.0}
-# Bytes of the gradients of a step: the discriminator's twice, the generator's twice.
-_GRADIENTS = (4 * 87_402, 4 * 87_402, 4 * 1_364_983, 4 * 1_364_983)
-# A hop's seconds, delay and software, and the rate in bytes/s, of networks that clouds have.
-_CLOUDS = {
-    "25 us, 100 Gbit/s": (25e-6, 12.5e9),
-    "80 us, 32 Gbit/s": (80e-6, 4e9),
-    "250 us, 10 Gbit/s": (250e-6, 1.25e9),
-}
-
-
-def epoch_s(devices: int, alpha: float, rate: float, scalars: int) -> float:
-    """The model's seconds of an epoch of the 3DGAN whose step has `scalars` collectives beside the gradients'.
-
-    Compute is what the published epoch on two devices leaves, where communication is small.
-    """
-
-    def exchange_s(n: int, scalars: int) -> float:
-        return sum(predicted_s(n, size, alpha, rate) for size in (*_GRADIENTS, *[4] * scalars))
-
-    compute = _PUBLISHED[2] * 2 * _BATCH / _EVENTS - exchange_s(2, 16)
-    return _EVENTS / (devices * _BATCH) * (compute + exchange_s(devices, scalars))
-
-
-def table() -> None:
-    """Epochs by the model with the collectives of the published code (20) and of this one, and what overlap leaves."""
-    print("\n| V100 | published, s | network | 20 collectives, s | 4, s | 4, bytes hidden, s |")
-    print("|---|---|---|---|---|---|")
-    for devices, published in _PUBLISHED.items():
-        for name, (alpha, rate) in _CLOUDS.items():
-            found = [epoch_s(devices, alpha, rate, scalars) for scalars in (16, 0)]
-            hidden = epoch_s(devices, alpha, 1e99, 0)
-            print(f"| {devices} | {published} | {name} | {' | '.join(f'{each:.2f}' for each in (*found, hidden))} |")
-
-
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"collectives": collectives, "networks": networks, "training": training, "epoch": epoch}
@@ -268,14 +228,10 @@ def main() -> None:
     )
     command.add_argument("--quick", action="store_true", help="two workers, few steps")
     options = command.parse_args()
-    chosen = options.studies or [*studies, "table"]
-    if unknown := set(chosen) - {*studies, "table"}:
-        command.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(studies)}, table")
+    chosen = options.studies or list(studies)
+    if unknown := set(chosen) - set(studies):
+        command.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(studies)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and workers are cleared away
-    if "table" in chosen:
-        table()
-    if chosen == ["table"]:
-        return
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         preprocess(discover([str(name) for name in storage.expand(options.input)]), Path(place) / "ds", Settings())
         for name, study in studies.items():

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from networks import Network, hosts
-from scaling import epoch_s, fitted, predicted_s
+from scaling import fitted, predicted_s
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
@@ -20,10 +20,6 @@ def test_the_model_is_a_ring_round_by_round(workers: int) -> None:
 def test_a_fit_finds_what_the_times_were_made_with() -> None:
     seconds = {size: predicted_s(4, size, 3e-4, 2e8) for size in (4, 10_000, 10_000_000)}
     assert fitted(4, seconds) == pytest.approx((3e-4, 2e8), rel=1e-6)
-
-
-def test_an_epoch_without_cost_of_communication_scales_as_the_devices() -> None:
-    assert epoch_s(128, 0.0, 1e99, 16) == pytest.approx(1784.0 * 2 / 128)
 
 
 def test_an_emulated_network_delays_and_is_gone_afterwards() -> None:
