@@ -19,7 +19,7 @@ from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoc
 from training import folder
 from training.engine.exchange import shared, summed, total_over_replicas
 from training.engine.schedules import LearningRate
-from training.engine.strategies import compiled_by_xla
+from training.engine.strategies import compiled_by_xla, computes_on_processors
 from training.models.base import LossTable, Model, Phase, build
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
@@ -100,7 +100,7 @@ class Engine:
     @property
     def on_processors(self) -> bool:
         """Whether no accelerator does the steps."""
-        return "CPU" in self.strategy.extended.worker_devices[0]
+        return computes_on_processors(self.strategy)
 
     @property
     def _reported(self) -> int:

@@ -42,6 +42,11 @@ def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.St
     return tf.distribute.TPUStrategy(resolver)
 
 
+def computes_on_processors(strategy: tf.distribute.Strategy) -> bool:
+    """Whether none of the strategy's devices is an accelerator."""
+    return "CPU" in strategy.extended.worker_devices[0]
+
+
 def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
     """Whether forward and backward pass are compiled by XLA: on GPUs. A TPU compiles the whole step.
 

@@ -6,6 +6,7 @@ common ones are the model's settings, and its `build` makes the model.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, TypeVar
@@ -48,7 +49,7 @@ def setting(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig:
+class FitConfig(ABC):
     """What decides the weights that a training ends with, beside its dataset.
 
     `batch` counts showers a replica; `learning_rate` is that of every network's optimizer; `steps` ends the run early,
@@ -106,14 +107,14 @@ class FitConfig:
         if self.strategy == "tpu" and self.precision == "float16":
             raise InputError("--precision float16 is not for TPUs; give bfloat16")
 
+    @abstractmethod
     def build(self, geometry: Geometry) -> Any:
         """The `training.models.base.Model` for showers of `geometry`; Keras has the config's seed and precision.
 
         Layers compute in that precision; losses and showers are float32.
         """
-        raise NotImplementedError
 
-    def check_shape(self, geometry: Geometry) -> None:
+    def check_shape(self, geometry: Geometry) -> None:  # noqa: B027  most take any
         """Raise InputError unless the model takes showers of `geometry`."""
 
     def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:

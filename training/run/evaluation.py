@@ -17,7 +17,7 @@ from preprocessing.dataset import Manifest
 from preprocessing.reading import ordered_batches, ordered_records
 from training.engine.exchange import total_over_replicas
 from training.engine.step import State, with_total
-from training.engine.strategies import compiled_by_xla, make_strategy
+from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
 from training.models.base import Batch, Judge, build
 from training.models.config import FitConfig
 from training.models.randomness import Draws
@@ -67,8 +67,7 @@ class Evaluator:
         )  # fmt: skip
         self.showers = -(-manifest.count(split) // self.every)
         self._batch_showers = min(BATCH, max(self.showers, 1))
-        on_processors = "CPU" in strategy.extended.worker_devices[0]
-        if not on_processors:  # where shapes must not change
+        if not computes_on_processors(strategy):  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
         self._of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
         self._evaluate = tf.function(self._of_replicas, reduce_retracing=True)
