@@ -123,9 +123,11 @@ def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pyte
     assert output.stat().st_mtime_ns != before
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kills: int
 ) -> None:
+    """Each time once another part of 13 is whole."""
     monkeypatch.setattr(generation, "_PART_SHOWERS", 30)  # parts of 32
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
@@ -133,14 +135,16 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     program = "import sys; from training import generation, __main__; generation._PART_SHOWERS = 30; "
     program += "__main__.main(sys.argv[1:])"
     arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings]
-    with subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)]) as process:
-        while process.poll() is None and len(list(parts.glob("[!.]*"))) < 2:
-            time.sleep(0.001)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert not output.exists()
-    standing = {part: part.stat().st_mtime_ns for part in parts.glob("[!.]*")}
-    assert 2 <= len(standing) < 13
+    standing: dict[Path, int] = {}
+    for _ in range(kills):
+        with subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)]) as process:
+            while process.poll() is None and len(list(parts.glob("[!.]*"))) <= len(standing):
+                time.sleep(0.0001)
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert not output.exists()
+        standing = {part: part.stat().st_mtime_ns for part in parts.glob("[!.]*")}
+    assert kills <= len(standing) < 13
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda _: None)
