@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_bytes_damaged_in_the_middle_of_the_cells(tmp_path: Path) -> None:
 
 
 def test_files_of_two_detectors(tmp_path: Path) -> None:
-    other = SMALL_GEOMETRY.with_values("cell_mm=3")
+    other = replace(SMALL_GEOMETRY, cell_mm=3)
     paths = [make_file(tmp_path / "a.h5", events=2), make_file(tmp_path / "b.h5", events=2, geometry=other)]
     with pytest.raises(InputError, match="use files of one detector"):
         open_all(paths)

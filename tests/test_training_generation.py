@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_the_events_are_read_once_for_a_model_and_the_incumbent(
 @pytest.mark.slow
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
-    in_gev = SMALL_GEOMETRY.with_values("file_unit_gev=1")
+    in_gev = replace(SMALL_GEOMETRY, file_unit_gev=1)
     path = write_file(tmp_path / "gev.h5", showers, ECAL=showers.cells * 0.02, geometry=in_gev)
     _generate(trained, tmp_path / "a.h5")
     _generate(trained, tmp_path / "b.h5", like=path)
@@ -259,7 +260,7 @@ def test_a_label_that_is_no_number_is_refused(trained: Path) -> None:
 
 
 def test_another_detector_is_refused(trained: Path, tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=5, geometry=SMALL_GEOMETRY.with_values("cell_mm=1"))
+    path = make_file(tmp_path / "a.h5", events=5, geometry=replace(SMALL_GEOMETRY, cell_mm=1))
     with pytest.raises(InputError, match=r"cell_mm is 1\.0, the model was trained on 15\.3"):
         _generate(trained, tmp_path / "g.h5", like=path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,9 +19,11 @@ from calopipe.errors import InputError
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from calopipe.showers.contents import Header, distinct, remembered_hashes
+from calopipe.showers.detectors import known, split_values, voxels, with_values
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import CELLS, read_labels
+from calopipe.showers.layouts import CELLS, GEOMETRY, VOXELS, read_labels
+from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import event_digests
 from calopipe.storage import Location
@@ -67,7 +70,7 @@ class ShowerFile(Header):
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""
         with _opened(self.path) as file:
-            return _read(file, start, stop)
+            return _read(file, start, stop, self.geometry)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
         """The cells of showers `start` to `stop`, good or bad, piece by piece, each with its first shower's index.
@@ -81,7 +84,7 @@ class ShowerFile(Header):
             for band in range(start, stop, size):
                 end = min(band + size, stop)
                 for first in range(band, end, _PIECE_EVENTS):
-                    yield first, _read(file, first, min(first + _PIECE_EVENTS, end))
+                    yield first, _read(file, first, min(first + _PIECE_EVENTS, end), self.geometry)
 
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
         """Whether each event is in the selection, and its digest (`calopipe.showers.splits`), (events,) both.
@@ -122,8 +125,8 @@ def open_showers(
 ) -> ShowerFile:
     """Check the header and labels of `path`. Its content is hashed unless `sha256` is given.
 
-    `geometry_values` ("cell_mm=5.1,...") override the file's attributes. A file that states nothing is taken to have
-    the reference's geometry. A bad label is an error unless `bad_event` is "skip".
+    `geometry_values` (`calopipe.showers.detectors`) override the file's attributes. A file that states nothing is taken
+    to have the reference's geometry or, in CaloChallenge's layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
     """
     try:
         content = sha256 or storage.sha256_of_file(path)
@@ -131,20 +134,21 @@ def open_showers(
         raise InputError(f"{path}: no such file; check the path") from None
     with _opened(path) as file:
         try:
-            labels = read_labels({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
-            ecal = file[CELLS]
-            geometry, assumed = _geometry(file.attrs, ecal.shape[1:], geometry_values)
+            labels, stored = read_labels(
+                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            )
+            geometry, assumed = _geometry(file.attrs, stored.shape[1:], geometry_values)
         except BadFileError as error:
             raise BadFileError(f"{path}: {error}") from None
-        flaws = np.zeros(len(ecal), dtype=np.int8)
+        flaws = np.zeros(len(stored), dtype=np.int8)
         for name, values in labels.items():  # the first of an event's flaws counts
             flaws = np.where(flaws != 0, flaws, flaws_of_label(name, values))
         opened = ShowerFile(
             path=path,
             sha256=content,
-            events=len(ecal),
+            events=len(stored),
             geometry=geometry,
-            chunk_events=ecal.chunks[0] if ecal.chunks else _FALLBACK_CHUNK_EVENTS,
+            chunk_events=stored.chunks[0] if stored.chunks else _FALLBACK_CHUNK_EVENTS,
             energy_gev=labels["energy"],
             theta_rad=labels["theta"],
             mtheta_rad=labels.get("mtheta"),
@@ -198,18 +202,47 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
     raise failure
 
 
-def _read(file: h5py.File, start: int, stop: int) -> FloatArray:
-    return file[CELLS][start:stop].astype(np.float32, copy=False)
+def _read(file: h5py.File, start: int, stop: int, geometry: Geometry) -> FloatArray:
+    if CELLS in file:
+        return file[CELLS][start:stop].astype(np.float32, copy=False)
+    voxels = file[VOXELS][start:stop]
+    cells = np.zeros((len(voxels), geometry.cells), dtype=np.float32)
+    cells[:, voxel_order(geometry)] = voxels
+    return cells.reshape(len(voxels), *geometry.shape)
 
 
-def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], values: str) -> tuple[Geometry, tuple[str, ...]]:
+def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], text: str) -> tuple[Geometry, tuple[str, ...]]:
     """The geometry, and the names of what is assumed of it. BadFileError, which does not name the file."""
+    given, values = split_values(text)
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     try:
         stated = {name: float(attributes[name]) for name in names if name in attributes}
-    except (TypeError, ValueError) as error:
+        described = json.loads(attributes[GEOMETRY]) if GEOMETRY in attributes else None
+        found = given or (Geometry.from_json(described) if described else None)
+    except (TypeError, ValueError, KeyError) as error:
         raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
-    x, y, layers = map(int, shape)
-    geometry = replace(REFERENCE_GEOMETRY, shape=(x, y, layers), **stated).with_values(values)
-    given = set(stated) | {item.partition("=")[0].strip() for item in values.split(",")}
-    return geometry, tuple(name for name in names if name not in given)
+    if found is None and len(shape) == 1:
+        found = next((each for each in known().values() if voxels(each) == shape[0]), None)
+        if found is None:
+            sizes = ", ".join(f"{voxels(each)} of {name}" for name, each in known().items())
+            raise BadFileError(f"its showers have {shape[0]} voxels, known are {sizes}; give --geometry binning.xml")
+    if found is None:
+        x, y, layers = map(int, shape)
+        found = with_values(replace(REFERENCE_GEOMETRY, shape=(x, y, layers)), stated)
+        return with_values(found, values), tuple(name for name in names if name not in {*stated, *values})
+    _require_shape(found, shape)
+    return with_values(
+        found, ({"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated else {}) | values
+    ), ()
+
+
+def _require_shape(geometry: Geometry, shape: Sequence[int]) -> None:
+    if len(shape) == 1 and shape[0] != voxels(geometry):
+        raise BadFileError(
+            f"its showers have {shape[0]} voxels, the geometry has {voxels(geometry)} ({geometry.shape[2]} layers); "
+            "give the --geometry of this file"
+        )
+    if len(shape) == 3 and tuple(shape) != geometry.shape:
+        raise BadFileError(
+            f"its showers have {tuple(shape)} cells, the geometry has {geometry.shape}; give the --geometry of this file"
+        )

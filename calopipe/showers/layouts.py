@@ -14,7 +14,9 @@ import numpy.typing as npt
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.flaws import BadFileError
 
-CELLS = "ECAL"  # in every layout: (N, x, y, layer), in the file's unit
+CELLS = "ECAL"  # (N, x, y, layer), in the file's unit
+VOXELS = "showers"  # in CaloChallenge's layout: (N, voxels), in MeV
+GEOMETRY = "calopipe_geometry"  # attribute: the geometry as JSON, where its layers are listed
 Datasets = Mapping[str, h5py.Dataset]
 Labels = dict[str, npt.NDArray[Any]]
 
@@ -23,7 +25,7 @@ Labels = dict[str, npt.NDArray[Any]]
 class Layout:
     """The datasets that a file of this layout must have, those that it may have, and how its labels are read from them.
 
-    `labels` returns `energy` in GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured
+    `cells` is the dataset of the deposits, (N, x, y, layer) or, for voxels, (N, voxels). `labels` returns `energy` in GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured
     angle `mtheta` in rad, one number a shower each. It may rely on one entry of numbers a shower in each dataset. What
     it refuses is a BadFileError without the file's name.
     """
@@ -31,6 +33,7 @@ class Layout:
     needs: frozenset[str]
     labels: Callable[[Datasets], Labels]
     may_hold: frozenset[str] = frozenset()
+    cells: str = CELLS
 
 
 def _labels_by_name(datasets: Datasets) -> Labels:
@@ -47,15 +50,21 @@ def _labels_in_target(datasets: Datasets) -> Labels:
     return {"energy": target[:, 0, 1], "theta": np.full(len(target), np.pi / 2)}
 
 
+def _labels_of_challenge(datasets: Datasets) -> Labels:
+    energy = datasets["incident_energies"][()].astype(np.float64) * 1e-3
+    return {"energy": energy, "theta": np.full(len(energy), np.pi / 2)}
+
+
 LAYOUTS = (
     Layout(frozenset({CELLS, "energy", "theta"}), _labels_by_name, frozenset({"mtheta"})),
     Layout(frozenset({CELLS, "energy", "mtheta"}), _labels_by_name),
     Layout(frozenset({CELLS, "target"}), _labels_in_target),
+    Layout(frozenset({VOXELS, "incident_energies"}), _labels_of_challenge, cells=VOXELS),
 )
 
 
-def read_labels(datasets: Datasets) -> dict[str, FloatArray]:
-    """The labels (N,) of the file that holds these datasets, once its header is checked.
+def read_labels(datasets: Datasets) -> tuple[dict[str, FloatArray], h5py.Dataset]:
+    """The labels (N,) and the cells of the file that holds these datasets, once its header is checked.
 
     Raises BadFileError, which does not name the file: it is in no known layout, or was not completely written.
     """
@@ -63,9 +72,10 @@ def read_labels(datasets: Datasets) -> dict[str, FloatArray]:
     if layout is None:
         expected = " or ".join(" + ".join(sorted(each.needs)) for each in LAYOUTS)
         raise BadFileError(f"found datasets {sorted(datasets) or 'none'}, expected {expected}")
-    cells = datasets[CELLS]
-    if cells.ndim != 4 or cells.dtype.kind not in "fiu":
-        raise BadFileError(f"{CELLS} has shape {cells.shape} of {cells.dtype}, expected numbers (N, x, y, layer)")
+    cells = datasets[layout.cells]
+    expected = "(N, x, y, layer)" if layout.cells == CELLS else "(N, voxels)"
+    if cells.ndim != expected.count(",") + 1 or cells.dtype.kind not in "fiu":
+        raise BadFileError(f"{layout.cells} has shape {cells.shape} of {cells.dtype}, expected numbers {expected}")
     if len(cells) == 0:
         raise BadFileError("holds no showers; remove it from the input")
     _require_stored(cells)
@@ -76,7 +86,7 @@ def read_labels(datasets: Datasets) -> dict[str, FloatArray]:
     for name, values in labels.items():
         if values.size != len(cells) or values.dtype.kind not in "fiu":
             raise _not_one_a_shower(name, values, f"({len(cells)},) numbers")
-    return {name: values.reshape(len(cells)).astype(np.float32) for name, values in labels.items()}
+    return {name: values.reshape(len(cells)).astype(np.float32) for name, values in labels.items()}, cells
 
 
 def _not_one_a_shower(name: str, values: Any, expected: str) -> BadFileError:
@@ -94,6 +104,6 @@ def _require_stored(cells: h5py.Dataset) -> None:
         missing = parts - cells.id.get_num_chunks()
     if missing:
         raise BadFileError(
-            f"declares {len(cells):,} showers, but {missing:,} of the {parts:,} pieces of {CELLS} were never written; "
+            f"declares {len(cells):,} showers, but {missing:,} of the {parts:,} pieces of {cells.name[1:]} were never written; "
             "copy or make it again"
         )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
+from calopipe.showers.detectors import settled
 from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.hits import Hits
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
@@ -24,7 +25,8 @@ class Selection:
     """The events of `split` that deposit more than `cut_gev`, and how to read their files.
 
     `rule` divides events among the splits. `bad_event` says what happens at a corrupt event: "stop" or "skip".
-    `geometry` ("cell_mm=5.1,...") overrides the files' attributes, such as the unit that the cut is applied in.
+    `geometry` (`calopipe.showers.detectors`) overrides the files' attributes, such as the unit that the cut is applied
+    in.
     `memory` is the folder of a dataset that remembers the files' hashes, which saves only time.
     """
 
@@ -37,6 +39,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         require_energy("cut_gev", self.cut_gev)
+        object.__setattr__(self, "geometry", settled(self.geometry))  # not the name of a file, but what it describes
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Selection:
@@ -73,8 +76,9 @@ def add_selection(command: argparse.ArgumentParser, split_help: str = "") -> Non
         "its own content",
     )  # fmt: skip
     command.add_argument(
-        "--geometry", default="", metavar="NAME=VALUE,...",
-        help="cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev in place of the files' attributes",
+        "--geometry", default="", metavar="[FILE|NAME][,KEY=VALUE...]",
+        help="the calorimeter, where the files do not state it: a file .toml (docs/formats.md) or .xml (binning of "
+        "CaloChallenge), or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
     )  # fmt: skip
     command.add_argument(
         "--cut-gev", type=float, default=CUT_GEV, metavar="E",

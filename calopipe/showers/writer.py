@@ -1,8 +1,9 @@
-"""Write showers to an HDF5 file, in the layout of variable angles."""
+"""Write showers to an HDF5 file: in the layout of variable angles or, with cells in rings, in CaloChallenge's."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.showers.cells import Geometry, Showers
+from calopipe.showers.layouts import CELLS, GEOMETRY, VOXELS
+from calopipe.showers.positions import voxel_order
 from calopipe.storage import Location
 
 
@@ -35,25 +38,25 @@ class ShowerWriter:
     """Writes showers batch by batch into the file that `shower_writer` opened."""
 
     def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry) -> None:
-        self._file, self._sink = file, sink
+        self._file, self._sink, self._geometry = file, sink, geometry
         self._events = 0
-        file.create_dataset(
-            "ECAL", (0, *geometry.shape), "f4", maxshape=(None, *geometry.shape),
-            chunks=(10, *geometry.shape), compression="gzip", compression_opts=1, shuffle=True,
-        )  # fmt: skip
+        if geometry.rings:
+            self._create(VOXELS, 50, len(voxel_order(geometry)))
+            file.create_dataset("incident_energies", (0, 1), "f4", maxshape=(None, 1), chunks=(1024, 1))
+            return
+        self._create(CELLS, 10, *geometry.shape)
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
             file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
 
+    def _create(self, name: str, chunk: int, *shape: int) -> None:
+        self._file.create_dataset(
+            name, (0, *shape), "f4", maxshape=(None, *shape), chunks=(chunk, *shape), compression="gzip",
+            compression_opts=1, shuffle=True,
+        )  # fmt: skip
+
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`."""
-        columns = {
-            "ECAL": showers.cells,
-            "energy": showers.energy_gev,
-            "theta": showers.theta_rad,
-            "mtheta": showers.mtheta_rad,
-            "eta": -np.log(np.tan(showers.theta_rad / 2)),
-            "sum": showers.cells.sum(axis=(1, 2, 3)),
-        }
+        columns = self._voxels(showers) if self._geometry.rings else self._cells(showers)
         start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
             self._file[name].resize(self._events, axis=0)
@@ -61,13 +64,34 @@ class ShowerWriter:
         if self._sink.error is not None:
             raise self._sink.error
 
+    @staticmethod
+    def _cells(showers: Showers) -> dict[str, Any]:
+        return {
+            CELLS: showers.cells,
+            "energy": showers.energy_gev,
+            "theta": showers.theta_rad,
+            "mtheta": showers.mtheta_rad,
+            "eta": -np.log(np.tan(showers.theta_rad / 2)),
+            "sum": showers.cells.sum(axis=(1, 2, 3)),
+        }
+
+    def _voxels(self, showers: Showers) -> dict[str, Any]:
+        flat = showers.cells.reshape(len(showers), -1)
+        return {
+            VOXELS: flat[:, voxel_order(self._geometry)],
+            "incident_energies": showers.energy_gev.astype(np.float64)[:, None] * 1e3,  # MeV
+        }
+
 
 @contextmanager
 def shower_writer(path: Location, geometry: Geometry, attributes: Mapping[str, Any]) -> Iterator[ShowerWriter]:
     """A writer of the file `path`, which appears when it is complete. `attributes` are added to the geometry's."""
     with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
         with h5py.File(sink, "w") as file:
-            stated = {name: value for name, value in geometry.to_json().items() if name != "shape"}
+            described = geometry.to_json()
+            stated = {name: value for name, value in described.items() if name not in {"shape", "layers"}}
+            if geometry.layers:
+                stated[GEOMETRY] = json.dumps(described)
             file.attrs.update({**stated, **attributes})
             yield ShowerWriter(file, sink, geometry)
         if sink.error is not None:  # from what HDF5 wrote as it closed
