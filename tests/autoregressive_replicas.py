@@ -20,7 +20,7 @@ from preprocessing.dataset import read_manifest
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.autoregressive import model, rows
-from training.models.autoregressive.frame import colour
+from training.models.autoregressive.mesh import colour
 from training.models.base import Batch
 
 STEPS = 3

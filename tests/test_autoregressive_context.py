@@ -25,8 +25,11 @@ def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis, Tensor]:
     store = model.networks["constants"]
     batch = as_batch(*uneven_showers(events=12, seed=5))
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = frame.layer_sums(hits, store, LAYERS)
-    values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], 0.02)
+    sums = frame.layer_sums(hits, store, SMALL_GEOMETRY)
+    values = totals.totals_of(
+        tf.reduce_sum(sums, 2), axis, batch["energy_gev"], least=store["least"], unit=0.02,
+        noise=tf.zeros([12, LAYERS - 1]),
+    )  # fmt: skip
     reflected = frame.reflected_angle(batch["theta_rad"])
     return plan(values, batch["energy_gev"], reflected, store, SMALL_GEOMETRY), sums, axis, batch["energy_gev"]
 

@@ -66,7 +66,7 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     """In x; in y, with the angle that goes with it; and in both."""
     cells, _, theta = uneven_showers(events=20)
     hits, axis = _reflected(cells, theta)
-    sums = frame.layer_sums(hits, CONSTANTS, LAYERS).numpy()
+    sums = frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
     for flipped, angle in (
         (cells[:, ::-1], theta), (cells[:, :, ::-1], np.float32(math.pi) - theta),
@@ -74,7 +74,7 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     ):  # fmt: skip
         mirror, same = _reflected(flipped, angle)
         np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
-        np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS, LAYERS) / scale, sums / scale, atol=2e-5)
+        np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS, SMALL_GEOMETRY) / scale, sums / scale, atol=2e-5)
     assert (axis.offset[:, 0].numpy() >= 0).all()
     np.testing.assert_allclose(frame.reflected_angle(tf.constant(theta)), np.minimum(theta, np.pi - theta), rtol=1e-6)
 
@@ -96,13 +96,18 @@ def _by_hand(hits: Hits) -> Any:
     return found
 
 
+def _terms(hits: Hits) -> Any:
+    depth = tf.cast(hits.layer, tf.float32)
+    return frame.terms(hits.value, (hits.dx, hits.dy, hits.ring), depth, CONSTANTS).numpy()
+
+
 def test_the_sums_of_each_layer_and_colour() -> None:
     cells, _, theta = uneven_showers(events=3)
     hits, _ = _reflected(cells, theta)
     expected = _by_hand(hits)
     assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
-    np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS, LAYERS), expected, rtol=1e-4, atol=1e-3)
-    added = frame.terms(hits.value, hits.dx, hits.dy, hits.layer, CONSTANTS).numpy()
+    np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), expected, rtol=1e-4, atol=1e-3)
+    added = _terms(hits)
     assert added.shape == (*hits.value.shape, len(SUMS))
     np.testing.assert_allclose(added.sum(1), expected.sum((1, 2)), rtol=1e-4, atol=2e-3)
     for number, name in enumerate(SUMS):
@@ -114,16 +119,7 @@ def test_hits_of_no_energy_add_nothing() -> None:
     (short, axis), (long, same) = _reflected(cells, theta), _reflected(cells, theta, longest=900)
     assert long.value.shape[1] == 900 > short.value.shape[1]
     np.testing.assert_allclose(same.offset, axis.offset, atol=1e-6)
-    found, expected = (frame.layer_sums(hits, CONSTANTS, LAYERS) for hits in (long, short))
+    found, expected = (frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY) for hits in (long, short))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
-    added = frame.terms(long.value, long.dx, long.dy, long.layer, CONSTANTS).numpy()
+    added = _terms(long)
     assert not added[long.value.numpy() == 0].any()
-
-
-@pytest.mark.parametrize("shape", [(17, 17, 5), (4, 6, 2)])
-def test_the_lattice_reaches_every_cell_from_the_middle_one(shape: tuple[int, int, int]) -> None:
-    lattice = frame.lattice(shape)
-    half = (shape[0] // 2, shape[1] // 2)
-    assert len(np.unique(lattice, axis=0)) == len(lattice) == (2 * half[0] + 1) * (2 * half[1] + 1)
-    reached = {(int(frame.middle(shape[0])) + i, int(frame.middle(shape[1])) + j) for i, j in lattice.tolist()}
-    assert reached >= {(i, j) for i in range(shape[0]) for j in range(shape[1])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import tensorflow as tf
 from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import cells, frame, rows, sampling
+from training.models.autoregressive import cells, rows
+from training.models.autoregressive.mesh import AROUND, colour, mesh_of
 from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling import _Layer
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -165,20 +168,31 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
     scaled = cells.scaled(tf.constant(images), model._store)
     every = _every_place(2)
     for layer in (0, 1, 4):
-        before = [scaled[..., layer - k] if layer >= k else tf.zeros_like(scaled[..., 0]) for k in (1, 2)]
+        before = [_flat(scaled[..., layer - k] if layer >= k else tf.zeros_like(scaled[..., 0])) for k in (1, 2)]
         for odd in (False, True):
             of_colour = every[:, 1:3].sum(1) % 2 == int(odd)
             place = tf.constant(every[of_colour & (every[:, 3] == layer)], tf.int32)
             expected, _ = rows.known(view, place, SMALL_GEOMETRY, odd=odd)
             parity = np.add.outer(np.arange(_NX), np.arange(_NY)) % 2
-            own = [tf.where(tf.constant(parity == 0), scaled[..., layer], 0.0)] if odd else []
-            at = place[:, :3]
-            found = [sampling._around(cells.windows(each), at, _NX, _NY) for each in (*before, *own)]
-            axis = tf.gather(view["axis"][:, layer], place[:, 0])
-            distance = (tf.cast(place[:, 1 + k], tf.float32) - 8 - axis[:, k] for k in (0, 1))
-            slope = tf.gather((view["axis"][:, -1, 1] - view["axis"][:, 0, 1]) / 4.0, place[:, 0])
-            seen = tf.concat([*found, cells.place(*distance, slope)], 1)
-            np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-6)
+            own = _flat(tf.where(tf.constant(parity == 0), scaled[..., layer], 0.0))
+            planned = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
+            drawing = _Layer(
+                model._sampler,
+                tf.constant(layer),
+                planned,
+                images=tuple(before),
+                sums=(),
+                keys=tf.zeros([2, 2]),  # type: ignore[arg-type]
+            )
+            cell = tf.stack([place[:, 0], place[:, 1] * _NY + place[:, 2]], 1)
+            dx, dy, ring = drawing._distance(cell)
+            distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
+            np.testing.assert_allclose(drawing._known(cell, own, distance, odd=odd), expected, rtol=1e-5, atol=1e-6)
+
+
+def _flat(image: Any) -> Any:
+    """A layer's image (N, x, y) as sampling has it: flat, with an empty cell at its end."""
+    return tf.pad(tf.reshape(image, [2, -1]), [[0, 0], [0, 1]])
 
 
 @pytest.mark.parametrize("colour", [0, 1])
@@ -220,8 +234,9 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
 
 def test_colours_are_those_of_a_chessboard() -> None:
     x, y = np.indices((_NX, _NY))
-    colour = frame.colour(tf.constant(x), tf.constant(y)).numpy()
-    assert (colour[1:] != colour[:-1]).all()
-    assert (colour[:, 1:] != colour[:, :-1]).all()
-    offsets = np.array(cells.AROUND)[np.array(cells.OTHER_COLOUR)]
-    assert (frame.colour(tf.constant(8 + offsets[:, 0]), tf.constant(8 + offsets[:, 1])).numpy() != colour[8, 8]).all()
+    found = colour(tf.constant(x), tf.constant(y)).numpy()
+    assert (found[1:] != found[:-1]).all()
+    assert (found[:, 1:] != found[:, :-1]).all()
+    known = mesh_of(SMALL_GEOMETRY).other_colour[0, 8 * _NY + 8]
+    for (first, second), other in zip(AROUND, known, strict=True):
+        assert other == (found[8 + first, 8 + second] != found[8, 8])

@@ -15,9 +15,8 @@ from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import cells, totals
-from training.models.autoregressive.frame import lattice
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import Sampler, _beside
+from training.models.autoregressive.sampling import Sampler
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
 _SHOWERS = 400
@@ -79,7 +78,7 @@ class _Drawn:
         """The chance to be proposed of each cell; 0 out of the lattice's reach."""
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
-            at = lattice(SMALL_GEOMETRY.shape) + middle[shower, layer] + 8
+            at = np.argwhere(np.ones((_NX, _NY))) - 8 + middle[shower, layer] + 8
             inside = ((at >= 0) & (at < (_NX, _NY))).all(1)
             found[shower, at[inside, 0], at[inside, 1], layer] = table[layer, inside]
         return found
@@ -194,16 +193,6 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(of_priors: Autoregress
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)
-
-
-def test_cells_beside_a_hit_share_a_side_with_it() -> None:
-    image = np.random.default_rng(1).random((2, 5, 6)) < 0.2
-    expected = np.zeros_like(image)
-    for shower, x, y in np.argwhere(image):
-        for i, j in ((x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)):
-            if 0 <= i < 5 and 0 <= j < 6:
-                expected[shower, i, j] = True
-    np.testing.assert_array_equal(_beside(tf.constant(image)), expected)
 
 
 def test_priors_are_read_by_linear_interpolation_in_the_radius_place() -> None:

@@ -18,6 +18,7 @@ from training.models.autoregressive.model import Autoregressive
 from training.models.randomness import Draws
 
 _UNIT = 0.02
+_LEAST = np.float32(1e-6)  # of the deposits
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +29,18 @@ def model() -> Autoregressive:
 def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
     batch = as_batch(cells, np.full_like(theta, 100), theta)
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], CONSTANTS, SMALL_GEOMETRY)
-    return tf.reduce_sum(frame.layer_sums(hits, CONSTANTS, LAYERS), 2), axis
+    return tf.reduce_sum(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), 2), axis
+
+
+def _totals(sums: Any, axis: Axis, energy: Any, least: Any = _LEAST, noise: Any = 0.0) -> tf.Tensor:
+    scatter = tf.zeros([len(energy), LAYERS - 1]) + noise
+    return totals.totals_of(sums, axis, tf.constant(energy), least=least, unit=_UNIT, noise=scatter)
 
 
 def test_totals_by_hand() -> None:
     cells, energy, theta = uneven_showers(events=6)
     sums, axis = _described(cells, theta)
-    found = totals.totals_of(sums, axis, tf.constant(energy), _UNIT).numpy()
+    found = _totals(sums, axis, energy).numpy()
     layers = cells.sum((1, 2), dtype=np.float64)
     expected = np.empty_like(found, np.float64)
     expected[:, 0] = np.log(layers.sum(1) * _UNIT / energy)
@@ -52,8 +58,8 @@ def test_totals_by_hand() -> None:
 def test_layers_axis_and_budgets_follow_from_the_totals() -> None:
     cells, energy, theta = uneven_showers(events=50)
     sums, axis = _described(cells, theta)
-    values = totals.totals_of(sums, axis, tf.constant(energy), _UNIT)
-    layer_energy, offset, logs = totals.layers_of(values, tf.constant(energy), _UNIT, LAYERS)
+    values = _totals(sums, axis, energy)
+    layer_energy, offset, logs = totals.layers_of(values, tf.constant(energy), _LEAST, _UNIT, LAYERS)
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-4)
     np.testing.assert_array_equal(offset, axis.offset)
     budgets = totals.budgets_in_units(logs, layer_energy).numpy()
@@ -67,8 +73,8 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = tf.reduce_sum(frame.layer_sums(hits, store, LAYERS), 2)
-    values = totals.totals_of(sums, axis, batch["energy_gev"], _UNIT)
+    sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
+    values = _totals(sums, axis, energy, store["least"])
     labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
     normal = totals.to_normal(values, labels, store)
     again = totals.from_normal(normal, labels, store).numpy()
@@ -90,10 +96,35 @@ def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
     for each in (*view.values(), *(loss for losses in found for loss in losses.values())):
         assert np.isfinite(each).all()
     sums, axis = _described(cells, theta)
-    values = totals.totals_of(sums, axis, tf.constant(energy), _UNIT)
+    values = _totals(sums, axis, energy)
     assert np.isfinite(values).all()
-    layer_energy, _, _ = totals.layers_of(values, tf.constant(energy), _UNIT, LAYERS)
+    layer_energy, _, _ = totals.layers_of(values, tf.constant(energy), _LEAST, _UNIT, LAYERS)
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-3, atol=2e-5 * cells.sum((1, 2, 3)).max())
+
+
+def test_empty_layers_stay_empty_whatever_the_noise() -> None:
+    """Layers before the first deposit, after the last and between; down to showers of the smallest deposit."""
+    cells, energy, theta = uneven_showers(events=40)
+    least = np.float32(cells[cells > 0].min())
+    rng = np.random.default_rng(6)
+    cells *= rng.random((40, 1, 1, LAYERS)) < 0.6
+    for shower in range(3):  # the smallest deposit alone, as the last layer, and as all that follows another
+        cells[shower] = 0
+        cells[shower, 8, 8, 1 + shower] = least
+    cells[1, 8, 8, 1] = 3.0
+    cells = cells[cells.sum((1, 2, 3)) > 0]
+    energy, theta = energy[: len(cells)], theta[: len(cells)]
+    expected = cells.sum((1, 2))
+    sums, axis = _described(cells, theta)
+    found = []
+    for noise in (-5.0, 0.0, 5.0):
+        values = _totals(sums, axis, energy, least, noise)
+        layer_energy, _, _ = totals.layers_of(values, tf.constant(energy), least, _UNIT, LAYERS)
+        np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
+        np.testing.assert_allclose(layer_energy, expected, rtol=2e-3, atol=0.3 * least)
+        found.append(values.numpy())
+    emptied = (expected == 0)[:, :-1]
+    assert (found[0] != found[2])[:, 1:LAYERS][emptied].all()  # the noise reaches them
 
 
 def _synthetic(showers: int) -> tuple[Any, ...]:
@@ -158,7 +189,7 @@ def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> 
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
     hits, _ = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = tf.reduce_sum(frame.layer_sums(hits, store, LAYERS), 2)
+    sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
     labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
     found = totals.expected_layers(frame.column(sums, "energy"), labels, store).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)

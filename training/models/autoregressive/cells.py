@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.frame import Constants, Tensor
+from training.models.autoregressive.frame import Constants
+from training.models.autoregressive.mesh import AROUND, Tensor
 
-MARGIN = 2  # cells beside the calorimeter that are always empty, so that every cell has neighbours
-# The cells around a cell, as steps in x and y. Known are those in the two layers before, and of its own those of the
-# other colour, for odd cells.
-AROUND = [(x, y) for x in range(-MARGIN, MARGIN + 1) for y in range(-MARGIN, MARGIN + 1)]
-OTHER_COLOUR = [(x + y) % 2 == 1 for x, y in AROUND]
-PLACE = 15
+PLACE = 16
 EVEN_INPUTS = 2 * len(AROUND) + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 
@@ -48,19 +44,12 @@ def scaled(energy: Tensor, constants: Constants) -> Tensor:
     return tf.math.log(1.0 + energy / constants["deposit"]) / 4.0
 
 
-def windows(image: Tensor) -> Tensor:
-    """The five cells along y around each, (N, x + 4, y, 5), of a layer (N, x, y); a margin of empty cells beside it."""
-    wide = tf.pad(image, [[0, 0], [MARGIN, MARGIN], [MARGIN, MARGIN]])[..., None]
-    taken = tf.eye(2 * MARGIN + 1)[None, :, None]  # a convolution that takes each of the five, faster than a stack
-    return tf.nn.conv2d(wide, taken, 1, "VALID")
-
-
-def place(dx: Tensor, dy: Tensor, slope: Tensor) -> Tensor:
+def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
     """A cell's place as its density is given it, (R, PLACE), from its distances (R,) to the axis in cells.
 
     `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
+    `log_area` (R,) is that of the cell over the mean.
     """
-    r = tf.sqrt(dx * dx + dy * dy)
     return tf.stack(
         [
             tf.clip_by_value(dx, -2.0, 2.0), tf.clip_by_value(dy, -2.0, 2.0),
@@ -68,5 +57,6 @@ def place(dx: Tensor, dy: Tensor, slope: Tensor) -> Tensor:
             tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), r / 8.0,
             tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), tf.abs(dx) / 8.0, tf.abs(dy) / 8.0,
             slope * tf.clip_by_value(dy, -1.0, 1.0), slope * tf.clip_by_value(dy, -6.0, 6.0),
+            log_area,
         ], 1,
     )  # fmt: skip

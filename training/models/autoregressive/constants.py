@@ -15,14 +15,14 @@ from scipy.special import ndtri
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, context, context_numbers, plan
-from training.models.autoregressive.frame import SUMS, Tensor, lattice
+from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 
 Array = npt.NDArray[Any]
 
 SCOUTS = 1000  # showers that the scales are taken from
 FAR_TABLE = 4096  # places of a layer, as often as they are proposed
 FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
-CORE_MOST = 160  # cells about the axis that are always looked at, at most
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _RIDGE = 1e-6
@@ -30,7 +30,9 @@ _RIDGE = 1e-6
 
 def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
     """Name and shape of every constant, for showers of `geometry`."""
-    nx, ny, layers = geometry.shape
+    mesh = mesh_of(geometry)
+    layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
+    knots = cells.radius_knots(mesh.reach)
     all_totals = totals.number_of_totals(layers)
     return {
         "depth": (),  # of reference: the mean layer of the energy
@@ -41,10 +43,10 @@ def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
         "quantiles": (totals.QUANTILES, all_totals),
         "whitening": (all_totals, all_totals), "colouring": (all_totals, all_totals),
         "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS),
-        "odds": (layers, cells.radius_knots(max(nx, ny))), "log_deposit": (layers, cells.radius_knots(max(nx, ny))),
-        "proposal": (layers * (2 * (nx // 2) + 1) * (ny // 2 + 1),),
+        "odds": (layers, knots), "log_deposit": (layers, knots),
+        "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),
         "far_table": (layers, FAR_TABLE), "far_counts": (layers, FAR_MOST),
-        "chance": (layers, len(lattice(geometry.shape))), "core": (layers, CORE_MOST),
+        "chance": (layers, places), "core": (layers, mesh.core_most),
         "even_mean": (context_numbers(layers, odd=False),), "even_scale": (context_numbers(layers, odd=False),),
         "odd_mean": (context_numbers(layers, odd=True),), "odd_scale": (context_numbers(layers, odd=True),),
     }  # fmt: skip
@@ -106,31 +108,40 @@ class Adaptation:
 
     def _scales(self, batches: list[dict[str, Array]]) -> dict[str, Any]:
         """Depth of reference, deposits, and, about the axis that the depth fixes, radii."""
-        layers = self._geometry.shape[2]
+        mesh = mesh_of(self._geometry)
         value = np.concatenate([batch["value"].reshape(-1) for batch in batches])
-        layer = np.concatenate([batch["cell"].reshape(-1) % layers for batch in batches])
+        depth = mesh.depth[np.concatenate([batch["cell"].reshape(-1) % mesh.layers for batch in batches])]
         seen = value > 0
-        self._store.set({"depth": np.average(layer[seen], weights=value[seen])})
+        self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
         radius = []
         for batch in batches:
             hits, _ = frame.reflect(
                 tf.constant(batch["cell"]), tf.constant(batch["value"]), tf.constant(batch["theta_rad"]), self._store,
                 self._geometry,
             )  # fmt: skip
-            radius.append(np.hypot(hits.dx.numpy(), hits.dy.numpy()).reshape(-1))
+            radius.append(_radius(hits).numpy().reshape(-1))
         order = np.argsort(found := np.concatenate(radius))
         reached = np.cumsum(value[order]) / value.sum()
         half, most = found[order][np.searchsorted(reached, [0.5, 0.9])]
         return {
-            "radius_half": half, "radius_most": most, "deposit": np.median(value[seen]), "least": value[seen].min(),
+            "radius_half": half, "radius_most": most, "deposit": np.median(value[seen]),
         }  # fmt: skip
 
     def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
-        sums = frame.layer_sums(hits, self._store, self._geometry.shape[2])
-        values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
+        sums = frame.layer_sums(hits, self._store, self._geometry)
+        layers = self._geometry.shape[2]
+        noise = tf.random.stateless_normal([tf.shape(sums)[0], layers - 1], [layers, 0])
+        values = totals.totals_of(
+            tf.reduce_sum(sums, 2),
+            axis,
+            batch["energy_gev"],
+            least=self._store["least"],
+            unit=REFERENCE_UNIT_GEV,
+            noise=noise,
+        )
         seen = hits.value > 0
-        radius = tf.sqrt(hits.dx**2 + hits.dy**2)
+        radius = _radius(hits)
         return (
             sums, values, axis.x, axis.y,
             *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value))),
@@ -138,8 +149,8 @@ class Adaptation:
 
     def _priors(self, hits: list[tuple[Tensor, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
         """By layer and radius: log odds of a hit and mean log energy; and what follows for proposals."""
-        nx, ny, layers = self._geometry.shape
-        knots = cells.radius_knots(max(nx, ny))
+        mesh = mesh_of(self._geometry)
+        layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
         hit, energy = np.zeros((2, layers * knots))
         for batch in hits:
             layer, radius, log_energy = (each.numpy() for each in batch)
@@ -147,9 +158,10 @@ class Adaptation:
             _spread(energy, layer, radius, knots, log_energy)
         every = np.zeros(layers * knots)
         some = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
-        x, y = np.meshgrid(np.arange(nx) - frame.middle(nx), np.arange(ny) - frame.middle(ny), indexing="ij")
         for layer in range(layers):
-            radius = np.hypot(x[None] - axis_x[some, layer, None, None], y[None] - axis_y[some, layer, None, None])
+            x, y, ring = (each[layer][mesh.exists[layer]] for each in (mesh.x, mesh.y, mesh.ring))
+            dx, dy = x - axis_x[some, layer, None], y - axis_y[some, layer, None]
+            radius = np.sqrt(dx**2 + dy**2 + ring**2)
             _spread(every, np.full(radius.size, layer), radius.reshape(-1), knots, np.ones(radius.size))
         every *= len(axis_x) / len(some)
         share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
@@ -158,7 +170,7 @@ class Adaptation:
         share = share.reshape(layers, knots)
         return {
             "odds": np.log(share / (1 - share)), "log_deposit": log_deposit.reshape(layers, knots),
-            **_proposals(share, self._geometry.shape),
+            **_proposals(share, mesh),
         }  # fmt: skip
 
     def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
@@ -173,6 +185,10 @@ class Adaptation:
             ).numpy()
             found |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return found
+
+
+def _radius(hits: frame.Hits) -> Tensor:
+    return tf.sqrt(hits.dx**2 + hits.dy**2 + hits.ring**2)
 
 
 def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:
@@ -258,36 +274,41 @@ def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array)
         into += np.bincount(layer * knots + knot, weight * share, len(into))
 
 
-def _proposals(share: Array, shape: tuple[int, int, int]) -> dict[str, Array]:
+def _proposals(share: Array, mesh: Mesh) -> dict[str, Array]:
     """Where empty cells are drawn in training, and cells far from every hit proposed in sampling."""
-    nx, layers = shape[0], shape[2]
-    places = lattice(shape)
-    radius = np.hypot(*places.T)
-    knots = np.arange(share.shape[1])
-    at = np.log1p(radius / cells._FINEST) / cells._STEP
-    chance = np.stack([np.interp(at, knots, of_layer) for of_layer in share])  # (layers, lattice)
+    layers, radius = mesh.layers, mesh.lattice_radius()
+    knots, places = np.arange(share.shape[1]), radius.shape[1]
+    there = np.broadcast_to(np.isfinite(radius), (layers, places))
+    at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells._FINEST) / cells._STEP
+    at = np.broadcast_to(at, (layers, places))
+    chance = np.stack(
+        [np.interp(*given) for given in zip(at, [knots] * layers, share, strict=True)]
+    )  # (layers, lattice)
 
-    grid = np.clip(chance, 0.01, 0.9).reshape(layers, 2 * (nx // 2) + 1, -1)
+    grid = np.where(there, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
     padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
     pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
     cumulative = np.cumsum(pairs.reshape(-1))
 
-    bound = np.clip(_HEADROOM * chance, 2e-4, None)
-    likeliest = np.argsort(-bound, axis=1)[:, :CORE_MOST]
+    bound = np.where(there, np.clip(_HEADROOM * chance, 2e-4, None), 0.0)
+    likeliest = np.argsort(-bound, axis=1)[:, : mesh.core_most]
     core = np.zeros_like(bound, dtype=bool)
     np.put_along_axis(core, likeliest, np.take_along_axis(bound, likeliest, 1) >= 0.7, 1)
     listed = np.where(np.take_along_axis(core, likeliest, 1), likeliest, -1)
-    listed = np.pad(listed, ((0, 0), (0, CORE_MOST - listed.shape[1])), constant_values=-1)
+    listed = np.pad(listed, ((0, 0), (0, mesh.core_most - listed.shape[1])), constant_values=-1)
     rate = np.where(core, 0.0, -np.log1p(-np.minimum(bound, 0.7)))
     total = np.minimum(rate.sum(axis=1), FAR_MOST / 2)
     table = np.empty((layers, FAR_TABLE))
     chosen = np.zeros_like(rate)  # the chance of a place, as the table makes it
     for layer in range(layers):
+        if not rate[layer].any():  # every cell is in the core
+            table[layer], total[layer], chosen[layer] = 0, 0.0, core[layer]
+            continue
         wanted = rate[layer] / rate[layer].sum() * (FAR_TABLE - np.count_nonzero(rate[layer]))
         counts = np.floor(wanted) + (rate[layer] > 0)
         short = FAR_TABLE - int(counts.sum())
         counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
-        table[layer] = np.repeat(np.arange(len(places)), counts.astype(int))
+        table[layer] = np.repeat(np.arange(places), counts.astype(int))
         chosen[layer] = np.where(core[layer], 1.0, -np.expm1(-total[layer] * counts / FAR_TABLE))
     return {
         "proposal": cumulative / cumulative[-1], "core": listed, "far_table": table,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.frame import HIT, Axis, Constants, Tensor, axis_of, column, particle_slope
+from training.models.autoregressive.frame import HIT, Axis, Constants, axis_of, column, particle_slope
+from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 from training.models.autoregressive.totals import (
     BUDGETS,
     budgets_in_units,
@@ -63,11 +64,12 @@ def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Const
     """The plan, (N, layers, ...), of showers with `totals` (N, D) and labels (N,); `theta_rad` is reflected."""
     layers = geometry.shape[2]
     labels = label_terms(energy_gev, theta_rad, constants)
-    energy, offset, logs = layers_of(totals, energy_gev, REFERENCE_UNIT_GEV, layers)
+    energy, offset, logs = layers_of(totals, energy_gev, constants["least"], REFERENCE_UNIT_GEV, layers)
     axis = axis_of(offset, theta_rad, constants, geometry)
     budgets = budgets_in_units(logs, energy)
     expected = tf.cumsum(expected_layers(energy, labels, constants), axis=1, reverse=True)
-    depth = tf.range(layers, dtype=tf.float32) - constants["depth"]
+    mesh = mesh_of(geometry)
+    depth = tf.constant(mesh.depth) - constants["depth"]
     left, first, second = (
         tf.cumsum(energy * factor, axis=1, reverse=True) for factor in (tf.ones_like(depth), depth, depth * depth)
     )
@@ -82,11 +84,11 @@ def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Const
         rest,
         tf.zeros_like(energy) + depth,
         tf.stack([axis.x, axis.y], -1),
-        _promised(labels, totals[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0])),
+        _promised(labels, totals[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
 
 
-def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor) -> Tensor:
+def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
@@ -96,9 +98,10 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
     depth = tf.reduce_sum(share * layer, 1, keepdims=True)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
     of_shower = tf.concat([labels[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets], 1)
+    within = mesh.within(tf.stack([axis.x, axis.y], -1))
     of_layer = [
         log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),
-        axis.x - tf.round(axis.x), axis.y - tf.round(axis.y),
+        within[..., 0], within[..., 1],
     ]  # fmt: skip
     which = tf.zeros_like(energy)[..., None] + tf.eye(energy.shape[1])
     return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)

@@ -1,21 +1,20 @@
 """A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
 The detector is the same after a reflection in x, and after one in y with theta -> pi - theta. So a shower is reflected
-to theta <= 90 degrees and an axis at x >= 0, which doubles and redoubles what there is to learn from.
+to theta <= 90 degrees and an axis at x >= 0, which doubles and redoubles what there is to learn from. Lengths are in
+cells (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from training.models.autoregressive.mesh import COLOURS, Tensor, colour, mesh_of
 
-Tensor = Any
 Constants = dict[str, Tensor]
 
 # Sums over the cells of a layer: energy, cells that are not zero, hits, squares of the energies, energy farther from
@@ -25,7 +24,6 @@ SUMS = (
 )  # fmt: skip
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
-COLOURS = 2  # even and odd cells, as on a chessboard
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class Axis:
 class Hits:
     """The non-zero cells of N showers, reflected: (N, K) each, padded with hits of no energy.
 
-    `x`, `y`, `layer` are indices, `dx`, `dy` distances from the axis in cells, `value` energies in units of 0.02 GeV.
+    `x`, `y` (or angle and radius) and `layer` are indices, `dx`, `dy` distances from the axis in cells, `ring` the mean
+    radius of cells that go round the calorimeter's axis, `value` energies in units of 0.02 GeV.
     """
 
     x: Tensor
@@ -55,6 +54,7 @@ class Hits:
     value: Tensor
     dx: Tensor
     dy: Tensor
+    ring: Tensor
 
 
 def particle_slope(theta_rad: Tensor, geometry: Geometry) -> Tensor:
@@ -67,14 +67,9 @@ def reflected_angle(theta_rad: Tensor) -> Tensor:
     return tf.minimum(theta_rad, math.pi - theta_rad)
 
 
-def middle(cells: int) -> float:
-    """Index of the middle of a row of `cells`."""
-    return (cells - 1) / 2
-
-
 def axis_of(offset: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry) -> Axis:
     """The axis with `offset` (N, 4) of showers of reflected angle `theta_rad` (N,)."""
-    depth = tf.range(geometry.shape[2], dtype=tf.float32) - constants["depth"]  # (layers,)
+    depth = tf.constant(mesh_of(geometry).depth) - constants["depth"]  # (layers,)
     along_y = offset[:, 3] + particle_slope(theta_rad, geometry)
     return Axis(offset[:, 0:1] + offset[:, 1:2] * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
 
@@ -86,23 +81,23 @@ def reflect(
 
     `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; `theta_rad` (N,) as recorded.
     """
-    nx, ny, layers = geometry.shape
-    layer, column = cell % layers, tf.maximum(cell, 0) // layers
-    y = column % ny
-    y = tf.where((theta_rad > math.pi / 2)[:, None], ny - 1 - y, y)
-    x = column // ny
+    mesh = mesh_of(geometry)
+    layer, place = cell % mesh.layers, tf.maximum(cell, 0) // mesh.layers
+    place = tf.where((theta_rad > math.pi / 2)[:, None], mesh.of(mesh.mirror[1], layer, place), place)
     theta = reflected_angle(theta_rad)
-    depth = tf.cast(layer, tf.float32) - constants["depth"]
+    depth = tf.gather(tf.constant(mesh.depth), layer) - constants["depth"]
     straight = particle_slope(theta, geometry)[:, None] * depth
-    at_x, slope_x = _line(value, depth, tf.cast(x, tf.float32) - middle(nx))
-    at_y, slope_y = _line(value, depth, tf.cast(y, tf.float32) - middle(ny) - straight)
-    left = at_x < 0
-    x = tf.where(left[:, None], nx - 1 - x, x)
-    offset = tf.stack([tf.abs(at_x), tf.where(left, -slope_x, slope_x), at_y, slope_y], 1)
+    at_x, slope_x = _line(value, depth, mesh.of(mesh.x, layer, place))
+    at_y, slope_y = _line(value, depth, mesh.of(mesh.y, layer, place) - straight)
+    left = (at_x < 0) & mesh.folds
+    place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
+    at_x = tf.where(left, -at_x, at_x)
+    offset = tf.stack([at_x, tf.where(left, -slope_x, slope_x), at_y, slope_y], 1)
     axis = axis_of(offset, theta, constants, geometry)
-    dx = tf.cast(x, tf.float32) - middle(nx) - tf.gather(axis.x, layer, batch_dims=1)
-    dy = tf.cast(y, tf.float32) - middle(ny) - tf.gather(axis.y, layer, batch_dims=1)
-    return Hits(x, y, layer, value, dx, dy), axis
+    dx = mesh.of(mesh.x, layer, place) - tf.gather(axis.x, layer, batch_dims=1)
+    dy = mesh.of(mesh.y, layer, place) - tf.gather(axis.y, layer, batch_dims=1)
+    columns = mesh.shape[1]
+    return Hits(place // columns, place % columns, layer, value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,11 +113,12 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
     return tf.math.divide_no_nan(p0 - slope * s1, s0), slope
 
 
-def terms(value: Tensor, dx: Tensor, dy: Tensor, layer: Tensor, constants: Constants) -> Tensor:
-    """What each hit adds to SUMS, (..., 12); a hit of no energy adds nothing. `layer` is an index."""
+def terms(value: Tensor, distance: tuple[Tensor, Tensor, Tensor], depth: Tensor, constants: Constants) -> Tensor:
+    """What each hit adds to SUMS, (..., 12), nothing if it has no energy: of its distances (dx, dy, ring) and depth."""
+    dx, dy, ring = distance
     there = tf.cast(value > 0, tf.float32)
-    square = dx * dx + dy * dy
-    depth = tf.cast(layer, tf.float32) - constants["depth"]
+    square = dx * dx + dy * dy + ring * ring
+    depth = depth - constants["depth"]
     half, most = (tf.square(constants[name]) for name in ("radius_half", "radius_most"))
     of_hit = {
         "energy": value,
@@ -133,24 +129,21 @@ def terms(value: Tensor, dx: Tensor, dy: Tensor, layer: Tensor, constants: Const
         "beyond_most": tf.where(square > most, value, 0.0),
         "x": value * dx,
         "y": value * dy,
-        "xx": value * dx * dx,
-        "yy": value * dy * dy,
+        "xx": value * (dx * dx + ring * ring / 2),
+        "yy": value * (dy * dy + ring * ring / 2),
         "x_depth": value * dx * depth,
         "y_depth": value * dy * depth,
     }
     return tf.stack([of_hit[name] for name in SUMS], -1)
 
 
-def colour(x: Tensor, y: Tensor) -> Tensor:
-    """0 for even cells, 1 for odd ones."""
-    return (x + y) % COLOURS
-
-
-def layer_sums(hits: Hits, constants: Constants, layers: int) -> Tensor:
+def layer_sums(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
     """SUMS of each layer and colour, (N, layers, 2, 12)."""
-    showers = tf.shape(hits.value)[0]
+    mesh, showers = mesh_of(geometry), tf.shape(hits.value)[0]
+    layers = mesh.layers
     place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + colour(hits.x, hits.y)
-    added = terms(hits.value, hits.dx, hits.dy, hits.layer, constants)
+    depth = tf.gather(tf.constant(mesh.depth), hits.layer)
+    added = terms(hits.value, (hits.dx, hits.dy, hits.ring), depth, constants)
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(added, [-1, len(SUMS)]), tf.reshape(place, [-1]), showers * layers * COLOURS
     )
@@ -160,10 +153,3 @@ def layer_sums(hits: Hits, constants: Constants, layers: int) -> Tensor:
 def column(sums: Tensor, name: str) -> Tensor:
     """The sum called `name` of `sums` (..., 12)."""
     return sums[..., SUMS.index(name)]
-
-
-def lattice(shape: tuple[int, int, int]) -> np.ndarray[Any, Any]:
-    """Places of a layer's cells from the middle one, (cells, 2), as integers: where the axis is, rounded."""
-    half = (shape[0] // 2, shape[1] // 2)
-    grid = np.meshgrid(*(np.arange(-reach, reach + 1) for reach in half), indexing="ij")
-    return np.stack([axis.reshape(-1) for axis in grid], 1)

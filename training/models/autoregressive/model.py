@@ -15,7 +15,8 @@ from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import context_numbers, plan
-from training.models.autoregressive.frame import SUMS, Tensor
+from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.mesh import Tensor
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
 from training.models.base import Batch, Losses, Phase
@@ -91,8 +92,11 @@ class Autoregressive(ShowerModel):
         """The totals made normal, and the showers as the densities of the cells are given them."""
         energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
         hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
-        sums = frame.layer_sums(hits, self._store, self._geometry.shape[2])
-        values = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
+        sums = frame.layer_sums(hits, self._store, self._geometry)
+        noise = draws.normal("empty", [tf.shape(sums)[0], self._geometry.shape[2] - 1])
+        values = totals.totals_of(
+            tf.reduce_sum(sums, 2), axis, energy, least=self._store["least"], unit=REFERENCE_UNIT_GEV, noise=noise
+        )
         labels = totals.label_terms(energy, theta, self._store)
         planned = plan(self._off(values, labels, draws), energy, theta, self._store, self._geometry)
         spent = self._spent_off(sums, draws)
@@ -102,6 +106,7 @@ class Autoregressive(ShowerModel):
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
             "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
             "axis": tf.stack([axis.x, axis.y], -1),
+            "slope": axis.offset[:, 3] + frame.particle_slope(theta, self._geometry),
             "planes": rows.planes(hits, self._store, self._geometry),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
             "value": hits.value,

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.frame import Tensor
+from training.models.autoregressive.mesh import Tensor
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 

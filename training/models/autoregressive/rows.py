@@ -12,20 +12,21 @@ import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells
-from training.models.autoregressive.frame import Constants, Hits, Tensor, colour, middle
+from training.models.autoregressive.frame import Constants, Hits
+from training.models.autoregressive.mesh import AROUND, Tensor, colour, mesh_of
 from training.models.base import Batch
 from training.models.randomness import Draws
 
 
 def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
-    """The showers (N * (layers + 2) * (nx + 4) * (ny + 4),), scaled, with a margin of empty cells and layers."""
-    nx, ny, layers = geometry.shape
+    """The showers (N * (layers + 2) * (places + 1),), scaled; two empty layers first, an empty cell after each."""
+    mesh = mesh_of(geometry)
     showers = tf.shape(hits.value)[0]
     shower = tf.zeros_like(hits.x) + tf.range(showers)[:, None]
     place = tf.reshape(tf.stack([shower, hits.x, hits.y, hits.layer], -1), [-1, 4])
     # hits of no energy, at the end of a shower, add nothing to a cell
     values = tf.reshape(cells.scaled(hits.value, constants), [-1])
-    size = showers * (layers + 2) * (nx + 2 * cells.MARGIN) * (ny + 2 * cells.MARGIN)
+    size = showers * (mesh.layers + 2) * (mesh.places + 1)
     return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
 
 
@@ -34,26 +35,29 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
 
     `view` holds the `planes` and where the `axis` (N, layers, 2) meets the layers.
     """
-    nx, ny, layers = geometry.shape
-    row, plane = ny + 2 * cells.MARGIN, (nx + 2 * cells.MARGIN) * (ny + 2 * cells.MARGIN)
-    around = tf.constant([x * row + y for x, y in cells.AROUND])
-    at = _own(place, geometry)[:, None] + tf.concat([around - plane, around - 2 * plane, *([around] if odd else [])], 0)
-    neighbours = tf.gather(view["planes"], at)
+    mesh, number = mesh_of(geometry), len(AROUND)
+    shower, x, y, layer = tf.unstack(place, axis=1)
+    own = mesh.place(x, y)
+    around = mesh.neighbours(mesh.around, layer, own)  # (R, 75), of this layer and of the two before
+    first = (shower * (mesh.layers + 2) + layer + 2) * (mesh.places + 1)
+    back = tf.repeat(tf.constant([0, 1, 2]) * (mesh.places + 1), number)[None]
+    at = first[:, None] - back + around
+    neighbours = tf.gather(view["planes"], at[:, number:])
     if odd:
-        before = [True] * (2 * len(cells.AROUND))
-        neighbours *= tf.cast(tf.constant(before + cells.OTHER_COLOUR), tf.float32)
-    axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), place[:, 0] * layers + place[:, 3])
-    dx, dy = (tf.cast(place[:, 1 + k], tf.float32) - middle(geometry.shape[k]) - axis[:, k] for k in (0, 1))
-    slope = tf.gather((view["axis"][:, -1, 1] - view["axis"][:, 0, 1]) / max(layers - 1, 1), place[:, 0])
-    return tf.concat([neighbours, cells.place(dx, dy, slope)], 1), tf.sqrt(dx * dx + dy * dy)
+        beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
+        neighbours = tf.concat([neighbours, beside], 1)
+    axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * mesh.layers + layer)
+    dx, dy = mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1]
+    r = tf.sqrt(dx * dx + dy * dy + tf.square(mesh.of(mesh.ring, layer, own)))
+    slope = tf.gather(view["slope"], shower)
+    return tf.concat([neighbours, cells.place(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
 
 
 def _own(place: Tensor, geometry: Geometry) -> Tensor:
     """Where cells `place` (R, 4) are in the planes."""
-    nx, ny, layers = geometry.shape
-    row, column = ny + 2 * cells.MARGIN, nx + 2 * cells.MARGIN
+    mesh = mesh_of(geometry)
     shower, x, y, layer = tf.unstack(place, axis=1)
-    return ((shower * (layers + 2) + layer + 2) * column + x + cells.MARGIN) * row + y + cells.MARGIN
+    return (shower * (mesh.layers + 2) + layer + 2) * (mesh.places + 1) + mesh.place(x, y)
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,12 +85,13 @@ def some_empty(
 ) -> tuple[Tensor, Tensor]:
     """`number` cells of the colour `parity`, by the proposal, and how many empty cells each represents.
 
-    The proposal is of pairs of neighbours along y, one of each colour, about the axis; random numbers, one in each of
-    `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which one begins is
-    random. Cells that are hit or outside of the calorimeter represent none.
+    The proposal is of pairs of neighbours along y (or in radius), one of each colour, about the axis; random numbers,
+    one in each of `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which
+    one begins is random. Cells that are hit or outside of the calorimeter represent none.
     Gives places (number, 4) and weights (number,).
     """
-    nx, ny, layers = geometry.shape
+    mesh = mesh_of(geometry)
+    layers, (n, m) = mesh.layers, mesh.shape
     showers = tf.shape(view["axis"])[0]
     first = tf.cast(draws.uniform("first", []) * tf.cast(showers, tf.float32), tf.int32)
     shower = (tf.range(number) + first) % showers
@@ -96,15 +101,15 @@ def some_empty(
     drawn = tf.minimum(drawn, cumulative.shape[0] - 1)
     below = tf.where(drawn > 0, tf.gather(cumulative, tf.maximum(drawn - 1, 0)), 0.0)
     share = tf.cast(tf.gather(cumulative, drawn) - below, tf.float32)
-    pairs_a_layer, pairs_a_row = cumulative.shape[0] // layers, ny // 2 + 1
+    pairs_a_layer, pairs_a_row = cumulative.shape[0] // layers, mesh.pairs_a_row
     layer, pair = drawn // pairs_a_layer, drawn % pairs_a_layer
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * layers + layer)
-    around = tf.cast(tf.round(axis), tf.int32)
-    x = around[:, 0] + pair // pairs_a_row - nx // 2 + int(middle(nx))
-    y = around[:, 1] + 2 * (pair % pairs_a_row) - ny // 2 + int(middle(ny))
+    met = mesh.met(axis, layer)
+    x = met[:, 0] + pair // pairs_a_row + mesh.start[0]
+    y = met[:, 1] + 2 * (pair % pairs_a_row) + mesh.start[1]
     y = tf.where(colour(x, y) == parity, y, y + 1)
-    inside = (x >= 0) & (x < nx) & (y >= 0) & (y < ny)
-    x, y = tf.clip_by_value(x, 0, nx - 1), tf.clip_by_value(y, 0, ny - 1)
+    inside = mesh.inside(x, y, layer)
+    x, y = tf.clip_by_value(x, 0, n - 1), tf.clip_by_value(y, 0, m - 1)
     place = tf.stack([shower, x, y, layer], 1)
     empty = inside & (tf.gather(view["planes"], _own(place, geometry)) == 0)
     weight = tf.cast(showers, tf.float32) / (tf.cast(number, tf.float32) * share)

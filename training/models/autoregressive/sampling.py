@@ -16,7 +16,8 @@ from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.constants import FAR_MOST, FAR_TABLE, ConstantsStore, normalised
 from training.models.autoregressive.context import Plan, context, plan
-from training.models.autoregressive.frame import COLOURS, SUMS, Tensor, lattice, middle
+from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture
 from training.models.randomness import box_muller, hashed_uniform
 
@@ -40,7 +41,7 @@ class Sampler:
     ) -> None:  # fmt: skip
         self._store, self._totals, self._cells = store, of_totals, of_cells
         self._geometry, self._capacity = geometry, capacity
-        self._lattice = lattice(geometry.shape)
+        self._mesh = mesh_of(geometry)
 
     def showers(self, energy_gev: Tensor, theta_rad: Tensor, noise: Tensor) -> Tensor:
         """Cells (N, x, y, layer) in units of 0.02 GeV, of labels (N,) and uniform numbers (N, noise_numbers)."""
@@ -49,9 +50,8 @@ class Sampler:
         of_totals, far, rest = tf.split(noise, sizes, 1)
         planned = self._plan(energy_gev, frame.reflected_angle(theta_rad), of_totals)
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
-        drawn = self._all_layers(planned, tf.reshape(far, [-1, layers, FAR_MOST + 1]), keys)
-        drawn = tf.where((rest[:, 2] < 0.5)[:, None, None, None], tf.reverse(drawn, [1]), drawn)
-        return tf.where((theta_rad > math.pi / 2)[:, None, None, None], tf.reverse(drawn, [2]), drawn)
+        turned = tf.stack([rest[:, 2] < 0.5, theta_rad > math.pi / 2], 1)
+        return self._all_layers(planned, tf.reshape(far, [-1, layers, FAR_MOST + 1]), keys, turned)
 
     def _plan(self, energy_gev: Tensor, reflected: Tensor, noise: Tensor) -> Plan:
         """The plans of showers whose totals are drawn with `noise` (N, 3 D)."""
@@ -61,159 +61,171 @@ class Sampler:
         values = totals.from_normal(normal, labels, self._store)
         return plan(values, energy_gev, reflected, self._store, self._geometry)
 
-    def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor) -> Tensor:
-        nx, ny, layers = self._geometry.shape
-        showers = tf.shape(keys)[0]
-        empty = tf.zeros([showers, nx + 2 * cells.MARGIN, ny, 2 * cells.MARGIN + 1])
+    def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor, turned: Tensor) -> Tensor:
+        """Showers; those `turned` (N, 2) are reflected in x and in y."""
+        mesh, showers = self._mesh, tf.shape(keys)[0]
+        empty = tf.zeros([showers, mesh.places + 1])
         none = tf.zeros([showers, len(SUMS)])
-        deposits = tf.TensorArray(tf.float32, layers, element_shape=[None, nx, ny])
+        deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None, mesh.places])
+        images = [tf.constant(image) for image in mesh.mirror]
 
-        def step(layer: Tensor, images: Any, sums: Any, deposits: Any) -> Any:
-            found, own = _Layer(self, layer, planned.at(layer), images=images, sums=sums, keys=keys).draw(far[:, layer])
-            seen = cells.windows(cells.scaled(found, self._store))
+        def step(layer: Tensor, seen: Any, sums: Any, deposits: Any) -> Any:
+            found, own = _Layer(self, layer, planned.at(layer), images=seen, sums=sums, keys=keys).draw(far[:, layer])
+            image = tf.pad(cells.scaled(found, self._store), [[0, 0], [0, 1]])
             before, one, _ = sums
-            return layer + 1, (seen, images[0]), (before + own, own, one), deposits.write(layer, found)
+            for axis in (0, 1):
+                mirrored = tf.gather(found, tf.gather(images[axis], layer), axis=1)
+                found = tf.where(turned[:, axis, None], mirrored, found)
+            return layer + 1, (image, seen[0]), (before + own, own, one), deposits.write(layer, found)
 
         state = (tf.constant(0), (empty, empty), (none, none, none), deposits)
-        *_, deposits = tf.while_loop(lambda layer, *_: layer < layers, step, state, maximum_iterations=layers)
-        return tf.transpose(deposits.stack(), [1, 2, 3, 0])
+        *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)
+        return tf.reshape(tf.transpose(deposits.stack(), [1, 2, 0]), [showers, *self._geometry.shape])
 
 
 class _Layer:
-    """One layer of N showers: `images` are those before it, scaled and in windows, `sums` their SUMS."""
+    """One layer of N showers: `images` are those before it, scaled, with an empty cell, `sums` their SUMS."""
 
     def __init__(
         self, sampler: Sampler, layer: Tensor, planned: Plan, *, images: tuple[Tensor, Tensor],
         sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
     ) -> None:  # fmt: skip
         self._store, self._densities = sampler._store, sampler._cells
-        self._shape, self._capacity, self._lattice = sampler._geometry.shape, sampler._capacity, sampler._lattice
+        self._mesh, self._capacity = sampler._mesh, sampler._capacity
         self._layer, self._planned, self._images, self._sums, self._keys = layer, planned, images, sums, keys
-        self._middle = tf.cast(tf.round(planned.axis), tf.int32) + [int(middle(n)) for n in self._shape[:2]]
+        self._met = self._mesh.met(planned.axis, layer)
+        # where the lattice begins
+        self._corner = self._met + self._mesh.start
 
     def draw(self, far: Tensor) -> tuple[Tensor, Tensor]:
-        """Deposits (N, x, y), which sum to the layer's energy, and their SUMS (N, 12)."""
-        nx, ny, _ = self._shape
+        """Deposits (N, places), which sum to the layer's energy, and their SUMS (N, 12)."""
+        mesh = self._mesh
         number = tf.reduce_sum(tf.cast(tf.gather(self._store["far_counts"], self._layer) < far[:, :1], tf.int32), 1)
         entry = tf.cast(far[:, 1:] * FAR_TABLE, tf.int32)
         away = tf.gather(tf.gather(self._store["far_table"], self._layer), entry)
         away = tf.where(tf.range(FAR_MOST) < number[:, None], away, -1.0)
         core = tf.gather(self._store["core"], self._layer)
         proposed = self._marked(tf.concat([away, tf.repeat(core[None], tf.shape(away)[0], axis=0)], 1))
-        parity = (tf.range(nx)[:, None] + tf.range(ny)) % COLOURS
-        own, even, found = tf.zeros([tf.shape(far)[0], nx, ny]), None, []
+        parity = tf.constant(mesh.parity)
+        own, even, found = tf.zeros([tf.shape(far)[0], mesh.places + 1]), None, []
+        beside = tf.zeros_like(proposed)
         for colour in range(COLOURS):
-            beside = _beside(own > 0) if colour else None
-            marked = proposed | beside if colour else proposed
-            place, chosen = self._places(marked & (parity == colour))
-            place, value = self._deposits(colour, place, chosen, beside=beside, own=own, even=even)
-            found.append((place, value))
+            cell, chosen = self._chosen((proposed | beside) & (parity == colour))
+            cell, value = self._deposits(colour, cell, chosen, beside=beside, own=own, even=even)
+            found.append((cell, value))
             if not colour:
-                even = self._summed(place, value)
-                own = tf.tensor_scatter_nd_add(own, place, cells.scaled(value, self._store))
-        place, value = (tf.concat(parts, 0) for parts in zip(*found, strict=True))
-        return self._filled(place, value)
+                even = self._summed(cell, value)
+                own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
+                beside = self._beside(cell, value)
+        cell, value = (tf.concat(parts, 0) for parts in zip(*found, strict=True))
+        return self._filled(cell, value)
 
     def _marked(self, at: Tensor) -> Tensor:
-        """Which cells (N, x, y) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
-        nx, ny, _ = self._shape
-        step = tf.gather(tf.constant(self._lattice, tf.int32), tf.cast(tf.maximum(at, 0), tf.int32))  # (N, F, 2)
-        x, y = (self._middle[:, k, None] + step[..., k] for k in (0, 1))
-        inside = (at >= 0) & (x >= 0) & (x < nx) & (y >= 0) & (y < ny)
-        showers = tf.shape(x)[0]
-        place = tf.where(inside, (tf.range(showers)[:, None] * nx + x) * ny + y, showers * nx * ny)
-        place = tf.reshape(place, [-1, 1])
-        marks = tf.scatter_nd(place, tf.ones_like(place[:, 0]), [showers * nx * ny + 1])
-        return tf.reshape(marks[:-1] > 0, [showers, nx, ny])
+        """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
+        mesh, wide = self._mesh, self._mesh.lattice_shape[1]
+        step = tf.cast(tf.maximum(at, 0), tf.int32)
+        x, y = self._corner[:, :1] + step // wide, self._corner[:, 1:] + step % wide
+        inside = (at >= 0) & mesh.inside(x, y, self._layer)
+        return self._marks(tf.where(inside, mesh.place(x, y), mesh.places))
 
-    def _places(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Places (R, 3), shower, x and y, of the cells in `mask` (N, x, y), and which of them are meant, (R,)."""
+    def _marks(self, place: Tensor) -> Tensor:
+        """Which cells (N, places) are among `place` (N, F), which is `places` for none."""
+        showers, wide = tf.shape(self._keys)[0], self._mesh.places + 1
+        flat = tf.reshape(tf.range(showers)[:, None] * wide + place, [-1, 1])
+        marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * wide])
+        return tf.reshape(marks > 0, [showers, wide])[:, :-1]
+
+    def _beside(self, cell: Tensor, value: Tensor) -> Tensor:
+        """The cells (N, places) that share a side with one of `cell` (R, 2) whose `value` (R,) is not zero."""
+        mesh, showers = self._mesh, tf.shape(self._keys)[0]
+        sides = mesh.neighbours(mesh.beside, tf.zeros_like(cell[:, 1]) + self._layer, cell[:, 1])
+        sides = tf.where(value[:, None] > 0, sides, mesh.places)
+        flat = tf.reshape(cell[:, :1] * (mesh.places + 1) + sides, [-1, 1])
+        marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * (mesh.places + 1)])
+        return tf.reshape(marks > 0, [showers, mesh.places + 1])[:, :-1]
+
+    def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Cells (R, 2), shower and place, of the cells in `mask` (N, places), and which of them are meant, (R,)."""
         if not self._capacity:
-            place = tf.cast(tf.where(mask), tf.int32)
-            return place, tf.ones_like(place[:, 0], tf.bool)
-        _, nx, ny = mask.shape
+            cell = tf.cast(tf.where(mask), tf.int32)
+            return cell, tf.ones_like(cell[:, 0], tf.bool)
+        places = self._mesh.places
         counted = tf.cumsum(tf.cast(tf.reshape(mask, [-1]), tf.int32))
         wanted = tf.range(1, (mask.shape[0] or tf.shape(mask)[0]) * self._capacity + 1)
         flat = tf.minimum(tf.searchsorted(counted, wanted), tf.size(counted) - 1)
-        return tf.stack([flat // (nx * ny), flat // ny % nx, flat % ny], 1), wanted <= counted[-1]
+        return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1]
 
     def _deposits(
-        self, colour: int, place: Tensor, chosen: Tensor, *, beside: Tensor | None, own: Tensor, even: Tensor | None
+        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, even: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Places (R', 3) and energies (R',) of those of the cells `place` (R, 3) that are hit."""
-        nx, ny, _ = self._shape
-        shower, x, y = tf.unstack(place, axis=1)
-        dx, dy = self._distance(place)
-        radius = tf.sqrt(dx * dx + dy * dy)
+        """Cells (R', 2) and energies (R',) of those of the cells `cell` (R, 2) that are hit."""
+        shower, place = cell[:, 0], cell[:, 1]
+        dx, dy, ring = self._distance(cell)
+        radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
         given = context(self._planned, *self._sums, even)
         density = self._densities[colour]
         shared = density.of_layers(normalised(given, self._store, odd=bool(colour)))
-        hidden = density.hidden(self._known(place, own, dx, dy, odd=bool(colour)), tf.gather(shared, shower))
-        layer = tf.zeros_like(x) + self._layer
+        known = self._known(cell, own, (dx, dy, radius), odd=bool(colour))
+        hidden = density.hidden(known, tf.gather(shared, shower))
+        layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
-        about = [place[:, 1 + k] - tf.gather(self._middle[:, k], shower) + self._shape[k] // 2 for k in (0, 1)]
-        wide = 2 * (ny // 2) + 1
-        at = tf.clip_by_value(about[0] * wide + about[1], 0, len(self._lattice) - 1)
-        proposed = tf.gather(tf.gather(self._store["chance"], self._layer), at)
-        if beside is not None:
-            proposed = tf.where(tf.gather_nd(beside, place), 1.0, proposed)
-        number = (self._layer * nx + x) * ny + y
+        proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
+        number = self._layer * self._mesh.places + place
         accepted = hashed_uniform(tf.gather(self._keys, shower), 4 * number, 1)[:, 0]
         hit = chosen & (accepted * proposed < tf.sigmoid(log_odds))
         if not self._capacity:
-            place, hidden, radius, number = (tf.boolean_mask(each, hit) for each in (place, hidden, radius, number))
+            cell, hidden, radius, number = (tf.boolean_mask(each, hit) for each in (cell, hidden, radius, number))
             hit = tf.ones_like(number, tf.bool)
         layer = tf.zeros_like(number) + self._layer
-        numbers = [hashed_uniform(tf.gather(self._keys, place[:, 0]), 4 * number + k, 1)[:, 0] for k in (1, 2, 3)]
+        numbers = [hashed_uniform(tf.gather(self._keys, cell[:, 0]), 4 * number + k, 1)[:, 0] for k in (1, 2, 3)]
         mixture = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         value = tf.exp(draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0]))
         value = tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
         # a deposit of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
         more = tf.minimum(tf.shape(self._keys)[0], 1)
-        return tf.pad(place, [[0, more], [0, 0]]), tf.pad(value, [[0, more]])
+        return tf.pad(cell, [[0, more], [0, 0]]), tf.pad(value, [[0, more]])
 
-    def _known(self, place: Tensor, own: Tensor, dx: Tensor, dy: Tensor, *, odd: bool) -> Tensor:
-        """What is known of cells `place` (R, 3), as `rows.known` gives it in training."""
-        nx, ny, _ = self._shape
-        known = [_around(self._images[0], place, nx, ny), _around(self._images[1], place, nx, ny)]
-        known += [_around(cells.windows(own), place, nx, ny)] if odd else []
-        return tf.concat([*known, cells.place(dx, dy, tf.gather(self._planned.slope, place[:, 0]))], 1)
+    def _chance(self, cell: Tensor) -> Tensor:
+        """With which chance (R,) each cell was proposed."""
+        mesh = self._mesh
+        x, y = (each - tf.gather(self._corner[:, k], cell[:, 0]) for k, each in enumerate(mesh.indices(cell[:, 1])))
+        at = tf.clip_by_value(x * mesh.lattice_shape[1] + y, 0, mesh.lattice_shape[0] * mesh.lattice_shape[1] - 1)
+        return tf.gather(tf.gather(self._store["chance"], self._layer), at)
 
-    def _distance(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Distances (R,) from the axis in x and y, in cells."""
-        axis = tf.gather(self._planned.axis, place[:, 0])
-        dx, dy = (tf.cast(place[:, 1 + k], tf.float32) - middle(self._shape[k]) - axis[:, k] for k in (0, 1))
-        return dx, dy
+    def _known(self, cell: Tensor, own: Tensor, distance: tuple[Tensor, Tensor, Tensor], *, odd: bool) -> Tensor:
+        """What is known of cells `cell` (R, 2), as `rows.known` gives it in training."""
+        mesh, (shower, place) = self._mesh, (cell[:, 0], cell[:, 1])
+        layer, number = tf.zeros_like(place) + self._layer, len(AROUND)
+        at = mesh.neighbours(mesh.around, layer, place) + shower[:, None] * (mesh.places + 1)
+        images = (*self._images, own * 1.0) if odd else self._images
+        parts = (at[:, number : 2 * number], at[:, 2 * number :], at[:, :number])
+        known = [tf.gather(tf.reshape(image, [-1]), part) for image, part in zip(images, parts, strict=False)]
+        if odd:
+            known[2] *= mesh.neighbours(mesh.other_colour, layer, place)
+        slope = tf.gather(self._planned.slope, shower)
+        return tf.concat([*known, cells.place(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1)
 
-    def _summed(self, place: Tensor, value: Tensor) -> Tensor:
-        """SUMS (N, 12) of deposits `value` (R,) at `place` (R, 3)."""
-        added = frame.terms(value, *self._distance(place), self._layer, self._store)
-        return tf.math.unsorted_segment_sum(added, place[:, 0], tf.shape(self._keys)[0])
+    def _distance(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances (R,) from the axis in x and y, and the ring's radius, in cells."""
+        mesh, axis = self._mesh, tf.gather(self._planned.axis, cell[:, 0])
+        x, y, ring = (mesh.of(table, self._layer, cell[:, 1]) for table in (mesh.x, mesh.y, mesh.ring))
+        return x - axis[:, 0], y - axis[:, 1], ring
 
-    def _filled(self, place: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's deposits (N, x, y) and SUMS, scaled to its energy; on the axis where no cell was hit."""
-        nx, ny, _ = self._shape
-        showers = tf.shape(self._keys)[0]
+    def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
+        """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""
+        depth = tf.gather(tf.constant(self._mesh.depth), self._layer)
+        added = frame.terms(value, self._distance(cell), depth, self._store)
+        return tf.math.unsorted_segment_sum(added, cell[:, 0], tf.shape(self._keys)[0])
+
+    def _filled(self, cell: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's deposits (N, places) and SUMS, scaled to its energy; on the axis where no cell was hit."""
+        mesh, showers = self._mesh, tf.shape(self._keys)[0]
         energy = self._planned.energy
-        got = tf.math.unsorted_segment_sum(value, place[:, 0], showers)
-        value *= tf.gather(tf.math.divide_no_nan(energy, got), place[:, 0])
-        axis = tf.clip_by_value(self._middle, 0, [nx - 1, ny - 1])
-        place = tf.concat([place, tf.concat([tf.range(showers)[:, None], axis], 1)], 0)
+        got = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
+        value *= tf.gather(tf.math.divide_no_nan(energy, got), cell[:, 0])
+        value = tf.where(value > 0, tf.maximum(value, self._store["least"]), 0.0)
+        axis = mesh.clipped(self._met, self._layer)
+        cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
         value = tf.concat([value, tf.where(got > 0, 0.0, energy)], 0)
-        flat = (place[:, 0] * nx + place[:, 1]) * ny + place[:, 2]
-        deposits = tf.math.unsorted_segment_sum(value, flat, showers * nx * ny)
-        return tf.reshape(deposits, [showers, nx, ny]), self._summed(place, value)
-
-
-def _around(windows: Tensor, place: Tensor, nx: int, ny: int) -> Tensor:
-    """The cells around `place` (R, 3), (R, 25), of `windows` (N, x + 4, y, 5): five gathers of five cells in a row."""
-    reach = 2 * cells.MARGIN + 1
-    at = (place[:, 0] * (nx + 2 * cells.MARGIN) + place[:, 1]) * ny + place[:, 2]
-    rows = tf.gather(tf.reshape(windows, [-1, reach]), at[:, None] + tf.range(reach) * ny)
-    return tf.reshape(rows, [-1, reach * reach])
-
-
-def _beside(image: Tensor) -> Tensor:
-    """The cells (N, x, y) that share a side with one that is marked in `image` (N, x, y)."""
-    wide = tf.pad(image, [[0, 0], [1, 1], [1, 1]])
-    return wide[:, :-2, 1:-1] | wide[:, 2:, 1:-1] | wide[:, 1:-1, :-2] | wide[:, 1:-1, 2:]
+        deposits = tf.math.unsorted_segment_sum(value, cell[:, 0] * mesh.places + cell[:, 1], showers * mesh.places)
+        return tf.reshape(deposits, [showers, mesh.places]), self._summed(cell, value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from training.models.autoregressive.frame import Axis, Constants, Tensor, column
+from training.models.autoregressive.frame import Axis, Constants, column
+from training.models.autoregressive.mesh import Tensor
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
@@ -18,6 +19,10 @@ QUANTILES = 129
 QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and continue in a straight line
 MEAN_TERMS, SCALE_TERMS = 11, 6
 _SMALLEST = 1e-6
+# An empty layer, or one that takes all that reaches it, has no logit of its own. It is given one beyond those that the
+# smallest deposit can have, by so much, and scattered so widely that a mixture of normals can learn it.
+_BEYOND, _SCATTER, _FARTHEST = 1.75, 0.25, 3.0
+_NOTHING = 0.6  # of the smallest deposit: what is less is no deposit
 
 
 def number_of_totals(layers: int) -> int:
@@ -37,33 +42,56 @@ def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants) -> 
     )  # fmt: skip
 
 
-def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> Tensor:
+def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, *, least: Tensor, unit: float, noise: Tensor) -> Tensor:
     """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12).
 
     log E_vis / E; of each layer but the last the logit of its share of what reaches it; the axis's offset; and the logs
     of BUDGETS, of cells and hits as they are, of the others as shares of the energy. `unit` is that of the sums, GeV.
+    `least` is the smallest deposit; `noise` (N, layers - 1), normal numbers, scatters the logits of empty layers.
     """
     layer_energy = column(sums, "energy")
     visible = tf.reduce_sum(layer_energy, 1)
-    reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
-    share = tf.clip_by_value(layer_energy / tf.maximum(reaching, _SMALLEST), _SMALLEST, 1 - 1e-5)[:, :-1]
+    reaching = tf.cumsum(layer_energy, axis=1, reverse=True)[:, :-1]
+    energy = layer_energy[:, :-1]
+    edge = _edge(reaching, least)
+    share = tf.clip_by_value(tf.math.divide_no_nan(energy, reaching), _SMALLEST, 1 - _SMALLEST)
+    beyond = edge + _BEYOND + _SCATTER * tf.clip_by_value(noise, -_FARTHEST, _FARTHEST)
+    logit = tf.math.log(share) - tf.math.log1p(-share)
+    logit = tf.where(reaching - energy < _NOTHING * least, beyond, logit)
+    logit = tf.where(energy < _NOTHING * least, -beyond, logit)
     budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
     return tf.concat(
         [
             tf.math.log(visible * unit / energy_gev)[:, None],
-            tf.math.log(share) - tf.math.log1p(-share),
+            logit,
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), _SMALLEST)),
         ], 1,
     )  # fmt: skip
 
 
-def layers_of(totals: Tensor, energy_gev: Tensor, unit: float, layers: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
-    visible = energy_gev * tf.exp(totals[:, 0]) / unit
-    share = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
-    passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
-    return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
+def _edge(reaching: Tensor, least: Tensor) -> Tensor:
+    """The logit of a layer that leaves no more than the smallest deposit of what reaches it."""
+    return tf.math.log(tf.maximum(reaching, 2 * least) / least - 1.0)
+
+
+def layers_of(
+    totals: Tensor, energy_gev: Tensor, least: Tensor, unit: float, layers: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs.
+
+    What would be less than the smallest deposit, `least`, is none.
+    """
+    left = energy_gev * tf.exp(totals[:, 0]) / unit
+    shares = tf.sigmoid(totals[:, 1:layers])
+    found = []
+    for layer in range(layers - 1):
+        energy = left * shares[:, layer]
+        energy = tf.where(left - energy < _NOTHING * least, left, energy)
+        energy = tf.where(energy < _NOTHING * least, 0.0, energy)
+        found.append(energy)
+        left = left - energy
+    return tf.stack([*found, left], 1), totals[:, layers : layers + 4], totals[:, layers + 4 :]
 
 
 LABEL_INPUTS = 4

@@ -1,0 +1,200 @@
+"""The cells of a calorimeter as the densities see them: places, neighbours, mirror images and where cells are proposed.
+
+Lengths are in units of `Geometry.cell_mm`, depths in units of `Geometry.layer_pitch_mm`. A cell of a layer is a pair of
+indices (along x and y, or in angle and radius), or one number, its place in the flattened layer.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from calopipe.showers.cells import Geometry
+from calopipe.showers.positions import layers_of, nearest, positions, steps
+
+Tensor = Any
+Array = npt.NDArray[np.float32]
+Index = npt.NDArray[np.int32]
+
+MARGIN = 2
+# The cells around a cell, as steps of the two indices. Known are those in the two layers before, and of its own those
+# of the other colour, for odd cells.
+AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in range(-MARGIN, MARGIN + 1)]
+_SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
+_BEFORE = 2  # layers whose cells are known
+_CORE_IN_RINGS = 1024
+COLOURS = 2  # even and odd cells, as on a chessboard
+
+
+class Mesh:
+    """The cells of `geometry`.
+
+    (layers, places): `x`, `y` and `ring` (mean radius of a cell that goes round the axis), `log_area` over the mean's,
+    `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a cell in its own layer and the two
+    before, as places, `places` where there is none; `beside` (kinds, places, 4) those that share a side with it;
+    `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `kind` (layers,) counts the
+    layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
+    in x, and in y; `folds` says whether there is one in x.
+
+    Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
+    lies `start` from its corner or, in rings, that of the layer's cells.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        n, m, self.layers = geometry.shape
+        self.shape, self.places = (n, m), n * m
+        found, unit = positions(geometry), geometry.cell_mm
+        self.exists = found.exists
+        self.x, self.y, self.ring = (
+            np.nan_to_num(each / unit).astype(np.float32) for each in (found.x_mm, found.y_mm, found.ring_mm)
+        )
+        area = np.where(found.exists, found.area_mm2, np.nan)
+        self.log_area = np.nan_to_num(np.log(area / np.nanmean(area))).astype(np.float32)
+        self.depth = (found.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
+        self.reach = float(max(n, m) if not geometry.layers else np.nanmax(found.r_mm) / unit)
+        self.parity = _parity(self.shape).reshape(-1)
+        self._neighbours()
+        whole = all(layer.cells[0] % 2 == 0 or layer.cells[0] == 1 for layer in geometry.layers)
+        self.folds = not geometry.rings or whole
+        self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
+        counts = np.array([layer.cells for layer in layers_of(geometry)])
+        self._most = (counts - 1).astype(np.int32)
+        if geometry.rings:
+            self.start, self.lattice_shape, self.core_most = (0, 0), (n, m), min(n * m, _CORE_IN_RINGS)
+            self._per_unit = np.zeros((self.layers, 2), np.float32)
+            self._middle = np.zeros((self.layers, 2), np.int32)
+        else:
+            half = (n // 2, m // 2)
+            self.start, self.core_most = (-half[0], -half[1]), 160
+            self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
+            sizes = np.array([layer.size_mm for layer in layers_of(geometry)])
+            self._per_unit = (unit / sizes).astype(np.float32)
+            self._middle = ((counts - 1) // 2).astype(np.int32)
+
+    @property
+    def pairs_a_row(self) -> int:
+        """Pairs of neighbours along the second index in a row of the lattice."""
+        return self.lattice_shape[1] // 2 + self.lattice_shape[1] % 2
+
+    def lattice_radius(self) -> Array:
+        """Distance of each place of the lattice from the axis, (layers, lattice); infinite where there is no cell."""
+        if self.geometry.rings:
+            radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
+            return np.where(self.exists, radius, np.inf).astype(np.float32)
+        grid = np.meshgrid(
+            *(np.arange(count) + start for count, start in zip(self.lattice_shape, self.start, strict=True)),
+            indexing="ij",
+        )
+        step = np.stack([each.reshape(-1) for each in grid], 1) / self._per_unit[:, None]  # (layers, lattice, 2)
+        return np.hypot(step[..., 0], step[..., 1]).astype(np.float32)
+
+    def met(self, axis: Tensor, layer: Tensor) -> Tensor:
+        """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
+        per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self._per_unit, self._middle))
+        return tf.cast(tf.round(axis * per_unit), tf.int32) + middle
+
+    def within(self, axis: Tensor) -> Tensor:
+        """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
+        if self.geometry.rings:
+            return tf.clip_by_value(axis, -2.0, 2.0)
+        scaled = axis * tf.constant(self._per_unit)
+        return scaled - tf.round(scaled)
+
+    def place(self, first: Tensor, second: Tensor) -> Tensor:
+        """The place of cells with these indices."""
+        return first * self.shape[1] + second
+
+    def indices(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The indices of cells at these places."""
+        return place // self.shape[1], place % self.shape[1]
+
+    def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
+        """The place of the cell of `layer` that is nearest to indices `met` (N, 2)."""
+        most = tf.gather(tf.constant(self._most), layer)
+        return self.place(*(tf.clip_by_value(met[:, k], 0, most[k]) for k in (0, 1)))
+
+    def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
+        """Whether a layer has cells with these indices."""
+        n, m = self.shape
+        within = (first >= 0) & (first < n) & (second >= 0) & (second < m)
+        if self.exists.all():
+            return within
+        place = tf.where(within, self.place(first, second), 0)
+        return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
+
+    def of(self, table: npt.NDArray[np.generic], layer: Tensor, place: Tensor) -> Tensor:
+        """The entry of a `table` (layers, places) for each cell."""
+        return tf.gather(tf.constant(table.reshape(-1)), layer * self.places + place)
+
+    def neighbours(self, table: npt.NDArray[np.generic], layer: Tensor, place: Tensor) -> Tensor:
+        """The entries (..., k) of a `table` (kinds, places, k) for each cell."""
+        if len(table) == 1:
+            return tf.gather(tf.constant(table[0]), place)
+        flat = tf.constant(table.reshape(-1, table.shape[-1]))
+        return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
+
+    def _neighbours(self) -> None:
+        """Tables of neighbours, one for layers whose own cells and those of the two layers before are alike."""
+        described = [(layer.cells, layer.size_mm, layer.r_edges_mm) for layer in layers_of(self.geometry)]
+        kinds: dict[object, int] = {}
+        self.kind = np.empty(self.layers, np.int32)
+        around, other = [], []
+        for layer in range(self.layers):
+            before = [max(layer - back, 0) for back in range(_BEFORE + 1)]  # before the first there is nothing to see
+            key = tuple(described[each] for each in before)
+            if key not in kinds:
+                kinds[key] = len(kinds)
+                found = [self._around(layer, each) for each in before]
+                around.append(np.concatenate(found, 1))
+                known = np.append(self.parity, -1)[found[0]]
+                other.append((known == 1 - self.parity[:, None]).astype(np.float32))
+            self.kind[layer] = kinds[key]
+        self.around, self.other_colour = np.stack(around), np.stack(other)
+        self.beside = self.around[..., _SIDES]
+
+    def _around(self, layer: int, other: int) -> Index:
+        """The cells (places, 25) of layer `other` around those of `layer`; `places` where there is none."""
+        middle = nearest(self.geometry, layer, other)
+        first, second = np.divmod(np.maximum(middle, 0), self.shape[1])
+        steps_first, steps_second = np.array(AROUND).T
+        found, inside = steps(self.geometry, other, first[:, None] + steps_first, second[:, None] + steps_second)
+        return np.where(inside & (middle >= 0)[:, None], found, self.places).astype(np.int32)
+
+
+@lru_cache(maxsize=8)
+def mesh_of(geometry: Geometry) -> Mesh:
+    """The mesh of `geometry`."""
+    return Mesh(geometry)
+
+
+def colour(first: Tensor, second: Tensor) -> Tensor:
+    """0 for even cells, 1 for odd ones."""
+    return (first + second) % COLOURS
+
+
+def _parity(shape: tuple[int, int]) -> Index:
+    return ((np.arange(shape[0])[:, None] + np.arange(shape[1])) % COLOURS).astype(np.int32)
+
+
+def _mirrored(geometry: Geometry, axis: int) -> Index:
+    """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y. Where the cells have none, the cell
+    itself: an odd number of angles is not symmetric in x.
+    """
+    n, m, layers = geometry.shape
+    found = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
+    for number, layer in enumerate(layers_of(geometry)):
+        rows, columns = layer.cells
+        first, second = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
+        if layer.r_edges_mm is not None:
+            image = (rows // 2 - 1 - first) % rows if axis == 0 else rows - 1 - first
+            places = first if axis == 0 and rows % 2 and rows > 1 else image
+            found[number, (first * m + second).reshape(-1)] = (places * m + second).reshape(-1)
+        else:
+            image = (rows - 1 - first) * m + second if axis == 0 else first * m + columns - 1 - second
+            found[number, (first * m + second).reshape(-1)] = image.reshape(-1)
+    return found
