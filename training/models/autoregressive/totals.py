@@ -80,7 +80,7 @@ def layers_of(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs.
 
-    What would be less than the smallest deposit, `least`, is none.
+    What would be less than the smallest deposit, `least`, is none or, if it is nearly as much, as much.
     """
     left = energy_gev * tf.exp(totals[:, 0]) / unit
     shares = tf.sigmoid(totals[:, 1:layers])
@@ -88,9 +88,10 @@ def layers_of(
     for layer in range(layers - 1):
         energy = left * shares[:, layer]
         energy = tf.where(left - energy < _NOTHING * least, left, energy)
-        energy = tf.where(energy < _NOTHING * least, 0.0, energy)
+        energy = tf.where(energy < _NOTHING * least, 0.0, tf.maximum(energy, least))
         found.append(energy)
-        left = left - energy
+        left = tf.maximum(left - energy, 0.0)
+    left = tf.where(left < _NOTHING * least, 0.0, tf.maximum(left, least))
     return tf.stack([*found, left], 1), totals[:, layers : layers + 4], totals[:, layers + 4 :]
 
 

@@ -1,0 +1,270 @@
+"""The likelihood model where cells are in rings or layers differ: its cells and neighbours, by brute force."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from likelihoods import CONFIG, as_batch, drawn, noise_of, of_every_cell
+
+from calopipe.showers.cells import FloatArray, Geometry, Layer
+from calopipe.showers.positions import Positions, positions
+from training.models.autoregressive import cells, frame, rows, totals
+from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
+from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling import _Layer
+from training.models.base import build
+from training.models.randomness import Draws
+
+_RING = Layer(1.7, 0.4, (8, 5), r_edges_mm=(0, 4, 8, 12, 16, 20))
+_FULL = Layer(1.7, 0.4, (1, 3), r_edges_mm=(0, 6, 12, 30))
+_COARSE = Layer(5.0, 1.5, (5, 7), size_mm=(10.0, 8.0))
+_FINE = Layer(2.0, 0.5, (11, 9), size_mm=(5.0, 5.0))
+_GEOMETRIES = {
+    "rings": Geometry.of_layers((_RING,) * 4, 1e-3),
+    "rings that differ": Geometry.of_layers((_FULL, _RING, replace(_RING, cells=(4, 5)), _RING, _FULL), 1e-3),
+    "layers that differ": Geometry.of_layers((_FINE, _FINE, _COARSE, _FINE), 0.02),
+}
+
+
+def _showers(geometry: Geometry, events: int, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Showers about the axis, some with empty layers: cells in units of 0.02 GeV, energies, angles."""
+    rng, where = np.random.default_rng(seed), positions(geometry)
+    energy = np.exp(rng.uniform(0, np.log(50), events)).astype(np.float32)
+    n, m, layers = geometry.shape
+    radius = np.nan_to_num(where.r_mm) / geometry.cell_mm
+    density = np.where(where.exists, np.exp(-radius / 1.5) * np.nan_to_num(where.area_mm2), 0)
+    density /= density.sum(axis=1, keepdims=True)
+    along = np.exp(-((np.arange(layers) - 1.2) ** 2) / 2)
+    mean = energy[:, None, None] * 50 * along[:, None] / along.sum() * density
+    found = np.where(rng.random(mean.shape) < 1 - np.exp(-mean), mean * rng.lognormal(0, 0.6, mean.shape), 0)
+    found[:, 0, int(density[0].argmax())] += 0.1
+    found[found < 1e-4] = 0
+    found[rng.random(events) < 0.4, -1] = 0
+    shaped = found.transpose(0, 2, 1).reshape(events, n, m, layers).astype(np.float32)
+    return shaped, energy, np.full(events, np.pi / 2, np.float32)
+
+
+@pytest.fixture(scope="module", params=_GEOMETRIES)
+def geometry(request: pytest.FixtureRequest) -> Geometry:
+    return _GEOMETRIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def model(geometry: Geometry) -> Autoregressive:
+    found = build(CONFIG, geometry)
+    assert isinstance(found, Autoregressive)
+    images, energy, theta = _showers(geometry, 300)
+    ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
+    found.adapt([as_batch(images, energy, theta)], ends)  # type: ignore[arg-type]
+    return of_every_cell(found)
+
+
+def _cell_at(where: Positions, layer: int, x: float, y: float, r: float | None = None) -> int:
+    """The place of the cell whose middle is nearest to (x, y), or, of one that goes round, to a radius."""
+    away = np.hypot(where.x_mm[layer] - x, where.y_mm[layer] - y)
+    away = np.where(
+        where.ring_mm[layer] > 0, np.abs(where.ring_mm[layer] - (math.hypot(x, y) if r is None else r)), away
+    )
+    return int(np.nanargmin(away))
+
+
+def test_cells_that_share_a_side_touch(geometry: Geometry) -> None:
+    """The neighbours of the table are those whose areas touch, found by points just beyond the middle of each side."""
+    mesh, where = mesh_of(geometry), positions(geometry)
+    for layer, described in enumerate(geometry.layers):
+        sides = mesh.neighbours(mesh.beside, tf.fill([mesh.places], layer), tf.range(mesh.places)).numpy()
+        for place in np.flatnonzero(where.exists[layer]):
+            expected = set(_touching(described, *divmod(int(place), mesh.shape[1]), mesh.shape[1]))
+            found = {int(each) for each in sides[place]} - {mesh.places, int(place)}
+            assert found == expected, (layer, place)
+
+
+def _touching(layer: Layer, first: int, second: int, wide: int) -> list[int]:
+    n, m = layer.cells
+    if layer.size_mm is not None:
+        return [i * wide + j for i in range(n) for j in range(m) if abs(i - first) + abs(j - second) == 1]
+    turn = 2 * math.pi / n
+    found = []
+    for i in range(n):
+        for j in range(m):
+            apart = abs((i - first) * turn + math.pi) % (2 * math.pi) - math.pi  # of the angles
+            beside = j == second and math.isclose(abs(apart), turn) and n > 1
+            outward = i == first and abs(j - second) == 1
+            across = second == j == 0 and math.isclose(abs(apart), math.pi) and n > 1
+            if beside or outward or across:
+                found.append(i * wide + j)
+    return found
+
+
+def test_mirrored_cells_lie_at_the_mirrored_place(geometry: Geometry) -> None:
+    mesh, where = mesh_of(geometry), positions(geometry)
+    for axis, sign in ((0, (-1, 1)), (1, (1, -1))):
+        for layer in range(mesh.layers):
+            there = np.flatnonzero(where.exists[layer])
+            image = mesh.mirror[axis, layer, there]
+            np.testing.assert_allclose(where.x_mm[layer, image], sign[0] * where.x_mm[layer, there], atol=1e-9)
+            np.testing.assert_allclose(where.y_mm[layer, image], sign[1] * where.y_mm[layer, there], atol=1e-9)
+            np.testing.assert_array_equal(np.sort(image), there)
+
+
+def test_an_odd_number_of_angles_has_no_image_in_x() -> None:
+    odd = Mesh(Geometry.of_layers((replace(_RING, cells=(7, 5)),), 1e-3))
+    assert not odd.folds
+    np.testing.assert_array_equal(odd.mirror[0, 0], np.arange(35))
+
+
+def _view(model: Autoregressive, geometry: Geometry) -> tuple[Any, npt.NDArray[np.float64]]:
+    """A view of two showers, and their cells (2, layers, places + 1), reflected as the view is."""
+    view = model.view(as_batch(*_showers(geometry, 2, seed=4)), Draws.of(1, 2))
+    mesh = mesh_of(geometry)
+    images = np.zeros((2, mesh.layers, mesh.places + 1))
+    for shower in range(2):
+        for (x, y, layer), value in zip(view["place"][shower].numpy(), view["value"][shower].numpy(), strict=True):
+            images[shower, layer, x * mesh.shape[1] + y] += value
+    return view, images
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_what_is_known_of_a_cell_is_what_lies_around_it(
+    model: Autoregressive, geometry: Geometry, *, odd: bool
+) -> None:
+    """In the layers before about the cell at its place, which is found by distance; and never the cell itself."""
+    view, images = _view(model, geometry)
+    mesh, where = mesh_of(geometry), positions(geometry)
+    places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
+              for p in np.flatnonzero(where.exists[k])]  # fmt: skip
+    found, radius = (each.numpy() for each in rows.known(view, tf.constant(places, tf.int32), geometry, odd=odd))
+    scaled = np.log1p(images / float(model._store["deposit"])) / 4
+    middle = AROUND.index((0, 0))
+    for row, (shower, x, y, layer) in enumerate(places):
+        place = x * mesh.shape[1] + y
+        for back in (1, 2):
+            seen = found[row, (back - 1) * 25 + middle]
+            if layer < back:
+                assert not found[row, (back - 1) * 25 : back * 25].any()
+                continue
+            if where.ring_mm[layer - back].any() == where.ring_mm[layer].any() and _inside(
+                where, layer, place, layer - back
+            ):
+                near = _cell_at(
+                    where, layer - back, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place]
+                )
+                assert seen == pytest.approx(scaled[shower, layer - back, near], rel=1e-5, abs=1e-6)
+        away = np.array([where.x_mm[layer, place], where.y_mm[layer, place]]) / geometry.cell_mm
+        away -= view["axis"][shower, layer].numpy()
+        expected = math.hypot(*away, where.ring_mm[layer, place] / geometry.cell_mm)
+        assert radius[row] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        if odd:
+            assert found[row, 50 + middle] == 0
+
+
+def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
+    """Whether the middle of a cell lies well within a cell of the `other` layer."""
+    size = np.sqrt(np.nanmin(where.area_mm2[other]))
+    near = _cell_at(where, other, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place])
+    apart = math.hypot(
+        where.x_mm[layer, place] - where.x_mm[other, near], where.y_mm[layer, place] - where.y_mm[other, near],
+        where.ring_mm[layer, place] - where.ring_mm[other, near],
+    )  # fmt: skip
+    return apart < size / 4
+
+
+def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geometry) -> None:
+    view, images = _view(model, geometry)
+    mesh, where = mesh_of(geometry), positions(geometry)
+    scaled = np.log1p(images / float(model._store["deposit"])) / 4
+    for layer in range(mesh.layers):
+        there = np.flatnonzero(where.exists[layer])
+        for odd in (False, True):
+            chosen = there[mesh.parity[there] == odd]
+            place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s in range(2) for p in chosen]
+            expected, _ = rows.known(view, tf.constant(place, tf.int32), geometry, odd=odd)
+            before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
+            own = np.where(np.append(mesh.parity, 1) == 0, scaled[:, layer], 0)
+            planned = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
+            drawing = _Layer(
+                model._sampler, tf.constant(layer), planned,  # type: ignore[arg-type]
+                images=tuple(tf.constant(each, tf.float32) for each in before), sums=(), keys=tf.zeros([2, 2]),  # type: ignore[arg-type]
+            )  # fmt: skip
+            cell = tf.constant([(s, p) for s in range(2) for p in chosen], tf.int32)
+            dx, dy, ring = drawing._distance(cell)
+            distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
+            found = drawing._known(cell, tf.constant(own, tf.float32), distance, odd=odd)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_turned_shower_has_the_same_sums() -> None:
+    """Turned by two of eight angles: all sums but those that name a direction."""
+    geometry = _GEOMETRIES["rings"]
+    images, energy, theta = _showers(geometry, 12)
+    store = {
+        name: np.float32(value)
+        for name, value in (("depth", 1.2), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4))
+    }
+    found = []
+    for turned in (images, np.roll(images, 2, axis=1)):
+        batch = as_batch(turned, energy, theta)
+        hits, _ = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, geometry)
+        sums = tf.reduce_sum(frame.layer_sums(hits, store, geometry), 2)
+        round_about = [frame.column(sums, name) for name in frame.SUMS[:6]]
+        found.append(np.stack([*round_about, frame.column(sums, "xx") + frame.column(sums, "yy")]))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3, atol=1e-3)
+
+
+def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
+    model: Autoregressive, geometry: Geometry
+) -> None:
+    energy = np.geomspace(1.2, 45, 40).astype(np.float32)
+    theta, noise = np.full(40, np.pi / 2, np.float32), noise_of(model, 40)
+    found = drawn(model, energy, theta, noise)
+    n, m, layers = geometry.shape
+    assert found.shape == (40, n, m, layers)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    where = positions(geometry)
+    assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
+    plan = model._sampler._plan(
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : 3 * totals.number_of_totals(layers)])
+    )
+    least = float(model._store["least"])
+    np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
+    assert (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
+    np.testing.assert_array_equal(found.sum((1, 2))[plan.energy.numpy() == 0], 0)
+    assert found[found > 0].min() >= 0.999 * least
+
+
+def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry) -> None:
+    """In training, of both colours; and in sampling every cell of rings is proposed or in the core."""
+    view, images = _view(model, geometry)
+    mesh, where = mesh_of(geometry), positions(geometry)
+    if not geometry.rings:
+        pytest.skip("a lattice about the axis reaches as far as it reaches")
+    for parity in (0, 1):
+        place, weight = rows.some_empty(view, parity, 40_000, Draws.of(1), constants=model._store, geometry=geometry)
+        found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
+        expected = {
+            (shower, *divmod(int(at), mesh.shape[1]), layer)
+            for shower in range(2) for layer in range(mesh.layers) for at in np.flatnonzero(where.exists[layer])
+            if mesh.parity[at] == parity and images[shower, layer, at] == 0
+        }  # fmt: skip
+        assert found == expected
+    assert (model._store["chance"].numpy()[where.exists] > 0).all()
+
+
+def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: Geometry) -> None:
+    """The mean occupancy of the showers that the constants are of, layer by layer."""
+    images, _, _ = _showers(geometry, 300)
+    mesh, where = mesh_of(geometry), positions(geometry)
+    for layer in range(mesh.layers):
+        there = np.flatnonzero(where.exists[layer])
+        radius = tf.constant(where.r_mm[layer, there] / geometry.cell_mm, tf.float32)
+        odds = cells.prior(model._store["odds"], tf.fill(radius.shape, layer), radius).numpy()
+        occupied = (images[..., layer] > 0).reshape(300, -1)[:, there].mean()
+        assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)
