@@ -67,16 +67,14 @@ class Sampler:
         empty = tf.zeros([showers, mesh.places + 1])
         none = tf.zeros([showers, len(SUMS)])
         deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None, mesh.places])
-        images = [tf.constant(image) for image in mesh.mirror]
 
         def step(layer: Tensor, seen: Any, sums: Any, deposits: Any) -> Any:
-            found, own = _Layer(self, layer, planned.at(layer), images=seen, sums=sums, keys=keys).draw(far[:, layer])
-            image = tf.pad(cells.scaled(found, self._store), [[0, 0], [0, 1]])
+            drawing = _Layer(self, layer, planned.at(layer), images=seen, sums=sums, keys=keys)
+            cell, value, own = drawing.draw(far[:, layer])
+            image = tf.pad(drawing.image(cell, cells.scaled(value, self._store)), [[0, 0], [0, 1]])
             before, one, _ = sums
-            for axis in (0, 1):
-                mirrored = tf.gather(found, tf.gather(images[axis], layer), axis=1)
-                found = tf.where(turned[:, axis, None], mirrored, found)
-            return layer + 1, (image, seen[0]), (before + own, own, one), deposits.write(layer, found)
+            written = deposits.write(layer, drawing.image(drawing.turned(cell, turned), value))
+            return layer + 1, (image, seen[0]), (before + own, own, one), written
 
         state = (tf.constant(0), (empty, empty), (none, none, none), deposits)
         *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)
@@ -97,8 +95,8 @@ class _Layer:
         # where the lattice begins
         self._corner = self._met + self._mesh.start
 
-    def draw(self, far: Tensor) -> tuple[Tensor, Tensor]:
-        """Deposits (N, places), which sum to the layer's energy, and their SUMS (N, 12)."""
+    def draw(self, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Cells (R, 2), shower and place, and their deposits (R,), which sum to the layer's energy; SUMS (N, 12)."""
         mesh = self._mesh
         number = tf.reduce_sum(tf.cast(tf.gather(self._store["far_counts"], self._layer) < far[:, :1], tf.int32), 1)
         entry = tf.cast(far[:, 1:] * FAR_TABLE, tf.int32)
@@ -217,8 +215,22 @@ class _Layer:
         added = frame.terms(value, self._distance(cell), depth, self._store)
         return tf.math.unsorted_segment_sum(added, cell[:, 0], tf.shape(self._keys)[0])
 
-    def _filled(self, cell: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's deposits (N, places) and SUMS, scaled to its energy; on the axis where no cell was hit."""
+    def image(self, cell: Tensor, value: Tensor) -> Tensor:
+        """The layer (N, places) of deposits `value` (R,) in `cell` (R, 2), each of which comes once."""
+        places, showers = self._mesh.places, tf.shape(self._keys)[0]
+        found = tf.math.unsorted_segment_sum(value, cell[:, 0] * places + cell[:, 1], showers * places)
+        return tf.reshape(found, [showers, places])
+
+    def turned(self, cell: Tensor, turned: Tensor) -> Tensor:
+        """The cells (R, 2) of showers of which those `turned` (N, 2) are reflected in x, in y."""
+        shower, place = cell[:, 0], cell[:, 1]
+        for axis in (0, 1):
+            mirrored = self._mesh.of(self._mesh.mirror[axis], self._layer, place)
+            place = tf.where(tf.gather(turned[:, axis], shower), mirrored, place)
+        return tf.stack([shower, place], 1)
+
+    def _filled(self, cell: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The deposits scaled to the layer's energy, on the axis where no cell was hit, and their SUMS."""
         mesh, showers = self._mesh, tf.shape(self._keys)[0]
         energy = self._planned.energy
         got = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
@@ -227,5 +239,4 @@ class _Layer:
         axis = mesh.clipped(self._met, self._layer)
         cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
         value = tf.concat([value, tf.where(got > 0, 0.0, energy)], 0)
-        deposits = tf.math.unsorted_segment_sum(value, cell[:, 0] * mesh.places + cell[:, 1], showers * mesh.places)
-        return tf.reshape(deposits, [showers, mesh.places]), self._summed(cell, value)
+        return cell, value, self._summed(cell, value)
