@@ -124,7 +124,7 @@ def generate(
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts}")
         return 0
-    with shower_writer(output, files[0].geometry, attributes) as writer:
+    with shower_writer(output, files[0].geometry, attributes, files[0].deposits) as writer:
         for showers in chain.from_iterable(map(_stored, whole)):
             writer.write(showers)
     shutil.rmtree(parts)
@@ -201,18 +201,16 @@ def _stored(part: Path) -> Iterator[Showers]:
     for first in range(0, found.events, _SHOWERS_COPIED):
         chosen = slice(first, first + _SHOWERS_COPIED)
         cells = found.cells(first, first + _SHOWERS_COPIED)
-        assert found.mtheta_rad is not None
-        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.mtheta_rad[chosen])
+        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.measured(chosen, cells))
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:
     """The model must be of the same detector; the unit of the cells may differ."""
-    for name, value in card.geometry.to_json().items():
-        found = getattr(file.geometry, name)
-        if name != "file_unit_gev" and found != value:
-            raise InputError(
-                f"{file.path}: {name} is {found}, the model was trained on {value}; use files of one detector"
-            )
+    if differs := file.geometry.difference(card.geometry):
+        name, found, trained_on = differs
+        raise InputError(
+            f"{file.path}: {name} is {found}, the model was trained on {trained_on}; use files of one detector"
+        )
 
 
 def _standing(output: Path, request: str) -> int | None:
