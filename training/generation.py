@@ -21,6 +21,7 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Sho
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.flaws import SKIP
 from calopipe.showers.hits import Digests
+from calopipe.showers.layouts import CELLS
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
@@ -188,7 +189,7 @@ def _write_parts(
     with progress_bar("generate", total, "showers", total - to_do) as bar:
         for start in missing:
             labels = energy_gev[start : start + size], theta_rad[start : start + size]
-            with shower_writer(parts[start], geometry, {}) as writer:
+            with shower_writer(parts[start], geometry, {}, CELLS) as writer:  # which keeps all labels
                 for showers in generator.showers(*labels, seed, index=start, extrapolate=True):
                     writer.write(replace(showers, cells=showers.cells * scale))
                     bar.update(len(showers))
