@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,8 @@ class Geometry:
         return cls(
             shape,
             cell_mm=float(np.median([np.sqrt(np.prod(size)) for size in sizes])),
-            layer_pitch_mm=float(np.mean([layer.pitch_mm for layer in layers])),
-            x0_per_layer=float(np.mean([layer.x0 for layer in layers])),
+            layer_pitch_mm=fsum(layer.pitch_mm for layer in layers) / len(layers),
+            x0_per_layer=fsum(layer.x0 for layer in layers) / len(layers),
             file_unit_gev=file_unit_gev,
             layers=tuple(layers),
         )
