@@ -219,7 +219,9 @@ def _doubt_of_deposits(deposits: str, response: float, unit_gev: float, *, whole
     seen = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
     if whole:
         return f"{seen}, and {deposits} holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
-    known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | _DEPOSITS
+    known = _DEPOSITS
+    if deposits == CELLS:  # whose unit differs from file to file
+        known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | known
     for name, unit in known.items():
         likely = response * unit / unit_gev
         if _sampled(likely):
