@@ -143,15 +143,21 @@ class _Sample:
     def expected_x0(self, energy_gev: float, axis: int = 2) -> tuple[float, float]:
         """The range of that depth for showers of `energy_gev`.
 
-        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
+        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5. Layers that are listed
+        may be as thick as a shower is long: then it is the depth that would be read from them.
         """
-        depth = np.linspace(0, self.edges(axis)[-1], 2001)[1:]
+        edges = self.edges(axis)
+        depth = np.linspace(0, edges[-1] + (0 if self.sides else _MARGIN_X0[0]), 2001)[1:]
         bounds = []
-        for critical in _CRITICAL_GEV:
+        for critical, earlier in zip(_CRITICAL_GEV, (_MARGIN_X0[0], -_MARGIN_X0[1]), strict=True):
             maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
             reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
-            bounds.append(float(np.interp(0.5, reached / reached[-1], depth)))
-        return max(bounds[0] - _MARGIN_X0[0], 0.0), bounds[1] + _MARGIN_X0[1]
+            if self.sides:
+                bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
+            else:
+                within = np.interp(edges + earlier, depth, reached, left=0.0)
+                bounds.append(float(np.interp((within[0] + within[-1]) / 2, within, edges)))
+        return max(bounds[0], 0.0), bounds[1]
 
     def fits(self, energy_gev: float, axis: int = 2) -> bool:
         """Whether the depth along `axis` is plausible for showers of `energy_gev`."""

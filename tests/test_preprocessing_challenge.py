@@ -235,6 +235,28 @@ def test_other_layers_than_the_files_are_doubted() -> None:
     assert "are its layers right?" in thin.doubts[0]
 
 
+@pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
+def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
+    """The third layer of the barrel is 16 radiation lengths thick: where in it half of the energy lies is not seen."""
+    with shower_writer(tmp_path / "a.h5", known()[name], {}) as writer:
+        writer.write(make_toy_showers(events=60, geometry=known()[name]))
+    look = look_at(open_showers(tmp_path / "a.h5"))
+    assert look is not None
+    assert look.doubts == ()
+
+
+def test_no_energy_is_written_where_there_is_no_cell(tmp_path: Path) -> None:
+    geometry = known()["calochallenge-1-photons"]
+    showers = make_toy_showers(events=4, geometry=geometry)
+    showers.cells[2, 3, 1, 4] = 1.0
+    for deposits in (CELLS, VOXELS):
+        with (
+            pytest.raises(ValueError, match="where the calorimeter has no cell"),
+            shower_writer(tmp_path / "a.h5", geometry, {}, deposits) as writer,
+        ):
+            writer.write(showers)
+
+
 def test_the_look_at_a_cylinder_is_that_of_its_voxels() -> None:
     """Depth and radius by loops over rings and layers."""
     look = look_at(open_showers(CYLINDER))

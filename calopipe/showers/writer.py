@@ -40,6 +40,7 @@ class ShowerWriter:
     def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry, deposits: str) -> None:
         self._file, self._sink, self._geometry, self._deposits = file, sink, geometry, deposits
         self._events = 0
+        self._outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
         if deposits == VOXELS:
             self._create(VOXELS, 50, len(voxel_order(geometry)))
             # double precision: an energy in GeV is the same, to the bit, when it is read again
@@ -58,8 +59,10 @@ class ShowerWriter:
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`.
 
-        CaloChallenge's layout holds no angle.
+        CaloChallenge's layout holds no angle. ValueError: they hold energy where the calorimeter has no cell.
         """
+        if self._outside.size and showers.cells.reshape(len(showers), -1)[:, self._outside].any():
+            raise ValueError("showers hold energy where the calorimeter has no cell")
         columns = self._voxels(showers) if self._deposits == VOXELS else self._cells(showers)
         start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
