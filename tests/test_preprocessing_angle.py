@@ -11,6 +11,7 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
+from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import Positions, positions
 
 
@@ -164,3 +165,11 @@ def test_layers_that_are_alike_read_as_the_reference_does() -> None:
     cells = make_showers(events=5).cells
     np.testing.assert_array_equal(angle_of_cells(cells, SMALL_GEOMETRY), measured_angle(cells))
     np.testing.assert_array_equal(angle_of_hits(Hits.of(cells), SMALL_GEOMETRY), measured_angle(cells))
+
+
+def test_the_metric_takes_the_angle_of_the_calorimeter() -> None:
+    geometry = known()["calochallenge-2"]
+    toys = make_toy_showers(events=3, geometry=geometry)
+    labels = toys.energy_gev, toys.theta_rad
+    np.testing.assert_array_equal(Profiles.of(toys.cells, *labels, geometry).angle_rad, toys.mtheta_rad)
+    np.testing.assert_array_equal(Profiles.of(toys.cells, *labels).angle_rad, measured_angle(toys.cells))
