@@ -10,6 +10,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.showers.contents import MEMORY
+from calopipe.showers.detectors import split_values
 from calopipe.showers.flaws import Tolerance
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
@@ -31,6 +32,7 @@ def check(parameters: Mapping[str, Any], platform: Platform | None = None) -> No
     values = defaults() | dict(parameters)
     rule = SplitRule.parse(values["split_files"])
     Settings(Selection(cut_gev=values["cut_gev"]), values["threshold_gev"])
+    split_values(values["geometry"])
     config = _config(parameters, values, platform)
     require_origin(values["warm_start"])
     if values["registry"]:

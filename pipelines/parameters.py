@@ -88,8 +88,15 @@ def _help(parameter: Parameter) -> str:
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The values of the parameters that `options` name; those left out keep the pipeline's defaults."""
+    """The values of the parameters that `options` name; those left out keep the pipeline's defaults.
+
+    A file that describes a calorimeter is read here: the steps, which may run elsewhere, are given what it says.
+    """
     values = {each.name: getattr(options, each.name, None) for each in stated()}
+    if values["geometry"]:
+        from calopipe.showers.detectors import settled  # noqa: PLC0415  numpy
+
+        values["geometry"] = settled(values["geometry"])
     if values["settings"] is not None:
         values["settings"] = dict(_settings(values["settings"]))
     return {name: value for name, value in values.items() if value is not None}

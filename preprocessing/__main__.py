@@ -19,6 +19,8 @@ examples:
   python -m preprocessing --input 'data/geant4/*.h5' --output runs/dataset
   python -m preprocessing --input 'data/geant4/*.h5' --output runs/dataset --split-file 'test=*_002.h5'
   python -m preprocessing --input showers.h5 --output runs/dataset --geometry cell_mm=5.1,layer_pitch_mm=4
+  python -m preprocessing --input dataset_2_*.hdf5 --output runs/dataset --geometry calochallenge-2
+  python -m preprocessing --input showers.h5 --output runs/dataset --geometry docs/examples/two-sections.toml
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --workers 4
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --on-bad-event skip --on-bad-file skip
   python -m preprocessing --input 'gs://bucket/showers/*.h5' --output gs://bucket/dataset
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
     found = discover(
         options.input,
-        options.geometry,
+        settings.selection.geometry,
         tolerance=tolerance,
         memory=output,
         verify=options.verify,

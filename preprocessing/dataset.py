@@ -125,7 +125,8 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         splits = {split: self.count(split) for split in SPLITS}
-        return {"kind": KIND, "schema_version": SCHEMA_VERSION} | asdict(self) | {"splits": splits}
+        own = asdict(self) | {"geometry": self.geometry.to_json(), "splits": splits}
+        return {"kind": KIND, "schema_version": SCHEMA_VERSION} | own
 
 
 def fingerprint_of(inputs: Sequence[Source], settings: Settings) -> str:

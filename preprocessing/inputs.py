@@ -14,6 +14,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.contents import Header, distinct, read_memory, write_memory
+from calopipe.showers.detectors import settled
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.plausibility import Look, look_at, summary
@@ -42,7 +43,8 @@ class InputFile(Header):
         return Source(self.path.name, self.sha256, self.events)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "path"}
+        own = asdict(self) | {"geometry": self.geometry.to_json()}
+        return {name: value for name, value in own.items() if name != "path"}
 
     @classmethod
     def from_json(cls, path: Location, document: dict[str, Any]) -> InputFile:
@@ -92,12 +94,12 @@ def discover(
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
-    The folder `memory` remembers the results: a file whose stamp is the same is not opened again, unless `verify` asks
-    for it. Raises InputError, also for showers that this program generated; a file that does not hold showers is left
-    out if `tolerance` says so. Units, scale or axes that are not plausible (`preprocessing.plausibility`) are an error
-    if `strict`, and otherwise a warning.
+    `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
+    stamp is the same is not opened again, unless `verify` asks for it. Raises InputError, also for showers that this
+    program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
+    are not plausible (`preprocessing.plausibility`) are an error if `strict`, and otherwise a warning.
     """
-    allowed = tolerance or Tolerance()
+    allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()
     paths = storage.expand(patterns)
     known = {} if memory is None or verify else _remembered(memory, geometry)
@@ -118,8 +120,8 @@ def discover(
             if strict:
                 raise InputError(f"{file.path}: not plausible: {doubt}; or leave out --strict")
             logger.warning("%s: not plausible: %s", file.path, doubt)
-    settled = [file for file in files if storage.settled(file.path, file.stamp, began)]
-    table = known | {str(file.path.absolute()): file for file in settled}
+    resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
+    table = known | {str(file.path.absolute()): file for file in resting}
     if memory is not None and table != known:
         write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
     return Inputs(tuple(distinct(files)), tuple(bad))

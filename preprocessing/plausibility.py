@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.showers.cells import Geometry
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
+from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS
+from calopipe.showers.positions import positions
 
 if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
@@ -28,7 +31,11 @@ _CRITICAL_GEV = (0.025, 0.007)
 _MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
 _RADII_X0 = (0.1, 20.0)
 _HIGHEST_GEV = 1e4  # above the beam of any accelerator
-_ENERGIES = {"MeV": 1e-3, "keV": 1e-6, "TeV": 1e3}
+# Of either layout: the dataset of energies, its unit, and other units in place of it, in that one.
+_ENERGIES = {
+    CELLS: ("energy", "GeV", {"MeV": 1e-3, "keV": 1e-6, "TeV": 1e3}),
+    VOXELS: (ENERGIES, "MeV", {"GeV": 1e3, "keV": 1e-3, "TeV": 1e6}),
+}
 _DEPOSITS = {"GeV": 1.0, "MeV": 1e-3, "keV": 1e-6, "GeV x 50": 0.02}
 
 Array = npt.NDArray[np.float64]
@@ -40,7 +47,7 @@ class Look:
 
     `response` is visible over incident energy. Half of the visible energy lies within `depth_x0` radiation lengths;
     `expected_x0` (low, high) is the expected range. `radius_mm` is the root mean square distance from each layer's
-    barycentre. `doubts` says in words what is not plausible.
+    barycentre, of cells all round the axis from that. `doubts` says in words what is not plausible.
     """
 
     showers: int
@@ -66,20 +73,20 @@ def look_at(file: ShowerFile) -> Look | None:
     geometry = file.geometry
     energy = float(file.energy_gev[: len(good)][good].mean(dtype=np.float64))
     slant = float((1 / np.sin(file.theta_rad[: len(good)][good].astype(np.float64))).mean())
-    sample = _Sample(energy, geometry.x0_per_layer * slant, hits[good].projections())
+    sample = _sample(hits[good], energy, slant, geometry)
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
-    radius = sample.radius() * geometry.cell_mm
+    radius, in_x0 = sample.radius_mm, sample.radius_mm * sample.x0_per_mm
     doubts: list[str] = []
     scale = 1.0
     if not sample.fits(energy):
-        doubt, scale = _doubt_of_energy(sample)
+        doubt, scale = _doubt_of_energy(sample, file.deposits)
         doubts.append(doubt)
     if not _sampled(response / scale):
         whole = bool((hits.value == np.rint(hits.value)).all())
-        doubts.append(_doubt_of_deposits(response / scale, geometry.file_unit_gev, whole=whole))
-    in_x0 = radius / geometry.layer_pitch_mm * geometry.x0_per_layer
+        doubts.append(_doubt_of_deposits(file.deposits, response / scale, geometry.file_unit_gev, whole=whole))
     if not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
-        doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are cell_mm and layer_pitch_mm right?")
+        sizes = "its layers" if geometry.layers else "cell_mm and layer_pitch_mm"
+        doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
     low, high = sample.expected_x0(energy * scale)
     response, depth, low, high, radius = (
         float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
@@ -105,36 +112,52 @@ def summary(looks: Sequence[Look]) -> str:
 
 @dataclass(frozen=True)
 class _Sample:
-    """N sound showers: their mean energy, the radiation lengths from layer to layer along their axis, and their sums
-    along y (N, x, layer) and along x (N, y, layer). An axis is 0, 1 or 2: x, y or layer.
+    """N sound showers: their mean energy; the edges of the layers along their axis, (layers + 1,), in radiation
+    lengths; their energy in each layer, (N, layer); their root mean square radius, and the radiation lengths of a mm.
+
+    `sides` are their sums along y (N, x, layer) and along x (N, y, layer), where all layers are alike: then an axis, 0,
+    1 or 2, may be another than it is taken for.
     """
 
     energy_gev: float
-    x0: float
-    sides: tuple[Array, Array]
+    edges_x0: Array
+    layers: Array
+    radius_mm: float
+    x0_per_mm: float
+    sides: tuple[Array, ...] = ()
 
     def slices(self, axis: int) -> Array:
         """Energy of each shower in each slice along `axis`, (N, slices)."""
-        return self.sides[0].sum(axis=1) if axis == 2 else self.sides[axis].sum(axis=2)
+        return self.layers if axis == 2 else self.sides[axis].sum(axis=2)
+
+    def edges(self, axis: int) -> Array:
+        """The edges of these slices in radiation lengths, were `axis` the depth."""
+        return self.edges_x0 if axis == 2 else np.arange(self.sides[axis].shape[1] + 1) * self.edges_x0[1]
 
     def depth_x0(self, axis: int = 2) -> float:
         """The depth along `axis` within which half of the energy of all showers lies."""
         profile = self.slices(axis).sum(axis=0)
         reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
-        return float(np.interp(0.5, reached, np.arange(len(reached)))) * self.x0
+        return float(np.interp(0.5, reached, self.edges(axis)))
 
     def expected_x0(self, energy_gev: float, axis: int = 2) -> tuple[float, float]:
         """The range of that depth for showers of `energy_gev`.
 
-        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
+        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5. Layers that are listed
+        may be as thick as a shower is long: then it is the depth that would be read from them.
         """
-        depth = np.linspace(0, self.slices(axis).shape[1] * self.x0, 2001)[1:]
+        edges = self.edges(axis)
+        depth = np.linspace(0, edges[-1] + (0 if self.sides else _MARGIN_X0[0]), 2001)[1:]
         bounds = []
-        for critical in _CRITICAL_GEV:
+        for critical, earlier in zip(_CRITICAL_GEV, (_MARGIN_X0[0], -_MARGIN_X0[1]), strict=True):
             maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
             reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
-            bounds.append(float(np.interp(0.5, reached / reached[-1], depth)))
-        return max(bounds[0] - _MARGIN_X0[0], 0.0), bounds[1] + _MARGIN_X0[1]
+            if self.sides:
+                bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
+            else:
+                within = np.interp(edges + earlier, depth, reached, left=0.0)
+                bounds.append(float(np.interp((within[0] + within[-1]) / 2, within, edges)))
+        return max(bounds[0], 0.0), bounds[1]
 
     def fits(self, energy_gev: float, axis: int = 2) -> bool:
         """Whether the depth along `axis` is plausible for showers of `energy_gev`."""
@@ -146,51 +169,68 @@ class _Sample:
         slices = self.slices(axis)
         return float((slices.max(axis=1) / slices.sum(axis=1)).mean())
 
-    def radius(self) -> float:
-        """Root mean square distance from each layer's barycentre, weighted by energy, in cells."""
-        layers = self.slices(2)
-        weight = np.where(layers > 0, layers, 1.0)[:, None]  # (N, 1, layer)
-        squares = 0.0
-        for side in self.sides:  # (N, place, layer)
-            place = np.arange(side.shape[1])[:, None]
-            centre = (side * place).sum(axis=1, keepdims=True) / weight
-            squares += float((side * (place - centre) ** 2).sum())
-        return float(np.sqrt(squares / layers.sum()))
+
+def _sample(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> _Sample:
+    """The showers `hits`, whose way through a layer is `slant` times its depth."""
+    found, layers = positions(geometry), geometry.shape[2]
+    edges = np.concatenate([[0.0], np.cumsum(found.x0)]) * slant
+    place, layer = np.divmod(hits.cell, layers)
+    to = hits.row * layers + layer
+
+    def of_layers(values: Array) -> Array:
+        return np.bincount(to, values, len(hits) * layers).reshape(len(hits), layers).astype(np.float64)
+
+    value = hits.value.astype(np.float64)
+    x, y = found.x_mm[layer, place], found.y_mm[layer, place]
+    energy = of_layers(value)
+    centres = (of_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
+    squares = float((value * found.r_mm[layer, place] ** 2).sum() - sum(each.sum() for each in centres))
+    pitch = np.array([each.pitch_mm for each in geometry.every_layer])
+    return _Sample(
+        energy_gev, edges, energy, float(np.sqrt(max(squares, 0.0) / energy.sum())),
+        x0_per_mm=float((energy.sum(axis=0) * found.x0 / pitch).sum() / energy.sum()),
+        sides=() if geometry.layers else hits.projections(),
+    )  # fmt: skip
 
 
-def _doubt_of_energy(sample: _Sample) -> tuple[str, float]:
-    """Why the showers may be as deep as they are, and the unit of `energy` in GeV if that is why.
+def _doubt_of_energy(sample: _Sample, deposits: str) -> tuple[str, float]:
+    """Why the showers may be as deep as they are, and by what to multiply their energies if that is why.
 
     The axes are in another order if the depth is plausible along x or y, and the energy spread more evenly along it.
     """
-    for axis, order in enumerate(("layer, x, y", "x, layer, y")):
+    for axis, order in enumerate(("layer, x, y", "x, layer, y")[: len(sample.sides)]):
         if sample.fits(sample.energy_gev, axis) and sample.brightest(axis) < sample.brightest(2):
             shape = ", ".join(str(sample.slices(each).shape[1]) for each in range(3))
-            return f"ECAL of shape (N, {shape}) looks like (N, {order}), expected (N, x, y, layer)", 1.0
+            return f"{CELLS} of shape (N, {shape}) looks like (N, {order}), expected (N, x, y, layer)", 1.0
     low, high = sample.expected_x0(sample.energy_gev)
     seen = (
         f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
         f"{sample.energy_gev:.4g} GeV"
     )
-    for name, unit in _ENERGIES.items():
+    label, expected, units = _ENERGIES[deposits]
+    for name, unit in units.items():
         if sample.fits(sample.energy_gev * unit):
-            return f"{seen}: energy looks like {name}, GeV are expected", unit
-    return f"{seen}: is energy in GeV, is x0_per_layer right, are these electromagnetic showers?", 1.0
+            return f"{seen}: {label} looks like {name}, {expected} are expected", unit
+    return f"{seen}: is {label} in {expected}, is x0_per_layer right, are these electromagnetic showers?", 1.0
 
 
 def _sampled(response: float) -> bool:
     return any(low <= response <= high for low, high in _RESPONSES)
 
 
-def _doubt_of_deposits(response: float, unit_gev: float, *, whole: bool) -> str:
-    """Why the response may be as it is; `whole` says that all deposits are whole numbers."""
+def _doubt_of_deposits(deposits: str, response: float, unit_gev: float, *, whole: bool) -> str:
+    """Why the response may be as it is, of a file with this dataset of `deposits`; `whole` says that all are whole
+    numbers.
+    """
     seen = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
     if whole:
-        return f"{seen}, and ECAL holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
-    known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | _DEPOSITS
+        return f"{seen}, and {deposits} holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
+    known = _DEPOSITS
+    if deposits == CELLS:  # whose unit differs from file to file
+        known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | known
     for name, unit in known.items():
         likely = response * unit / unit_gev
         if _sampled(likely):
             then = f"by which E_vis/E is {likely:.3g}; give --geometry file_unit_gev={unit:g}"
-            return f"{seen}: ECAL looks like {name}, {then}"
-    return f"{seen}: is that the unit of ECAL (--geometry file_unit_gev=...)?"
+            return f"{seen}: {deposits} looks like {name}, {then}"
+    return f"{seen}: is that the unit of {deposits} (--geometry file_unit_gev=...)?"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError, describe
-from calopipe.showers.angle import angle_of_projections
+from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile, open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
@@ -209,7 +209,7 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
     if settings.threshold_gev > 0:
         hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
     # without a measured angle in the file, that of the cells that the model will see
-    mtheta = angle_of_projections(*hits.projections()) if file.mtheta_rad is None else file.mtheta_rad[events]
+    mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
     encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
     return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 

@@ -8,12 +8,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from calopipe.showers.angle import measured_angle
+from calopipe.showers.angle import angle_of_cells, measured_angle
 from calopipe.showers.cells import Geometry, Showers
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)
 SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
+CYLINDER = Path(__file__).parent.parent / "data" / "cylinder" / "Ele_Cylinder_1_100_000.h5"
 
 
 def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Showers:
@@ -34,6 +35,35 @@ def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOME
     return Showers(cells, energy, theta, measured_angle(cells))
 
 
+def make_toy_showers(*, events: int, geometry: Geometry, seed: int = 0) -> Showers:
+    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter whose layers are listed.
+
+    Points of 5 MeV: their depth is a gamma function in radiation lengths, their distance from the axis exponential.
+    """
+    rng = np.random.default_rng(seed)
+    energy = np.exp(rng.uniform(0, np.log(100), events)).astype(np.float32)
+    cells = np.zeros((events, *geometry.shape), np.float32)
+    edges = np.concatenate([[0.0], np.cumsum([layer.x0 for layer in geometry.layers])])
+    for event, gev in enumerate(energy):
+        points = rng.poisson(gev * 200)
+        depth = rng.gamma(0.5 * max(np.log(gev / 0.008) - 0.5, 0.5) + 1, 2.0, points)
+        radius, phi = rng.exponential(8.0, points), rng.uniform(-np.pi, np.pi, points)
+        for number, layer in enumerate(geometry.layers):
+            inside = (depth >= edges[number]) & (depth < edges[number + 1])
+            if layer.r_edges_mm is not None:
+                bins = np.linspace(-np.pi, np.pi, layer.cells[0] + 1), np.array(layer.r_edges_mm)
+                places = phi[inside], radius[inside]
+            else:
+                bins = tuple(
+                    (np.arange(n + 1) - n / 2) * size for n, size in zip(layer.cells, layer.size_mm, strict=True)
+                )
+                places = radius[inside] * np.cos(phi[inside]), radius[inside] * np.sin(phi[inside])
+            n, m = layer.cells
+            cells[event, :n, :m, number] = np.histogram2d(*places, bins)[0] * 0.005 / geometry.file_unit_gev
+    theta = np.full(events, np.pi / 2, np.float32)
+    return Showers(cells, energy, theta, angle_of_cells(cells, geometry))
+
+
 def write_file(
     path: Path, showers: Showers, *, geometry: Geometry | None = SMALL_GEOMETRY, chunks: bool = True, **replaced: Any
 ) -> Path:
@@ -51,6 +81,14 @@ def write_file(
                 file.create_dataset(name, data=values, **stored)
         if geometry is not None:
             file.attrs.update({name: value for name, value in geometry.to_json().items() if name != "shape"})
+    return path
+
+
+def write_voxels(path: Path, voxels: np.ndarray, energy_mev: np.ndarray, **attributes: Any) -> Path:
+    """A file in CaloChallenge's layout: `voxels` (N, voxels) and `energy_mev` (N,) or (N, 1), as they are."""
+    with h5py.File(path, "w") as file:
+        file["showers"], file["incident_energies"] = voxels, energy_mev
+        file.attrs.update(attributes)
     return path
 
 

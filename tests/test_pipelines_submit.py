@@ -14,6 +14,8 @@ import pytest
 from kubeflow_server import CONTRACT, STEPS, Asked, Fault, Kubeflow, departures, serve, write_small
 
 from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.detectors import split_values
 from components.image import IMAGE
 from pipelines import submit
 from pipelines.remote import runs
@@ -388,3 +390,28 @@ def test_exit_codes_of_the_process(kubeflow: Kubeflow) -> None:
         assert run.returncode == 130
         assert failed.communicate()[1].startswith("error: step discover failed: ")
         assert failed.returncode == 1
+
+
+def test_a_run_is_given_the_calorimeter_and_not_its_file(
+    kubeflow: Kubeflow, command: Command, small: None, tmp_path: Path
+) -> None:
+    """The steps need not see the file, which is changed or gone when a schedule runs."""
+    (tmp_path / "own.toml").write_text(
+        "file_unit_gev = 1\n[[layers]]\npitch_mm = 4\nx0 = 1\nangles = 3\nr_edges_mm = [0, 2]\n"
+    )
+    run = kubeflow.runs[_id(command("submit", *WHAT, "--geometry", f"{tmp_path / 'own.toml'},layer_pitch_mm=5"))]
+    text = run["runtime_config"]["parameters"]["geometry"]
+    (tmp_path / "own.toml").unlink()
+    geometry, values = split_values(text)
+    assert geometry == Geometry.of_layers([Layer(4.0, 1.0, (3, 1), r_edges_mm=(0.0, 2.0))], 1.0)
+    assert values == {"layer_pitch_mm": 5}
+    assert "own" not in text
+    run = kubeflow.runs[_id(command("submit", *WHAT, "--geometry", "cell_mm=5"))]
+    assert run["runtime_config"]["parameters"]["geometry"] == "cell_mm=5"
+    for wrong in (str(tmp_path / "own.toml"), "cell_mm=x"):
+        with pytest.raises(InputError, match="--geometry"):
+            command("submit", *WHAT, "--geometry", wrong)
+    scheduled = command("schedule", "--cron", "0 0 3 * * 1", *WHAT, "--name", "weekly", "--geometry", "calochallenge-2")
+    (recurring,) = [each for each in kubeflow.recurring.values() if each["display_name"] == "weekly"]
+    assert scheduled
+    assert recurring["runtime_config"]["parameters"]["geometry"].startswith('{"shape":[16,9,45]')

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from showers import SAMPLE, make_showers
+from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers
 
-from calopipe.showers.angle import measured_angle
+from calopipe.showers.angle import angle_of_cells, angle_of_hits, measured_angle
+from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.metric import Profiles
+from calopipe.showers.positions import Positions, positions
 
 
 def _track(degrees: float, cell_size: float, layer_pitch: float) -> np.ndarray:
@@ -68,3 +73,103 @@ def test_known_flattening_on_the_geant4_sample() -> None:
         chosen = np.abs(true - at) < 1
         assert chosen.sum() > 5
         assert measured[chosen].mean() == pytest.approx(reads, abs=1)
+
+
+def _calorimeter(degrees: float, *, rings: bool) -> tuple[Geometry, np.ndarray]:
+    """Layers of two thicknesses, and a straight track through the origin at half of their depth: in each layer it is
+    a pair of deposits whose barycentre is where the track passes.
+    """
+    pitches = [2.0] * 10 + [5.0] * 8
+    thin, thick = (
+        {"r_edges_mm": tuple(map(float, range(0, 121, 2)))} if rings else {"size_mm": (3.0, 2.0)} for _ in range(2)
+    )
+    layers = [
+        Layer(pitch, 1.0, ((8, 60) if rings else (3, 81)) if pitch < 3 else ((4, 60) if rings else (5, 61)), **kind)
+        for pitch, kind in ((pitch, thin if pitch < 3 else thick) for pitch in pitches)
+    ]
+    geometry = Geometry.of_layers(layers, 1.0)
+    found = positions(geometry)
+    cells = np.zeros((1, *geometry.shape), np.float32)
+    flat = cells.reshape(-1, len(layers))
+    for layer, z in enumerate(found.z_mm):
+        y = (z - found.z_mm @ (np.ones(18) / 18)) * np.tan(np.pi / 2 - np.radians(degrees))
+        beside = np.flatnonzero(np.abs(found.x_mm[layer]) < 1e-6) if not rings else np.arange(flat.shape[0])
+        heights = found.y_mm[layer][beside]
+        low, high = beside[np.argsort(np.where(heights <= y, y - heights, 1e9))[0]], 0
+        high = beside[np.argsort(np.where(heights > y, heights - y, 1e9))[0]]
+        share = (y - found.y_mm[layer, low]) / (found.y_mm[layer, high] - found.y_mm[layer, low])
+        flat[low, layer], flat[high, layer] = 1 - share, share
+        if rings:  # as much on the other side of the y axis
+            flat[:, layer] += _mirrored(found, layer, flat[:, layer])
+    return geometry, cells
+
+
+def _mirrored(found: Positions, layer: int, deposits: np.ndarray) -> np.ndarray:
+    other = np.zeros_like(deposits)
+    for place in np.flatnonzero(deposits):
+        distance = np.hypot(found.x_mm[layer] + found.x_mm[layer, place], found.y_mm[layer] - found.y_mm[layer, place])
+        other[np.nanargmin(distance)] += deposits[place]
+    return other
+
+
+def _angle_by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> float:
+    """As `_by_loops`, from the places (layer, n, m) of all cells; layers that are NaN do not count."""
+    layers = [k for k in range(len(z)) if cells[:, :, k].sum() > 0 and np.isfinite(x[k]).any()]
+    total = sum(cells[:, :, k].sum() for k in layers)
+    points = {k: [np.nansum(cells[:, :, k] * along[k]) / cells[:, :, k].sum() for along in (x, y)] for k in layers}
+    centre = [sum(cells[:, :, k].sum() * points[k][axis] for k in layers) / total for axis in (0, 1)]
+    middle = sum(cells[:, :, k].sum() * z[k] for k in layers) / total
+    above = below = 0.0
+    for k in layers:
+        distance = np.sqrt(max((points[k][0] - centre[0]) ** 2 + (z[k] - middle) ** 2, 1e-7))
+        slope = (points[k][1] - centre[1]) / distance
+        above += (np.pi / 2 - np.arctan(-slope if z[k] < middle else slope)) * z[k]
+        below += z[k]
+    return above / below
+
+
+@pytest.mark.parametrize("degrees", [60, 75, 90, 105, 120])
+@pytest.mark.parametrize("rings", [False, True])
+def test_straight_tracks_in_layers_that_differ(degrees: float, rings: bool) -> None:
+    """In space: the angle is that in mm, whatever the layers' thickness and the cells' size."""
+    geometry, cells = _calorimeter(degrees, rings=rings)
+    assert np.degrees(angle_of_cells(cells, geometry)[0]) == pytest.approx(degrees, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["calochallenge-2", "calochallenge-1-photons"])
+def test_layers_that_are_listed_against_plain_loops(name: str) -> None:
+    geometry = known()[name]
+    cells = make_toy_showers(events=6, geometry=geometry).cells
+    cells[1, :, :, 0] = 0
+    x, y = np.full((2, geometry.shape[2], *geometry.shape[:2]), np.nan)
+    for number, layer in enumerate(geometry.layers):
+        n, m = layer.cells
+        if n > 1:  # else the cells go round the axis, and have no direction
+            alpha = np.linspace(-np.pi, np.pi, n, endpoint=False) + np.pi / n
+            radius = np.add(layer.r_edges_mm[1:], layer.r_edges_mm[:-1]) / 2
+            x[number, :n, :m], y[number, :n, :m] = np.multiply.outer([np.cos(alpha), np.sin(alpha)], radius)
+    pitches = [layer.pitch_mm for layer in geometry.layers]
+    z = np.array([sum(pitches[:k]) + pitches[k] / 2 for k in range(len(pitches))])
+    expected = [_angle_by_loops(shower.astype(np.float64), x, y, z) for shower in cells]
+    np.testing.assert_allclose(angle_of_cells(cells, geometry), expected, rtol=1e-6)
+
+
+def test_energy_that_has_no_direction_and_no_energy() -> None:
+    geometry = known()["calochallenge-1-photons"]
+    cells = np.zeros((2, *geometry.shape), np.float32)
+    cells[1, 0, 3, 0] = 1.0  # the presampler's rings go round the axis
+    assert angle_of_cells(cells, geometry).tolist() == pytest.approx([100, np.pi / 2])
+
+
+def test_layers_that_are_alike_read_as_the_reference_does() -> None:
+    cells = make_showers(events=5).cells
+    np.testing.assert_array_equal(angle_of_cells(cells, SMALL_GEOMETRY), measured_angle(cells))
+    np.testing.assert_array_equal(angle_of_hits(Hits.of(cells), SMALL_GEOMETRY), measured_angle(cells))
+
+
+def test_the_metric_takes_the_angle_of_the_calorimeter() -> None:
+    geometry = known()["calochallenge-2"]
+    toys = make_toy_showers(events=3, geometry=geometry)
+    labels = toys.energy_gev, toys.theta_rad
+    np.testing.assert_array_equal(Profiles.of(toys.cells, *labels, geometry).angle_rad, toys.mtheta_rad)
+    np.testing.assert_array_equal(Profiles.of(toys.cells, *labels).angle_rad, measured_angle(toys.cells))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ import tensorflow as tf
 from classifier import Classifier, make_particles
 from keras import ops
 from replicas import Tiny
-from showers import SMALL_GEOMETRY, make_file
+from showers import SMALL_GEOMETRY, make_file, make_toy_showers
 from trainings import fit_small, same_training
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
+from calopipe.showers.selection import Selection
+from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Manifest, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
@@ -30,6 +33,7 @@ from training import __main__ as command
 from training import folder
 from training.configs import named_config
 from training.folder import read_card
+from training.generation import generate
 from training.generator import Generator
 from training.loading import load
 from training.models.base import Batch, Losses, Phase
@@ -130,6 +134,45 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     with pytest.raises(InputError, match=r"m.onnx: ONNX cannot say what .* \(.*Erfc.*export a SavedModel"):
         command.main(["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "m.onnx")])
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path) -> None:
+    """Voxels and energies in MeV, the labels the same to the bit; showers of another calorimeter are refused."""
+    edges = (0.0, 5.0, 15.0, 40.0)
+    thin, thick = (Layer(pitch, x0, (4, 3), r_edges_mm=edges) for pitch, x0 in ((3.0, 1.0), (6.0, 2.0)))
+    geometry = Geometry.of_layers([thin] * 6 + [thick] * 8, 1e-3)
+    with shower_writer(tmp_path / "mc.h5", geometry, {}) as writer:
+        writer.write(make_toy_showers(events=150, geometry=geometry))
+    preprocess(discover([str(tmp_path / "mc.h5")]), tmp_path / "ds", Settings())
+    layers = ("--config", "layers", "--batch", "8")
+    fit_small(tmp_path / "ds", tmp_path / "m", *layers, "--steps", "4")
+    selection = Selection("test", cut_gev=0)
+    assert generate(tmp_path / "m", [tmp_path / "mc.h5"], tmp_path / "g.h5", selection=selection) > 16
+    like, made = (open_showers(tmp_path / name) for name in ("mc.h5", "g.h5"))
+    assert (made.geometry, made.deposits) == (geometry, "showers")
+    chosen, _ = like.chosen(selection)
+    np.testing.assert_array_equal(made.energy_gev, like.energy_gev[chosen])
+    np.testing.assert_array_equal(made.theta_rad, like.theta_rad[chosen])
+    with h5py.File(tmp_path / "g.h5") as file:
+        stored = file["showers"][()]
+        np.testing.assert_allclose(file["incident_energies"][:, 0], like.energy_gev[chosen] * 1e3, rtol=1e-6)
+    shown = next(Generator(tmp_path / "m").showers(made.energy_gev[:16], made.theta_rad[:16], seed=1))
+    # the middle of 4 angles x 3 rings, in MeV
+    np.testing.assert_allclose(stored[:16, 2 * 3 + 1 :: 12], shown.cells[:, 2, 1] * 20, rtol=1e-5)
+
+    longer = Geometry.of_layers([thin] * 6 + [thick] * 9, 1e-3)
+    thinner = Geometry.of_layers([thin] * 6 + [thick] * 7 + [thin], 1e-3)
+    for other, told in (
+        (longer, "shape is"),
+        (thinner, "layer 13 is 4 angles x 3 rings between 0, 5, .* mm, 3 mm and"),
+    ):
+        with shower_writer(tmp_path / "other.h5", other, {}) as writer:
+            writer.write(make_toy_showers(events=40, geometry=other))
+        with pytest.raises(InputError, match=f"{told} .*, the model was trained on .*; use files of one detector"):
+            generate(tmp_path / "m", [tmp_path / "other.h5"], tmp_path / "h.h5", selection=selection)
+    preprocess(discover([str(tmp_path / "other.h5")]), tmp_path / "ds2", Settings())
+    with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* in its calorimeter, in the .* 3 mm"):
+        fit_small(tmp_path / "ds2", tmp_path / "m2", *layers, "--warm-start", str(tmp_path / "m"))
 
 
 @pytest.fixture(scope="module")

@@ -159,6 +159,9 @@ def _earlier(place: Path, output: Path, config: FitConfig, geometry: Geometry) -
         raise InputError(
             f"--warm-start {place}: of showers with {card.geometry.shape} cells, the dataset's have {geometry.shape}"
         )
+    if (card.geometry.layers or geometry.layers) and (differs := card.geometry.difference(geometry)):
+        name, earlier, found = differs
+        raise InputError(f"--warm-start {place}: {name} is {earlier} in its calorimeter, in the dataset's {found}")
     return card
 
 

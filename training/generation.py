@@ -21,6 +21,7 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Sho
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.flaws import SKIP
 from calopipe.showers.hits import Digests
+from calopipe.showers.layouts import CELLS
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
@@ -124,7 +125,7 @@ def generate(
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts}")
         return 0
-    with shower_writer(output, files[0].geometry, attributes) as writer:
+    with shower_writer(output, files[0].geometry, attributes, files[0].deposits) as writer:
         for showers in chain.from_iterable(map(_stored, whole)):
             writer.write(showers)
     shutil.rmtree(parts)
@@ -188,7 +189,7 @@ def _write_parts(
     with progress_bar("generate", total, "showers", total - to_do) as bar:
         for start in missing:
             labels = energy_gev[start : start + size], theta_rad[start : start + size]
-            with shower_writer(parts[start], geometry, {}) as writer:
+            with shower_writer(parts[start], geometry, {}, CELLS) as writer:  # which keeps all labels
                 for showers in generator.showers(*labels, seed, index=start, extrapolate=True):
                     writer.write(replace(showers, cells=showers.cells * scale))
                     bar.update(len(showers))
@@ -201,18 +202,16 @@ def _stored(part: Path) -> Iterator[Showers]:
     for first in range(0, found.events, _SHOWERS_COPIED):
         chosen = slice(first, first + _SHOWERS_COPIED)
         cells = found.cells(first, first + _SHOWERS_COPIED)
-        assert found.mtheta_rad is not None
-        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.mtheta_rad[chosen])
+        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.measured(chosen, cells))
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:
     """The model must be of the same detector; the unit of the cells may differ."""
-    for name, value in card.geometry.to_json().items():
-        found = getattr(file.geometry, name)
-        if name != "file_unit_gev" and found != value:
-            raise InputError(
-                f"{file.path}: {name} is {found}, the model was trained on {value}; use files of one detector"
-            )
+    if differs := file.geometry.difference(card.geometry):
+        name, found, trained_on = differs
+        raise InputError(
+            f"{file.path}: {name} is {found}, the model was trained on {trained_on}; use files of one detector"
+        )
 
 
 def _standing(output: Path, request: str) -> int | None:

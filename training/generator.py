@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.errors import InputError
-from calopipe.showers.angle import measured_angle
+from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
 from training.loading import load
@@ -78,7 +78,7 @@ class Generator:
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
         cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(energy)]
-        return Showers(cells, energy, theta, measured_angle(cells))
+        return Showers(cells, energy, theta, angle_of_cells(cells, self.card.geometry))
 
     def _of_replicas(self, given: Any) -> Any:
         return self._strategy.run(self._of_replica, args=given)

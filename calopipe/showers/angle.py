@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.hits import Hits
+from calopipe.showers.positions import positions
+
+Array = npt.NDArray[np.float64]
 
 EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
 _SMALLEST_SQUARE = 1e-7  # keeps the square root away from zero, as the reference does
@@ -23,21 +27,50 @@ def measured_angle(cells: npt.ArrayLike, cell_size: float = 1.0, layer_pitch: fl
     return angle_of_projections(image.sum(axis=2), image.sum(axis=1), cell_size, layer_pitch)
 
 
-def angle_of_projections(
-    in_x: npt.NDArray[np.float64], in_y: npt.NDArray[np.float64], cell_size: float = 1.0, layer_pitch: float = 1.0
-) -> FloatArray:
+def angle_of_projections(in_x: Array, in_y: Array, cell_size: float = 1.0, layer_pitch: float = 1.0) -> FloatArray:
     """`measured_angle` of showers summed along y, `in_x` (N, x, layer), and along x, `in_y` (N, y, layer)."""
     sizes = (cell_size, cell_size, layer_pitch)
     lengths = (in_x.shape[1], in_y.shape[1], in_x.shape[2])
     x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(lengths, sizes, strict=True))
-    layer_energy = in_x.sum(axis=1)  # (N, layer)
+    return _angle(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
+
+
+def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
+    """The measured angle (N,) of showers of this calorimeter, as it is recorded: a label that models are trained on.
+
+    Where all layers are alike this is the reference's definition, in units of the index. Where layers are listed, the
+    same in space, from the places of the cells in mm. Layers whose cells all go round the axis tell nothing of the
+    angle and are left out; a shower with energy in no others reads pi/2.
+    """
+    if not geometry.layers:
+        return angle_of_projections(*hits.projections())
+    found, layers = positions(geometry), geometry.shape[2]
+    place, layer = np.divmod(hits.cell, layers)
+    to, size = hits.row * layers + layer, len(hits) * layers
+    value = np.where(found.ring_mm[layer, place] > 0, 0.0, hits.value.astype(np.float64))
+    energy, x_moment, y_moment = (
+        np.bincount(to, value * factor, size).reshape(len(hits), layers).astype(np.float64)
+        for factor in (1.0, found.x_mm[layer, place], found.y_mm[layer, place])
+    )
+    angle = _angle(energy, x_moment, y_moment, found.z_mm)
+    untold = (energy.sum(axis=1) == 0) & (hits.sums() > 0)
+    return np.where(untold, np.float32(np.pi / 2), angle)
+
+
+def angle_of_cells(cells: FloatArray, geometry: Geometry) -> FloatArray:
+    """`angle_of_hits` of dense showers `cells` (N, x, y, layer)."""
+    return angle_of_hits(Hits.of(cells), geometry) if geometry.layers else measured_angle(cells)
+
+
+def _angle(layer_energy: Array, x_moment: Array, y_moment: Array, depth: Array) -> FloatArray:
+    """The angle of showers with so much energy in each layer (N, layer), and so large sums of energy times x and y;
+    `depth` (layer,) is in the same unit of length.
+    """
     total = layer_energy.sum(axis=1)  # (N,)
     filled = layer_energy > 0
     layer_divisor = np.where(filled, layer_energy, 1.0)
     divisor = np.where(total > 0, total, 1.0)[:, None]
 
-    x_moment = np.einsum("nxl,x->nl", in_x, x)
-    y_moment = np.einsum("nyl,y->nl", in_y, y)
     x_offset = x_moment / layer_divisor - x_moment.sum(axis=1, keepdims=True) / divisor
     y_offset = y_moment / layer_divisor - y_moment.sum(axis=1, keepdims=True) / divisor
     z_offset = depth - (layer_energy @ depth)[:, None] / divisor

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -51,10 +53,25 @@ class Layer:
                 f"geometry: a layer has rings between {edges} mm, expected {self.cells[1] + 1} rising radii"
             )
 
+    def __str__(self) -> str:
+        n, m = self.cells
+        of = f"{n} x {m} cells of {_numbers(self.size_mm)} mm" if self.size_mm else ""
+        of = of or f"{n} angles x {m} rings between {_numbers(self.r_edges_mm or ())} mm"
+        return f"{of}, {self.pitch_mm:g} mm and {self.x0:.4g} X0 thick"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Layer:
-        pairs = {name: tuple(document[name]) for name in ("cells", "size_mm", "r_edges_mm") if document.get(name)}
-        return cls(document["pitch_mm"], document["x0"], **pairs)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        return cls(**values)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 @dataclass(frozen=True)
@@ -80,16 +97,26 @@ class Geometry:
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
                 raise InputError(f"geometry: {name} must be a positive number, found {value}")
-        if self.layers and len({layer.r_edges_mm is None for layer in self.layers}) > 1:
+        if not self.layers:
+            return
+        if len({layer.r_edges_mm is None for layer in self.layers}) > 1:
             raise InputError("geometry: the cells of all layers must be rectangular, or of all layers in rings")
+        most = (*np.max([layer.cells for layer in self.layers], axis=0).tolist(), len(self.layers))
+        if tuple(self.shape) != most:
+            raise InputError(f"geometry: shape is {self.shape}, by the list of its layers {most}")
 
     @classmethod
     def of_layers(cls, layers: Sequence[Layer], file_unit_gev: float) -> Geometry:
-        """A calorimeter of these layers. `cell_mm` is the median over layers of a cell's size, or of the width of the
-        innermost ring; pitch and radiation lengths are means.
+        """A calorimeter of these layers, which are listed unless all are alike and their cells squares.
+
+        Where they are listed, `cell_mm` is the median over layers of a cell's size, or of the width of the innermost
+        ring; pitch and radiation lengths are means.
         """
         if not layers:
             raise InputError("geometry: no layers")
+        one = layers[0]
+        if set(layers) == {one} and one.size_mm is not None and one.size_mm[0] == one.size_mm[1]:
+            return cls((*one.cells, len(layers)), one.size_mm[0], one.pitch_mm, one.x0, file_unit_gev)
         sizes = [
             layer.size_mm or (layer.r_edges_mm[1] - layer.r_edges_mm[0],) * 2  # type: ignore[index]  # one or the other
             for layer in layers
@@ -98,11 +125,18 @@ class Geometry:
         return cls(
             shape,
             cell_mm=float(np.median([np.sqrt(np.prod(size)) for size in sizes])),
-            layer_pitch_mm=float(np.mean([layer.pitch_mm for layer in layers])),
-            x0_per_layer=float(np.mean([layer.x0 for layer in layers])),
+            layer_pitch_mm=fsum(layer.pitch_mm for layer in layers) / len(layers),
+            x0_per_layer=fsum(layer.x0 for layer in layers) / len(layers),
             file_unit_gev=file_unit_gev,
             layers=tuple(layers),
         )
+
+    @property
+    def every_layer(self) -> tuple[Layer, ...]:
+        """The layers, also where they are alike and not listed."""
+        n, m, layers = self.shape
+        alike = Layer(self.layer_pitch_mm, self.x0_per_layer, (n, m), size_mm=(self.cell_mm, self.cell_mm))
+        return self.layers or (alike,) * layers
 
     @property
     def cells(self) -> int:
@@ -114,16 +148,36 @@ class Geometry:
         """Whether the cells are in rings about the calorimeter's axis."""
         return bool(self.layers) and self.layers[0].r_edges_mm is not None
 
+    def difference(self, other: Geometry, *, unit: bool = False) -> tuple[str, str, str] | None:
+        """The first thing in which the detectors differ: its name, what it is here, and what in `other`; None if
+        nothing. The unit of the files counts only if `unit` says so.
+        """
+        names = ["shape"] if self.layers or other.layers else [name for name in asdict(self) if name != "layers"]
+        for name in dict.fromkeys((*names, "file_unit_gev")):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs and (unit or name != "file_unit_gev"):
+                return name, str(mine), str(theirs)
+        if self.layers or other.layers:
+            for number, (here, there) in enumerate(zip(self.every_layer, other.every_layer, strict=True)):
+                if here != there:
+                    return f"layer {number}", str(here), str(there)
+        return None
+
     def to_json(self) -> dict[str, Any]:
-        document = asdict(self)
-        if not self.layers:
-            del document["layers"]
-        return document
+        """As a JSON document; of layers that are alike and follow each other, one is listed, with their `count`."""
+        document = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "layers"}
+        listed = [layer.to_json() | {"count": len([*alike])} for layer, alike in groupby(self.layers)]
+        return document | ({"layers": listed} if listed else {})
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Geometry:
-        layers = tuple(Layer.from_json(layer) for layer in document.get("layers", ()))
-        return cls(**{**document, "shape": tuple(document["shape"]), "layers": layers})
+        """What `to_json` gave. KeyError, TypeError or InputError: it is no geometry."""
+        layers: list[Layer] = []
+        for each in document.get("layers", ()):
+            one = dict(each)
+            count = one.pop("count", 1)
+            layers += [Layer.from_json(one)] * count
+        return cls(**{**document, "shape": tuple(document["shape"]), "layers": tuple(layers)})
 
 
 # The reference's detector, as in the Geant4 sample: 25 layers of 3.5 mm W + 0.5 mm Si, cells of 5.1 mm.

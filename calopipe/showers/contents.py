@@ -44,10 +44,11 @@ def distinct(files: Sequence[File]) -> list[File]:
         twin = first_of.setdefault(file.sha256, file)
         if twin is not file:
             logger.warning("%s has the same content as %s: used once", file.path, twin.path)
-        if file.geometry != files[0].geometry:
+        if differs := file.geometry.difference(files[0].geometry, unit=True):
+            name, here, there = differs
             raise InputError(
-                f"{file.path}: geometry {file.geometry.to_json()} differs from that of {files[0].path}, "
-                f"{files[0].geometry.to_json()}; use files of one detector, or give --geometry"
+                f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use files of one "
+                "detector, or give --geometry"
             )
     return list(first_of.values())
 

@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry, Layer
+
+logger = logging.getLogger(__name__)
 
 _MEV = 1e-3  # of CaloChallenge's files, in GeV
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
@@ -51,7 +56,8 @@ def _of_atlas(layers: Mapping[str, tuple[int, str]]) -> Geometry:
     return Geometry.of_layers(found, _MEV)
 
 
-def known() -> dict[str, Geometry]:
+@cache
+def known() -> Mapping[str, Geometry]:
     """The calorimeters of CaloChallenge by name; their numbers of voxels tell them apart.
 
     Edges as in the binning files of its public repository (CaloChallenge/homepage, folder `code`).
@@ -84,30 +90,36 @@ def known() -> dict[str, Geometry]:
 
 def voxels(geometry: Geometry) -> int:
     """Number of cells that exist."""
-    return sum(layer.cells[0] * layer.cells[1] for layer in geometry.layers) or geometry.cells
+    return sum(layer.cells[0] * layer.cells[1] for layer in geometry.every_layer)
 
 
 def settled(text: str) -> str:
     """The value of `--geometry` with a file or a name replaced by what it describes, as JSON; else as it is.
 
     So the settings of a dataset name the calorimeter itself, and only the command that is given a file reads it.
+    Raises InputError.
     """
     first, _, rest = text.partition(",")
-    if not text or text.startswith("{") or "=" in first:
+    name = first.strip()
+    if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix not in _READERS):
         return text
-    geometry = _named(first.strip())
+    geometry = _named(name)
+    if Path(name).suffix == ".xml" and geometry not in known().values() and "layer_pitch_mm" not in rest:
+        logger.warning(
+            "--geometry %s: states no depths: layers of %g mm and %.3g X0 are assumed (layer_pitch_mm=..., "
+            "x0_per_layer=...)", name, geometry.layer_pitch_mm, geometry.x0_per_layer,
+        )  # fmt: skip
     document = json.dumps(geometry.to_json(), separators=(",", ":"))
     return document + ("," + rest if rest else "")
 
 
 def split_values(text: str) -> tuple[Geometry | None, dict[str, float]]:
     """The calorimeter that `--geometry` names, if it does, and the values that replace others. Raises InputError."""
-    geometry, rest = None, settled(text)
+    geometry, rest = None, settled(text).strip()
     if rest.startswith("{"):
-        document, end = json.JSONDecoder().raw_decode(rest)
-        geometry, rest = Geometry.from_json(document), rest[end:]
+        geometry, rest = _from_json(rest)
     values: dict[str, float] = {}
-    for item in filter(None, rest.split(",")):
+    for item in filter(str.strip, rest.split(",")):
         name, _, value = item.partition("=")
         try:
             values[name.strip()] = float(value)
@@ -118,9 +130,20 @@ def split_values(text: str) -> tuple[Geometry | None, dict[str, float]]:
     return geometry, values
 
 
+def _from_json(text: str) -> tuple[Geometry, str]:
+    """The calorimeter that a JSON document describes, and what follows it."""
+    try:
+        document, end = json.JSONDecoder().raw_decode(text)
+        return Geometry.from_json(document), text[end:]
+    except InputError as error:
+        raise InputError(f"--geometry: {str(error).removeprefix('geometry: ')}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"--geometry: not the whole JSON of a calorimeter ({error})") from None
+
+
 def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
     """`geometry` with values in place of its own. Where its layers are listed, a pitch is that of each layer."""
-    if not geometry.layers:
+    if not values or not geometry.layers:
         return replace(geometry, **values)  # type: ignore[arg-type]
     if "cell_mm" in values:
         raise InputError("--geometry: cell_mm is not for a calorimeter whose layers are listed; change the list")
@@ -134,8 +157,8 @@ def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
 def _named(name: str) -> Geometry:
     if name in known():
         return known()[name]
-    reader = {".toml": _from_toml, ".xml": _from_xml}.get(Path(name).suffix)
-    if reader is None:
+    kind = Path(name).suffix
+    if kind not in _READERS:
         raise InputError(
             f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml or .xml, nor one of {', '.join(known())}"
         )
@@ -147,50 +170,85 @@ def _named(name: str) -> Geometry:
     except (OSError, InputError) as error:
         raise InputError(f"--geometry {name}: cannot be read ({error})") from None
     try:
-        return reader(content)
+        return _READERS[kind](content)
     except InputError as error:
         raise InputError(f"--geometry {name}: {str(error).removeprefix('geometry: ')}") from None
     except (ValueError, ET.ParseError) as error:  # also what tomllib raises
-        raise InputError(f"--geometry {name}: not a whole {Path(name).suffix[1:].upper()} file ({error})") from None
+        raise InputError(f"--geometry {name}: not a whole {kind[1:].upper()} file ({error})") from None
 
 
 def _from_toml(content: bytes) -> Geometry:
-    """A file with `file_unit_gev` and a list of `layers`; docs/formats.md describes it."""
+    """A file with `file_unit_gev` and a list of `layers`; docs/detectors.md describes it."""
     document = tomllib.loads(content.decode())
     _require_known(document, ("file_unit_gev", "layers"), "the file")
-    unit, listed = document.get("file_unit_gev", 1.0), document.get("layers")
+    unit = _number(document, "file_unit_gev", "the energy in GeV of a deposit of 1.0")
+    listed = document.get("layers")
     if not isinstance(listed, list) or not listed or not all(isinstance(each, dict) for each in listed):
         raise InputError("expected [[layers]], a table for each kind of layer")
     layers: list[Layer] = []
-    for number, table in enumerate(listed):
+    for number, table in enumerate(listed, 1):
         try:
             layers += _layers_of_toml(table)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"[[layers]] number {number}: {reason}") from None
-    return Geometry.of_layers(layers, float(unit))
+        except InputError as error:
+            raise InputError(f"[[layers]] number {number}: {str(error).removeprefix('geometry: ')}") from None
+    return Geometry.of_layers(layers, unit)
 
 
 def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
     names = ("count", "materials_mm", "pitch_mm", "x0", "cells", "cell_mm", "r_edges_mm", "angles")
     _require_known(table, names, "a layer")
-    materials: Mapping[str, float] = table.get("materials_mm", {})
-    if strange := set(materials) - set(RADIATION_LENGTHS_MM):
-        raise ValueError(
-            f"the radiation length of {strange.pop()} is not known ({', '.join(RADIATION_LENGTHS_MM)} are); give "
+    materials = table.get("materials_mm", {})
+    if not isinstance(materials, dict):
+        raise InputError(f"materials_mm is {materials!r}, expected a table such as {{ W = 1.4, Si = 0.3 }}")
+    thick = {name: _number(materials, name) for name in materials}
+    if strange := sorted(set(thick) - set(RADIATION_LENGTHS_MM)):
+        raise InputError(
+            f"the radiation length of {strange[0]} is not known ({', '.join(RADIATION_LENGTHS_MM)} are); give "
             "pitch_mm and x0"
         )
-    x0 = table["x0"] if not materials else sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in materials.items())
-    pitch = table["pitch_mm"] if not materials else sum(materials.values())
-    if "r_edges_mm" in table:
-        edges = tuple(map(float, table["r_edges_mm"]))
-        cells = (int(table["angles"]), len(edges) - 1)
-        layer = Layer(float(pitch), float(x0), cells, r_edges_mm=edges)
+    # either stands for itself where both are given: layers have gaps, and materials that are not listed
+    made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
+    pitch, x0 = (_number(made | dict(table) if thick else table, name, "or give materials_mm") for name in made)
+    if "r_edges_mm" in table or "angles" in table:
+        _require_known(table, [name for name in names if not name.startswith("cell")], "a layer of rings")
+        edges = _numbers(table, "r_edges_mm")
+        layer = Layer(pitch, x0, (_count(table, "angles"), len(edges) - 1), r_edges_mm=edges)
     else:
-        x, y = table["cells"]
-        size = table["cell_mm"] if isinstance(table["cell_mm"], list) else [table["cell_mm"]] * 2
-        layer = Layer(float(pitch), float(x0), (int(x), int(y)), size_mm=(float(size[0]), float(size[1])))
-    return [layer] * int(table.get("count", 1))
+        cells = table.get("cells")
+        if not isinstance(cells, list) or len(cells) != 2:
+            raise InputError(
+                f"cells is {cells!r}, expected two counts, along x and y; of rings give r_edges_mm, angles"
+            )
+        x, y = (_count({"cells": each}, "cells") for each in cells)
+        size = (
+            _numbers(table, "cell_mm") if isinstance(table.get("cell_mm"), list) else (_number(table, "cell_mm"),) * 2
+        )
+        if len(size) != 2:
+            raise InputError(f"cell_mm is {table['cell_mm']!r}, expected one size, or two, along x and y")
+        layer = Layer(pitch, x0, (x, y), size_mm=(size[0], size[1]))
+    return [layer] * _count(table, "count", 1)
+
+
+def _number(table: Mapping[str, Any], name: str, what: str = "") -> float:
+    value = table.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        found = f"{name} is missing" if value is None else f"{name} is {value!r}, expected a number"
+        raise InputError(found + (f"; {what}" if what else ""))
+    return float(value)
+
+
+def _numbers(table: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    values = table.get(name)
+    if not isinstance(values, list):
+        raise InputError(f"{name} is {values!r}, expected a list of numbers" if values else f"{name} is missing")
+    return tuple(_number({name: value}, name) for value in values)
+
+
+def _count(table: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = table.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} is {value!r}, expected a count" if value is not None else f"{name} is missing")
+    return value
 
 
 def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) -> None:
@@ -204,27 +262,38 @@ def _from_xml(content: bytes) -> Geometry:
     It states no depths. They are those of the known calorimeter with the same rings, else of dataset 2's; give others
     as layer_pitch_mm=... and x0_per_layer=....
     """
-    particles = ET.fromstring(content).findall("Bin")
+    particles = ET.fromstring(content).findall("Bin")  # noqa: S314  the user's own file, and expat limits entities
     if len(particles) != 1:
-        names = ", ".join(each.get("name", "?") for each in particles) or "none"
-        raise InputError(f"describes {len(particles)} particles ({names}), expected one <Bin>")
-    layers = []
-    for element in particles[0].findall("Layer"):
-        edges = [float(text) for text in _attribute(element, "r_edges").split(",")]
-        if len(edges) > 1:  # others hold nothing
-            angles = int(_attribute(element, "n_bin_alpha"))
-            layers.append(Layer(1.7, 0.4027, (angles, len(edges) - 1), r_edges_mm=tuple(edges)))
+        names = ", ".join(each.get("name", f"pid {each.get('pid', '?')}") for each in particles) or "none"
+        raise InputError(
+            f"describes {len(particles)} particles ({names}), expected one <Bin>; is it the binning of one particle?"
+        )
+    alike = known()["calochallenge-2"].layers[0]
+    layers = [
+        replace(alike, cells=(angles, len(edges) - 1), r_edges_mm=edges)
+        for angles, edges in map(_rings_of, particles[0].findall("Layer"))
+        if len(edges) > 1  # others hold nothing
+    ]
     found = Geometry.of_layers(layers, _MEV)
     for geometry in known().values():
-        if [(each.cells, each.r_edges_mm) for each in geometry.layers] == [
-            (each.cells, each.r_edges_mm) for each in found.layers
-        ]:
+        if [each.r_edges_mm for each in geometry.layers] == [each.r_edges_mm for each in layers] and [
+            each.cells for each in geometry.layers
+        ] == [each.cells for each in layers]:
             return geometry
     return found
 
 
-def _attribute(element: ET.Element, name: str) -> str:
-    text = element.get(name)
-    if text is None:
-        raise InputError(f"layer {element.get('id', '?')} has no {name}; is it a binning file?")
-    return text
+def _rings_of(element: ET.Element) -> tuple[int, tuple[float, ...]]:
+    """Number of angles, and radii in mm, of a layer."""
+    what = f"layer {element.get('id', '?')}"
+    texts = {name: element.get(name) for name in ("r_edges", "n_bin_alpha")}
+    if missing := [name for name, text in texts.items() if text is None]:
+        raise InputError(f"{what} has no {missing[0]}; is it a binning file?")
+    try:
+        edges = tuple(float(text) for text in (texts["r_edges"] or "").split(","))
+        return int(texts["n_bin_alpha"] or ""), edges
+    except ValueError as error:
+        raise InputError(f"{what}: r_edges or n_bin_alpha is not in numbers ({error})") from None
+
+
+_READERS: Mapping[str, Callable[[bytes], Geometry]] = {".toml": _from_toml, ".xml": _from_xml}

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.angle import measured_angle
+from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from calopipe.showers.contents import Header, distinct, remembered_hashes
 from calopipe.showers.detectors import known, split_values, voxels, with_values
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import CELLS, GEOMETRY, VOXELS, read_labels
+from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import event_digests
@@ -39,11 +39,13 @@ _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    Labels are (events,); `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` says what is wrong with the
-    labels of each event. `request` names what generated showers were made from. `assumed` are the parts of the geometry
-    that neither the file nor the user states.
+    `deposits` is the dataset that holds them: `VOXELS` in CaloChallenge's layout, else `CELLS`. Labels are (events,);
+    `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` says what is wrong with the labels of each event.
+    `request` names what generated showers were made from. `assumed` are the parts of the geometry that neither the file
+    nor the user states.
     """
 
+    deposits: str
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray | None
@@ -64,13 +66,16 @@ class ShowerFile(Header):
         if flaws.any():
             raise InputError(f"{self.flaw(events.start + int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
         labels = slice(events.start, events.stop)
-        mtheta = measured_angle(cells) if self.mtheta_rad is None else self.mtheta_rad[labels]
-        return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], mtheta)
+        return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], self.measured(labels, cells))
+
+    def measured(self, events: slice, cells: FloatArray) -> FloatArray:
+        """The measured angle of these events: as the file has it, else that of their `cells` (n, x, y, layer)."""
+        return angle_of_cells(cells, self.geometry) if self.mtheta_rad is None else self.mtheta_rad[events]
 
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""
         with _opened(self.path) as file:
-            return _read(file, start, stop, self.geometry)
+            return self._read(file, start, stop)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
         """The cells of showers `start` to `stop`, good or bad, piece by piece, each with its first shower's index.
@@ -84,7 +89,25 @@ class ShowerFile(Header):
             for band in range(start, stop, size):
                 end = min(band + size, stop)
                 for first in range(band, end, _PIECE_EVENTS):
-                    yield first, _read(file, first, min(first + _PIECE_EVENTS, end), self.geometry)
+                    yield first, self._read(file, first, min(first + _PIECE_EVENTS, end))
+
+    def _read(self, file: h5py.File, start: int, stop: int) -> FloatArray:
+        stored, geometry = file[self.deposits][start:stop], self.geometry
+        if self.deposits == VOXELS:
+            flat = np.zeros((len(stored), geometry.cells), dtype=np.float32)
+            flat[:, voxel_order(geometry)] = stored
+            return flat.reshape(len(stored), *geometry.shape)
+        cells: FloatArray = stored.astype(np.float32, copy=False)
+        if voxels(geometry) < geometry.cells:
+            outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
+            row, place = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
+            if len(row):
+                x, y, layer = np.unravel_index(outside[place[0]], geometry.shape)
+                raise InputError(
+                    f"{self.path}: event {start + row[0]}: {CELLS} holds energy at ({x}, {y}, {layer}), but layer "
+                    f"{layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"
+                )
+        return cells
 
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
         """Whether each event is in the selection, and its digest (`calopipe.showers.splits`), (events,) both.
@@ -111,12 +134,18 @@ class ShowerFile(Header):
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
                 degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
                 expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
-                return f"{self.path}: event {event}: {name} is {values[event]}, expected {expected}{degrees}"
-        cells = self.cells(event, event + 1)
-        found = cells[~(np.isfinite(cells) & (cells >= 0))]
+                of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
+                return f"{self.path}: event {event}: {of} is {values[event]}, expected {expected}{degrees}"
+        cells = self.cells(event, event + 1).reshape(-1)
+        if self.deposits == VOXELS:
+            cells = cells[voxel_order(self.geometry)]
+        (found,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
+        where = f"cell(s) of {len(cells)}, the first is number {found[0]}"
+        if self.deposits == CELLS:
+            where = f"cell(s), the first is {tuple(map(int, np.unravel_index(found[0], self.geometry.shape)))}"
         return (
-            f"{self.path}: event {event}: {CELLS} holds {found[0]} in {len(found)} cell(s), expected finite deposits "
-            "of zero or more"
+            f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} {where}; expected "
+            "finite deposits of zero or more"
         )
 
 
@@ -126,7 +155,8 @@ def open_showers(
     """Check the header and labels of `path`. Its content is hashed unless `sha256` is given.
 
     `geometry_values` (`calopipe.showers.detectors`) override the file's attributes. A file that states nothing is taken
-    to have the reference's geometry or, in CaloChallenge's layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
+    to have the reference's geometry or, in CaloChallenge's layout, that with its number of voxels. A bad label is an
+    error unless `bad_event` is "skip".
     """
     try:
         content = sha256 or storage.sha256_of_file(path)
@@ -149,6 +179,7 @@ def open_showers(
             events=len(stored),
             geometry=geometry,
             chunk_events=stored.chunks[0] if stored.chunks else _FALLBACK_CHUNK_EVENTS,
+            deposits=stored.name.removeprefix("/"),
             energy_gev=labels["energy"],
             theta_rad=labels["theta"],
             mtheta_rad=labels.get("mtheta"),
@@ -202,47 +233,41 @@ def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
     raise failure
 
 
-def _read(file: h5py.File, start: int, stop: int, geometry: Geometry) -> FloatArray:
-    if CELLS in file:
-        return file[CELLS][start:stop].astype(np.float32, copy=False)
-    voxels = file[VOXELS][start:stop]
-    cells = np.zeros((len(voxels), geometry.cells), dtype=np.float32)
-    cells[:, voxel_order(geometry)] = voxels
-    return cells.reshape(len(voxels), *geometry.shape)
-
-
 def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], text: str) -> tuple[Geometry, tuple[str, ...]]:
-    """The geometry, and the names of what is assumed of it. BadFileError, which does not name the file."""
+    """The geometry, and the names of what is assumed of it. BadFileError, which does not name the file.
+
+    What `text` gives counts more than what the file states, and that more than what is known of its number of voxels.
+    """
     given, values = split_values(text)
     names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     try:
         stated = {name: float(attributes[name]) for name in names if name in attributes}
-        described = json.loads(attributes[GEOMETRY]) if GEOMETRY in attributes else None
-        found = given or (Geometry.from_json(described) if described else None)
-    except (TypeError, ValueError, KeyError) as error:
+        described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
+    except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
         raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
-    if found is None and len(shape) == 1:
-        found = next((each for each in known().values() if voxels(each) == shape[0]), None)
-        if found is None:
-            sizes = ", ".join(f"{voxels(each)} of {name}" for name, each in known().items())
-            raise BadFileError(f"its showers have {shape[0]} voxels, known are {sizes}; give --geometry binning.xml")
-    if found is None:
+    if given is None and described is None and len(shape) == 3:
         x, y, layers = map(int, shape)
-        found = with_values(replace(REFERENCE_GEOMETRY, shape=(x, y, layers)), stated)
-        return with_values(found, values), tuple(name for name in names if name not in {*stated, *values})
-    _require_shape(found, shape)
-    return with_values(
-        found, ({"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated else {}) | values
-    ), ()
+        found = with_values(replace(REFERENCE_GEOMETRY, shape=(x, y, layers)), stated | values)
+        return found, tuple(name for name in names if name not in {*stated, *values})
+    found = given or described or _known_of(shape[0])
+    unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
+    if len(shape) == 1 and shape[0] != voxels(found):
+        raise BadFileError(
+            f"its showers have {shape[0]} voxels, the geometry has {voxels(found)} in {found.shape[2]} layers; give "
+            "the --geometry of this file"
+        )
+    if len(shape) == 3 and tuple(shape) != found.shape:
+        raise BadFileError(
+            f"its showers have {tuple(map(int, shape))} cells, the geometry has {found.shape}; give the --geometry of "
+            "this file"
+        )
+    return with_values(found, unit | values), ()
 
 
-def _require_shape(geometry: Geometry, shape: Sequence[int]) -> None:
-    if len(shape) == 1 and shape[0] != voxels(geometry):
-        raise BadFileError(
-            f"its showers have {shape[0]} voxels, the geometry has {voxels(geometry)} ({geometry.shape[2]} layers); "
-            "give the --geometry of this file"
-        )
-    if len(shape) == 3 and tuple(shape) != geometry.shape:
-        raise BadFileError(
-            f"its showers have {tuple(shape)} cells, the geometry has {geometry.shape}; give the --geometry of this file"
-        )
+def _known_of(count: int) -> Geometry:
+    """The known calorimeter with so many voxels."""
+    for geometry in known().values():
+        if voxels(geometry) == count:
+            return geometry
+    sizes = ", ".join(f"{voxels(each)} ({name})" for name, each in known().items())
+    raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.xml or FILE.toml")

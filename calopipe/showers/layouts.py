@@ -16,6 +16,7 @@ from calopipe.showers.flaws import BadFileError
 
 CELLS = "ECAL"  # (N, x, y, layer), in the file's unit
 VOXELS = "showers"  # in CaloChallenge's layout: (N, voxels), in MeV
+ENERGIES = "incident_energies"  # there: (N, 1), in MeV
 GEOMETRY = "calopipe_geometry"  # attribute: the geometry as JSON, where its layers are listed
 Datasets = Mapping[str, h5py.Dataset]
 Labels = dict[str, npt.NDArray[Any]]
@@ -25,9 +26,10 @@ Labels = dict[str, npt.NDArray[Any]]
 class Layout:
     """The datasets that a file of this layout must have, those that it may have, and how its labels are read from them.
 
-    `cells` is the dataset of the deposits, (N, x, y, layer) or, for voxels, (N, voxels). `labels` returns `energy` in GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured
-    angle `mtheta` in rad, one number a shower each. It may rely on one entry of numbers a shower in each dataset. What
-    it refuses is a BadFileError without the file's name.
+    `cells` is the dataset of the deposits, (N, x, y, layer) or, of voxels, (N, voxels). `labels` returns `energy` in
+    GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured angle `mtheta` in rad, one
+    number a shower each. It may rely on one entry of numbers a shower in each dataset. What it refuses is a
+    BadFileError without the file's name.
     """
 
     needs: frozenset[str]
@@ -51,7 +53,8 @@ def _labels_in_target(datasets: Datasets) -> Labels:
 
 
 def _labels_of_challenge(datasets: Datasets) -> Labels:
-    energy = datasets["incident_energies"][()].astype(np.float64) * 1e-3
+    """Particles along the axis, of energies in MeV."""
+    energy = datasets[ENERGIES][()].astype(np.float64) * 1e-3
     return {"energy": energy, "theta": np.full(len(energy), np.pi / 2)}
 
 
@@ -59,7 +62,7 @@ LAYOUTS = (
     Layout(frozenset({CELLS, "energy", "theta"}), _labels_by_name, frozenset({"mtheta"})),
     Layout(frozenset({CELLS, "energy", "mtheta"}), _labels_by_name),
     Layout(frozenset({CELLS, "target"}), _labels_in_target),
-    Layout(frozenset({VOXELS, "incident_energies"}), _labels_of_challenge, cells=VOXELS),
+    Layout(frozenset({VOXELS, ENERGIES}), _labels_of_challenge, cells=VOXELS),
 )
 
 
@@ -104,6 +107,6 @@ def _require_stored(cells: h5py.Dataset) -> None:
         missing = parts - cells.id.get_num_chunks()
     if missing:
         raise BadFileError(
-            f"declares {len(cells):,} showers, but {missing:,} of the {parts:,} pieces of {cells.name[1:]} were never written; "
-            "copy or make it again"
+            f"declares {len(cells):,} showers, but {missing:,} of the {parts:,} pieces of {cells.name[1:]} were never "
+            "written; copy or make it again"
         )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.angle import measured_angle
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.angle import angle_of_cells, measured_angle
+from calopipe.showers.cells import FloatArray, Geometry
 
 Array = npt.NDArray[np.float64]
 
@@ -45,7 +45,8 @@ REFERENCE_BINS = tuple(
 class Profiles:
     """The input of the metric: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
 
-    Energies in any unit, the same for both sets; places in units of the index; the angle as the reference defines it.
+    Energies in any unit, the same for both sets; places in units of the index, in rings of angle and radius in place of
+    x and y; the angle as `calopipe.showers.angle.angle_of_hits` defines it.
     """
 
     energy_gev: npt.NDArray[Any]
@@ -69,11 +70,18 @@ class Profiles:
         return cls(energy[:, 0].astype(np.float32), theta[:, 0].astype(np.float32), (x, y, layers), angle[:, 0])
 
     @classmethod
-    def of(cls, cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> Profiles:
-        """Profiles of showers `cells` (N, x, y, layer)."""
+    def of(
+        cls,
+        cells: FloatArray,
+        energy_gev: npt.NDArray[Any],
+        theta_rad: npt.NDArray[Any],
+        geometry: Geometry | None = None,
+    ) -> Profiles:
+        """Profiles of showers `cells` (N, x, y, layer); without `geometry`, of a calorimeter of like layers."""
         in_x = cells.sum(axis=2, dtype=np.float64)
         along = in_x.sum(axis=2), cells.sum(axis=(1, 3), dtype=np.float64), in_x.sum(axis=1)
-        return cls(energy_gev, theta_rad, along, measured_angle(cells))
+        angle = measured_angle(cells) if geometry is None else angle_of_cells(cells, geometry)
+        return cls(energy_gev, theta_rad, along, angle)
 
 
 def metric(

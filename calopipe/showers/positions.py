@@ -14,6 +14,8 @@ Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
+_ROUNDING = 1e-9  # of a cell: a middle that lies on an edge is on it, whatever the rounding
+
 
 @dataclass(frozen=True)
 class Positions:
@@ -43,9 +45,7 @@ class Positions:
 
 def layers_of(geometry: Geometry) -> tuple[Layer, ...]:
     """The layers of any calorimeter, also of one whose layers are alike."""
-    n, m, layers = geometry.shape
-    size = (geometry.cell_mm, geometry.cell_mm)
-    return geometry.layers or (Layer(geometry.layer_pitch_mm, geometry.x0_per_layer, (n, m), size),) * layers
+    return geometry.every_layer
 
 
 @lru_cache(maxsize=8)
@@ -59,18 +59,24 @@ def positions(geometry: Geometry) -> Positions:
         found[:, number, :rows, :columns] = _cells_of(layer)
     x, y, ring, area = found.reshape(4, len(layers), n * m)
     pitch, x0 = (np.array([getattr(layer, name) for layer in layers]) for name in ("pitch_mm", "x0"))
-    return Positions(x, y, ring, area, np.isfinite(x), np.cumsum(pitch) - pitch / 2, np.cumsum(x0) - x0 / 2, x0)
+    of_layers = np.cumsum(pitch) - pitch / 2, np.cumsum(x0) - x0 / 2, x0
+    arrays = (x, y, ring, area, np.isfinite(x), *of_layers)
+    for each in arrays:
+        each.flags.writeable = False  # they are remembered
+    return Positions(*arrays)
 
 
 @lru_cache(maxsize=8)
 def voxel_order(geometry: Geometry) -> Index:
-    """Where each voxel of CaloChallenge's layout is in a shower's flattened (angle, radius, layer) array, (voxels,).
+    """Where each voxel of CaloChallenge's layout is in a shower's flattened (n, m, layer) array, (voxels,).
 
-    Voxels are ordered by layer, then angle, then radius; places that are no cells are left out.
+    Voxels are ordered by layer, then angle (or x), then radius (or y); places that are no cells are left out.
     """
     layers = geometry.shape[2]
     number, place = np.nonzero(positions(geometry).exists)
-    return np.asarray(place * layers + number)
+    order = np.asarray(place * layers + number)
+    order.flags.writeable = False
+    return order
 
 
 def _cells_of(layer: Layer) -> Array:
@@ -92,13 +98,15 @@ def _cells_of(layer: Layer) -> Array:
 
 
 def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[Index, Mask]:
-    """The places of cells (n, m) `first`, `second` (...) of a layer, which may lie beside it, and whether they exist.
+    """The places of the cells (n, m) = `first`, `second` (...) of a layer, and whether there are such; -1 where not.
 
-    In rings the angle goes round, and what lies within the innermost ring is on the opposite side of it.
+    Counts may be one beyond a layer's cells. In rings the angle goes round, so that a cell all round the axis is beside
+    itself; within an innermost ring that begins at the axis is the opposite cell.
     """
-    n, m = layers_of(geometry)[layer].cells
-    if geometry.rings:
-        inward = second < 0
+    found = layers_of(geometry)[layer]
+    n, m = found.cells
+    if found.r_edges_mm is not None:
+        inward = (second < 0) & (found.r_edges_mm[0] == 0)
         second = np.where(inward, -1 - second, second)
         first = np.where(inward, first + n // 2, first) % n
     inside = (first >= 0) & (first < n) & (second >= 0) & (second < m)
@@ -106,26 +114,21 @@ def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[
 
 
 def nearest(geometry: Geometry, layer: int, other: int) -> Index:
-    """The cell of layer `other` at the place of each cell (places,) of `layer`; -1 where there is none."""
-    layers, found = layers_of(geometry), positions(geometry)
-    places = np.arange(found.exists.shape[1])
-    if layers[layer].cells == layers[other].cells and (
-        layers[layer].size_mm == layers[other].size_mm and layers[layer].r_edges_mm == layers[other].r_edges_mm
-    ):
-        return np.where(found.exists[layer], places, -1)
-    to = layers[other]
+    """The cell of layer `other` in which the middle of each cell (places,) of `layer` is; -1 where there is none.
+
+    Where the middle is between two cells it is the one of higher x, y, angle or radius. For a cell all round the axis
+    it is a cell at the angle 0 and the mean radius.
+    """
+    found, to = positions(geometry), layers_of(geometry)[other]
     n, m = to.cells
+    x, y = found.x_mm[layer], found.y_mm[layer]
     if to.size_mm is not None:
-        first, second = (
-            np.floor(mm / size + count / 2)
-            for mm, size, count in zip((found.x_mm[layer], found.y_mm[layer]), to.size_mm, to.cells, strict=True)
-        )
+        first, second = (mm / size + count / 2 for mm, size, count in zip((x, y), to.size_mm, to.cells, strict=True))
     else:
-        angle = np.arctan2(found.y_mm[layer], found.x_mm[layer])
-        first = np.floor((angle + np.pi) / (2 * np.pi) * n)
-        second = np.searchsorted(np.array(to.r_edges_mm), found.r_mm[layer], side="right") - 1.0
-    first, second = (np.where(found.exists[layer], each, -9).astype(np.intp) for each in (first, second))
-    if to.r_edges_mm is not None:
-        first = np.where(first >= 0, first % n, first)
+        first = ((np.arctan2(y, x) + np.pi) / (2 * np.pi) * n + _ROUNDING) % n
+        edges, radius = np.array(to.r_edges_mm), found.r_mm[layer]
+        second = np.searchsorted(edges, radius + _ROUNDING * edges[-1], side="right") - 1.0
+    exists = found.exists[layer]
+    first, second = (np.floor(np.where(exists, each, -9) + _ROUNDING).astype(np.intp) for each in (first, second))
     inside = (first >= 0) & (first < n) & (second >= 0) & (second < m)
     return np.where(inside, first * geometry.shape[1] + second, -1)

@@ -26,8 +26,8 @@ class Selection:
 
     `rule` divides events among the splits. `bad_event` says what happens at a corrupt event: "stop" or "skip".
     `geometry` (`calopipe.showers.detectors`) overrides the files' attributes, such as the unit that the cut is applied
-    in.
-    `memory` is the folder of a dataset that remembers the files' hashes, which saves only time.
+    in; what it names is read when the selection is made. `memory` is the folder of a dataset that remembers the files'
+    hashes, which saves only time.
     """
 
     split: str = ALL
@@ -77,7 +77,7 @@ def add_selection(command: argparse.ArgumentParser, split_help: str = "") -> Non
     )  # fmt: skip
     command.add_argument(
         "--geometry", default="", metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="the calorimeter, where the files do not state it: a file .toml (docs/formats.md) or .xml (binning of "
+        help="the calorimeter, where the files do not state it: a file .toml (docs/detectors.md) or .xml (binning of "
         "CaloChallenge), or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
     )  # fmt: skip
     command.add_argument(

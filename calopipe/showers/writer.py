@@ -1,4 +1,4 @@
-"""Write showers to an HDF5 file: in the layout of variable angles or, with cells in rings, in CaloChallenge's."""
+"""Write showers to an HDF5 file: in the layout of variable angles, or in CaloChallenge's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.showers.cells import Geometry, Showers
-from calopipe.showers.layouts import CELLS, GEOMETRY, VOXELS
+from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
 from calopipe.showers.positions import voxel_order
 from calopipe.storage import Location
 
@@ -37,12 +37,14 @@ class _Sink(io.FileIO):
 class ShowerWriter:
     """Writes showers batch by batch into the file that `shower_writer` opened."""
 
-    def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry) -> None:
-        self._file, self._sink, self._geometry = file, sink, geometry
+    def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry, deposits: str) -> None:
+        self._file, self._sink, self._geometry, self._deposits = file, sink, geometry, deposits
         self._events = 0
-        if geometry.rings:
+        self._outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
+        if deposits == VOXELS:
             self._create(VOXELS, 50, len(voxel_order(geometry)))
-            file.create_dataset("incident_energies", (0, 1), "f4", maxshape=(None, 1), chunks=(1024, 1))
+            # double precision: an energy in GeV is the same, to the bit, when it is read again
+            file.create_dataset(ENERGIES, (0, 1), "f8", maxshape=(None, 1), chunks=(1024, 1))
             return
         self._create(CELLS, 10, *geometry.shape)
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
@@ -55,8 +57,13 @@ class ShowerWriter:
         )  # fmt: skip
 
     def write(self, showers: Showers) -> None:
-        """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`."""
-        columns = self._voxels(showers) if self._geometry.rings else self._cells(showers)
+        """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`.
+
+        CaloChallenge's layout holds no angle. ValueError: they hold energy where the calorimeter has no cell.
+        """
+        if self._outside.size and showers.cells.reshape(len(showers), -1)[:, self._outside].any():
+            raise ValueError("showers hold energy where the calorimeter has no cell")
+        columns = self._voxels(showers) if self._deposits == VOXELS else self._cells(showers)
         start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
             self._file[name].resize(self._events, axis=0)
@@ -79,20 +86,26 @@ class ShowerWriter:
         flat = showers.cells.reshape(len(showers), -1)
         return {
             VOXELS: flat[:, voxel_order(self._geometry)],
-            "incident_energies": showers.energy_gev.astype(np.float64)[:, None] * 1e3,  # MeV
+            ENERGIES: showers.energy_gev.astype(np.float64)[:, None] * 1e3,  # MeV
         }
 
 
 @contextmanager
-def shower_writer(path: Location, geometry: Geometry, attributes: Mapping[str, Any]) -> Iterator[ShowerWriter]:
-    """A writer of the file `path`, which appears when it is complete. `attributes` are added to the geometry's."""
+def shower_writer(
+    path: Location, geometry: Geometry, attributes: Mapping[str, Any], deposits: str = ""
+) -> Iterator[ShowerWriter]:
+    """A writer of the file `path`, which appears when it is complete. `attributes` are added to the geometry's.
+
+    `deposits` says which layout, as of a `ShowerFile`; without it, cells in rings are written in CaloChallenge's.
+    """
+    deposits = deposits or (VOXELS if geometry.rings else CELLS)
     with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
         with h5py.File(sink, "w") as file:
             described = geometry.to_json()
             stated = {name: value for name, value in described.items() if name not in {"shape", "layers"}}
-            if geometry.layers:
+            if geometry.layers or deposits == VOXELS:
                 stated[GEOMETRY] = json.dumps(described)
             file.attrs.update({**stated, **attributes})
-            yield ShowerWriter(file, sink, geometry)
+            yield ShowerWriter(file, sink, geometry, deposits)
         if sink.error is not None:  # from what HDF5 wrote as it closed
             raise sink.error

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import Manifest
+from preprocessing.records import index_type
 from training.engine.exchange import statistics
 from training.estimate.model import Work
 from training.models.base import Model, build
@@ -68,7 +69,7 @@ def work_of(config: FitConfig, geometry: Geometry) -> Work:
 def _stand_in(geometry: Geometry) -> Manifest:
     """A manifest of no showers, which decoding in a graph that is not run asks for the cells."""
     nothing: dict[str, Any] = dict.fromkeys((each.name for each in fields(Manifest)), ())
-    return Manifest(**nothing | {"geometry": geometry, "index_type": "uint16"})
+    return Manifest(**nothing | {"geometry": geometry, "index_type": index_type(geometry.cells)})
 
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:

@@ -122,12 +122,12 @@ def _current_of(
 
 
 def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) -> None:
-    for name, value in theirs.geometry.to_json().items():
-        if name != "file_unit_gev" and value != manifest.geometry.to_json()[name]:
-            raise InputError(
-                f"--registry {registry.place}: {name} is {value} in its model and "
-                f"{manifest.geometry.to_json()[name]} in the dataset; give each detector a registry of its own"
-            )
+    if differs := theirs.geometry.difference(manifest.geometry):
+        name, value, found = differs
+        raise InputError(
+            f"--registry {registry.place}: {name} is {value} in its model and {found} in the dataset; give each "
+            "detector a registry of its own"
+        )
 
 
 def _may_begin(theirs: Card, config: FitConfig, *, knows: bool) -> bool:

@@ -1,0 +1,261 @@
+"""Calorimeters by name and from files: against the published numbers, and every way in which a file can be wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer
+from calopipe.showers.detectors import known, settled, split_values, voxels, with_values
+from calopipe.showers.selection import Selection
+
+# arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of
+# angles, and the edges of the rings in mm. Layers with one edge hold nothing.
+_PHOTONS = {
+    0: (1, "0,5,10,30,50,100,200,400,600"),
+    1: (10, "0,2,4,6,8,10,12,15,20,30,40,50,70,90,120,150,200"),
+    2: (10, "0,2,5,10,15,20,25,30,40,50,60,80,100,130,160,200,250,300,350,400"),
+    3: (1, "0,50,100,200,400,600"),
+    12: (1, "0,100,200,400,1000,2000"),
+}
+_PIONS = {
+    0: (1, "0,5,10,30,50,100,200,400,600"),
+    1: (10, "0,1,4,7,10,15,30,50,90,150,200"),
+    2: (10, "0,5,10,20,30,50,80,130,200,300,400"),
+    3: (1, "0,50,100,200,400,600"),
+    12: (10, "0,10,20,30,50,80,100,130,160,200,250,300,350,400,1000,2000"),
+    13: (10, "0,10,20,30,50,80,100,130,160,200,250,300,350,400,600,1000,2000"),
+    14: (1, "0,50,100,150,200,250,300,400,600,1000,2000"),
+}
+_RINGS_2 = "0,4.65,9.3,13.95,18.6,23.25,27.9,32.55,37.2,41.85"
+_RINGS_3 = ",".join(f"{2.325 * k:g}" for k in range(19))
+_PUBLISHED = {
+    "calochallenge-1-photons": (_PHOTONS, 24, 368),
+    "calochallenge-1-pions": (_PIONS, 24, 533),
+    "calochallenge-2": (dict.fromkeys(range(45), (16, _RINGS_2)), 45, 6480),
+    "calochallenge-3": (dict.fromkeys(range(45), (50, _RINGS_3)), 45, 40500),
+}
+
+
+def _particle(layers: dict[int, tuple[int, str]], count: int, name: str = "electron") -> str:
+    rows = (layers.get(number, (1, "0")) for number in range(count))
+    lines = (f'<Layer id="{k}" r_edges="{edges}" n_bin_alpha="{angles}" />' for k, (angles, edges) in enumerate(rows))
+    return f'<Bin pid="11" name="{name}">' + "\n".join(lines) + "</Bin>"
+
+
+def _xml(path: Path, *particles: str) -> str:
+    path.write_text(f"<Bins>{''.join(particles)}</Bins>")
+    return str(path)
+
+
+def _geometry(text: str) -> Geometry:
+    geometry, values = split_values(text)
+    assert geometry is not None
+    return with_values(geometry, values)
+
+
+@pytest.mark.parametrize("name", _PUBLISHED)
+def test_the_known_calorimeters_are_as_published(name: str, tmp_path: Path) -> None:
+    layers, count, number = _PUBLISHED[name]
+    geometry = known()[name]
+    assert voxels(geometry) == number
+    assert [(layer.cells[0], layer.r_edges_mm) for layer in geometry.layers] == [
+        (angles, pytest.approx([float(edge) for edge in edges.split(",")])) for angles, edges in layers.values()
+    ]
+    assert geometry.rings
+    assert geometry.file_unit_gev == 1e-3
+    assert _geometry(_xml(tmp_path / "binning.xml", _particle(layers, count))) == geometry == _geometry(name)
+
+
+def test_depths_in_radiation_lengths() -> None:
+    """45 layers of tungsten (3.504 mm) and silicon (93.70 mm)."""
+    layer = known()["calochallenge-2"].layers[0]
+    assert (layer.pitch_mm, layer.x0) == (1.7, pytest.approx(1.4 / 3.504 + 0.3 / 93.70))
+
+
+def test_a_binning_of_ones_own_has_depths_that_are_assumed_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = _xml(tmp_path / "own.xml", _particle({0: (4, "0,1,3"), 2: (1, "0,7")}, 3))
+    with caplog.at_level(logging.WARNING):
+        geometry = _geometry(name)
+    assert "layers of 1.7 mm and 0.403 X0 are assumed" in caplog.text
+    assert [(layer.cells, layer.r_edges_mm) for layer in geometry.layers] == [((4, 2), (0, 1, 3)), ((1, 1), (0, 7))]
+    caplog.clear()
+    given = _geometry(f"{name},layer_pitch_mm=20,x0_per_layer=1.5,file_unit_gev=1")
+    assert not caplog.text
+    assert [(layer.pitch_mm, layer.x0) for layer in given.layers] == [(20, 1.5)] * 2
+    assert given.file_unit_gev == 1
+
+
+_TOML = """
+file_unit_gev = 0.001
+[[layers]]
+count = 2
+materials_mm = { W = 7.008, Si = 0.5 }
+cells = [4, 6]
+cell_mm = [5.0, 2.5]
+[[layers]]
+pitch_mm = 12
+x0 = 0.5
+cells = [2, 3]
+cell_mm = 10
+"""
+
+
+def test_a_file_of_layers(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(_TOML)
+    geometry = _geometry(str(tmp_path / "own.toml"))
+    thick = Layer(7.008 + 0.5, 7.008 / 3.504 + 0.5 / 93.70, (4, 6), size_mm=(5.0, 2.5))
+    assert geometry.layers == (thick, thick, Layer(12.0, 0.5, (2, 3), size_mm=(10.0, 10.0)))
+    assert (geometry.shape, geometry.file_unit_gev, geometry.rings) == ((4, 6, 3), 0.001, False)
+    assert voxels(geometry) == 24 + 24 + 6 < geometry.cells == 72
+
+
+def test_rings_gaps_and_what_is_stated_beside_materials(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        "file_unit_gev = 1\n[[layers]]\nangles = 8\nr_edges_mm = [0, 2, 5]\nmaterials_mm = { Pb = 5.612 }\n"
+        "pitch_mm = 9.0\n"
+    )
+    (layer,) = _geometry(str(tmp_path / "own.toml")).layers
+    assert layer == Layer(9.0, 1.0, (8, 2), r_edges_mm=(0.0, 2.0, 5.0))
+
+
+def test_layers_that_are_alike_are_a_calorimeter_as_always(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        "file_unit_gev = 0.02\n[[layers]]\ncount = 25\ncells = [51, 51]\ncell_mm = 5.1\npitch_mm = 4.0\nx0 = 1.004\n"
+    )
+    assert _geometry(str(tmp_path / "own.toml")) == REFERENCE_GEOMETRY
+
+
+def test_a_geometry_is_the_same_after_json() -> None:
+    for geometry in (*known().values(), REFERENCE_GEOMETRY):
+        document = json.loads(json.dumps(geometry.to_json()))
+        assert Geometry.from_json(document) == geometry
+        assert len(document.get("layers", [])) <= 7  # those that are alike are listed once
+    assert "layers" not in REFERENCE_GEOMETRY.to_json()
+
+
+def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> None:
+    name = _xml(tmp_path / "binning.xml", _particle(_PHOTONS, 24))
+    texts = {settled(name), settled("calochallenge-1-photons"), Selection(geometry=name).geometry}
+    assert len(texts) == 1
+    (text,) = texts
+    (tmp_path / "binning.xml").unlink()
+    assert settled(text) == text
+    assert _geometry(text) == known()["calochallenge-1-photons"]
+    assert _geometry(text + ", file_unit_gev=1").file_unit_gev == 1
+    for as_it_is in ("", "cell_mm=5.1, layer_pitch_mm=4"):
+        assert Selection(geometry=as_it_is).geometry == as_it_is
+
+
+def test_the_first_difference_of_two_calorimeters() -> None:
+    photons, pions, two = (known()[f"calochallenge-{name}"] for name in ("1-photons", "1-pions", "2"))
+    assert two.difference(with_values(two, {"file_unit_gev": 1.0})) is None
+    assert two.difference(with_values(two, {"file_unit_gev": 1.0}), unit=True) == ("file_unit_gev", "0.001", "1.0")
+    assert photons.difference(pions) == ("shape", "(10, 19, 5)", "(10, 16, 7)")
+    thicker = with_values(two, {"layer_pitch_mm": 3.0})
+    name, here, there = two.difference(thicker) or ("", "", "")
+    assert (name, here.partition(" mm, ")[2], there.partition(" mm, ")[2]) == (
+        "layer 0", "1.7 mm and 0.4027 X0 thick", "3 mm and 0.4027 X0 thick",
+    )  # fmt: skip
+
+
+_LAYER = "[[layers]]\ncells = [2, 2]\ncell_mm = 5\npitch_mm = 4\nx0 = 1\n"
+_UNIT = "file_unit_gev = 1\n"
+_WRONG_TOML = {
+    "not TOML": ("file_unit_gev = \n", "not a whole TOML file"),
+    "no layers": (_UNIT, r"expected \[\[layers\]\]"),
+    "one table": (_UNIT + "layers = 3\n", r"expected \[\[layers\]\]"),
+    "no unit": (_LAYER, "file_unit_gev is missing; the energy in GeV of a deposit of 1.0"),
+    "unit in words": ('file_unit_gev = "MeV"\n' + _LAYER, "file_unit_gev is 'MeV', expected a number"),
+    "unit of zero": ("file_unit_gev = 0\n" + _LAYER, "file_unit_gev must be a positive number"),
+    "other key": ("unit = 1\n" + _UNIT + _LAYER, "the file has unit; known: file_unit_gev, layers"),
+    "other key of a layer": (_UNIT + _LAYER + "depth = 3\n", "number 1: a layer has depth; known: count"),
+    "material": (_UNIT + _LAYER + "materials_mm = { Xx = 1 }\n", "the radiation length of Xx is not known"),
+    "materials": (_UNIT + _LAYER + 'materials_mm = "W"\n', "materials_mm is 'W', expected a table"),
+    "thickness": (_UNIT + _LAYER + 'materials_mm = { W = "1 mm" }\n', "W is '1 mm', expected a number"),
+    "no thickness": (_UNIT + _LAYER.replace("x0 = 1\n", ""), "x0 is missing; or give materials_mm"),
+    "thin": (_UNIT + _LAYER.replace("x0 = 1", "x0 = -1"), r"a layer of 4\.0 mm and -1\.0 X0"),
+    "no size": (_UNIT + _LAYER.replace("cell_mm = 5\n", ""), "cell_mm is missing"),
+    "three sizes": (_UNIT + _LAYER.replace("cell_mm = 5", "cell_mm = [1, 2, 3]"), r"cell_mm is \[1, 2, 3\]"),
+    "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is None, expected two counts"),
+    "half a cell": (_UNIT + _LAYER.replace("[2, 2]", "[2.5, 2]"), r"cells is 2\.5, expected a count"),
+    "no count": (_UNIT + _LAYER + "count = 0\n", "count is 0, expected a count"),
+    "rings and cells": (_UNIT + _LAYER + "r_edges_mm = [0, 1]\nangles = 1\n", "a layer of rings has cell_mm, cells"),
+    "rings without angles": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nr_edges_mm = [0, 1]\n", "angles is missing"),
+    "angles without rings": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\n", "r_edges_mm is missing"),
+    "falling rings": (
+        _UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\nr_edges_mm = [0, 2, 1]\n",
+        r"rings between \(0\.0, 2\.0, 1\.0\) mm, expected 3 rising radii",
+    ),
+    "both kinds": (
+        _UNIT + _LAYER + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\nr_edges_mm = [0, 1]\n",
+        "the cells of all layers must be rectangular, or of all layers in rings",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _WRONG_TOML)
+def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
+    content, told = _WRONG_TOML[kind]
+    (tmp_path / "own.toml").write_text(content)
+    with pytest.raises(InputError, match=told) as raised:
+        settled(f"{tmp_path / 'own.toml'}")
+    assert str(raised.value).startswith(f"--geometry {tmp_path / 'own.toml'}: ")
+    assert "\n" not in str(raised.value)
+
+
+_WRONG_XML = {
+    "not XML": ("<Bins><Bin>", "not a whole XML file"),
+    "of something else": ("<gdml/>", r"describes 0 particles \(none\), expected one <Bin>"),
+    "two particles": (f"<Bins>{_particle(_PHOTONS, 13, 'photon')}{_particle(_PIONS, 15, 'pion')}</Bins>",
+                      r"describes 2 particles \(photon, pion\), expected one <Bin>"),
+    "no attribute": ('<Bins><Bin><Layer id="3" r_edges="0,1" /></Bin></Bins>', "layer 3 has no n_bin_alpha"),
+    "no edges": ('<Bins><Bin><Layer id="3" n_bin_alpha="1" /></Bin></Bins>', "layer 3 has no r_edges"),
+    "no number": ('<Bins><Bin><Layer id="3" r_edges="0,x" n_bin_alpha="1" /></Bin></Bins>', "layer 3: r_edges or"),
+    "no angle": ('<Bins><Bin><Layer id="3" r_edges="0,1" n_bin_alpha="0" /></Bin></Bins>', "expected two positive"),
+    "no layer": ('<Bins><Bin><Layer id="3" r_edges="0" n_bin_alpha="1" /></Bin></Bins>', "no layers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _WRONG_XML)
+def test_a_wrong_binning(kind: str, tmp_path: Path) -> None:
+    content, told = _WRONG_XML[kind]
+    (tmp_path / "own.xml").write_text(content)
+    with pytest.raises(InputError, match=told) as raised:
+        settled(f"{tmp_path / 'own.xml'}")
+    assert str(raised.value).startswith(f"--geometry {tmp_path / 'own.xml'}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("no.toml", "no.toml: no such file"),
+        ("calochallenge-4", "'calochallenge-4' is neither NAME=NUMBER, nor a file .* nor one of calochallenge-1-ph"),
+        ("calochallenge-2,cell_mm=3", "cell_mm is not for a calorimeter whose layers are listed"),
+        ("calochallenge-2,file_unit_gev=MeV", "'file_unit_gev=MeV' is not NAME=NUMBER"),
+        ('{"shape": [1, 2', "not the whole JSON of a calorimeter"),
+        ('{"shape": [1, 2, 3]}', "not the whole JSON of a calorimeter"),
+        ('{"shape": [1, 2, 3], "cells": 3}', "not the whole JSON of a calorimeter"),
+    ],
+)
+def test_what_names_no_calorimeter(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        _geometry(text)
+
+
+def test_a_list_of_layers_must_be_of_the_shape() -> None:
+    document = known()["calochallenge-2"].to_json()
+    with pytest.raises(InputError, match=r"shape is \(16, 9, 44\), by the list of its layers \(16, 9, 45\)"):
+        Geometry.from_json(document | {"shape": [16, 9, 44]})
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        settled(str(tmp_path / "own.toml"))

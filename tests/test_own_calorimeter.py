@@ -1,0 +1,69 @@
+"""A calorimeter of one's own: what docs/detectors.md shows, run with its own files on toy showers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import make_toy_showers
+
+from calopipe.showers.detectors import settled, split_values, voxels
+from calopipe.showers.files import open_showers
+from preprocessing import __main__ as command
+from preprocessing.dataset import read_manifest
+from preprocessing.reading import ordered_batches
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "docs" / "examples" / "two-sections.toml"
+PAGE = (ROOT / "docs" / "detectors.md").read_text()
+
+
+def test_the_page_shows_the_file_and_the_calorimeter_is_as_it_says() -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert shown == EXAMPLE.read_text()
+    geometry, _ = split_values(str(EXAMPLE))
+    assert geometry is not None
+    assert (geometry.shape, voxels(geometry)) == ((12, 12, 22), 10 * 144 + 12 * 48)
+    front, back = geometry.layers[0], geometry.layers[-1]
+    assert (front.pitch_mm, front.x0) == (pytest.approx(3.3), pytest.approx(2.8 / 3.504 + 0.5 / 93.70))
+    assert (back.pitch_mm, back.x0) == (7.0, pytest.approx(5.6 / 3.504 + 0.5 / 93.70))
+    assert (back.cells, back.size_mm) == ((6, 8), (10.0, 7.5))
+
+
+def test_from_arrays_to_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page's own code writes the file, its command makes the dataset; every deposit is where it was."""
+    geometry, _ = split_values(str(EXAMPLE))
+    assert geometry is not None
+    showers = make_toy_showers(events=60, geometry=geometry, seed=3)
+    front, back = (
+        showers.cells[:, :12, :12, :10].transpose(0, 3, 1, 2),
+        showers.cells[:, :6, :8, 10:].transpose(0, 3, 1, 2),
+    )
+    assert front.sum() + back.sum() == pytest.approx(showers.cells.sum(), rel=1e-5)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {"front": front, "back": back, "energy_gev": showers.energy_gev})  # noqa: S102  the page's
+    (line,) = re.findall(r"^python -m preprocessing (--input showers.h5 .*)", PAGE, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    arguments = line.replace("docs/examples", str(EXAMPLE.parent)).split()
+    command.main([*arguments, "--strict", "--cut-gev", "0"])
+    assert not caplog.records
+    manifest = read_manifest(tmp_path / "runs" / "dataset")
+    assert (manifest.geometry, manifest.settings["geometry"]) == (geometry, settled(str(EXAMPLE)))
+    found = {}
+    for split in ("train", "validation", "test"):
+        for batch in ordered_batches(tmp_path / "runs" / "dataset", manifest, split, batch=10):
+            names = batch["energy_gev"].numpy().tolist()
+            found |= dict(
+                zip(names, zip(batch["cells"].numpy(), batch["mtheta_rad"].numpy(), strict=True), strict=True)
+            )
+    assert len(found) == 60
+    for row, energy in enumerate(showers.energy_gev.tolist()):
+        cells, mtheta = found[energy]
+        np.testing.assert_allclose(cells * 20, showers.cells[row], rtol=1e-5)  # from units of 0.02 GeV to MeV
+        assert mtheta == pytest.approx(showers.mtheta_rad[row], rel=1e-6)
+    assert open_showers(tmp_path / "showers.h5", str(EXAMPLE)).geometry == geometry

@@ -1,0 +1,161 @@
+"""Places, areas and neighbours of cells, against points and distances in the plane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.detectors import known, voxels
+from calopipe.showers.positions import nearest, positions, steps, voxel_order
+
+RINGS = Geometry.of_layers(
+    [
+        Layer(2.0, 0.5, (8, 3), r_edges_mm=(0.0, 2.0, 5.0, 9.0)),
+        Layer(4.0, 1.0, (4, 2), r_edges_mm=(0.0, 6.0, 9.0)),
+        Layer(1.0, 0.2, (1, 2), r_edges_mm=(1.0, 3.0, 9.0)),
+    ],
+    1.0,
+)
+BLOCKS = Geometry.of_layers(
+    [Layer(2.0, 0.5, (6, 4), size_mm=(1.0, 3.0)), Layer(4.0, 1.0, (3, 5), size_mm=(2.0, 2.0))], 1.0
+)
+UNIFORM = Geometry((5, 4, 3), cell_mm=2.0, layer_pitch_mm=3.0, x0_per_layer=1.5, file_unit_gev=1.0)
+
+
+def _cell_at(geometry: Geometry, layer: int, x: float, y: float) -> int:
+    """The place of the cell that holds a point, -1 for none: by the definition of the cells alone."""
+    found = geometry.every_layer[layer]
+    n, m = found.cells
+    if found.r_edges_mm is None:
+        size = found.size_mm or (0.0, 0.0)
+        first, second = np.floor(x / size[0] + n / 2), np.floor(y / size[1] + m / 2)
+    else:
+        angle = (np.degrees(np.arctan2(y, x)) + 180) % 360
+        first = angle // (360 / n)
+        second = float(sum(np.hypot(x, y) >= edge for edge in found.r_edges_mm)) - 1
+    inside = 0 <= first < n and 0 <= second < m
+    return int(first * geometry.shape[1] + second) if inside else -1
+
+
+def _cells(geometry: Geometry, layer: int) -> list[tuple[int, int, int]]:
+    n, m = geometry.every_layer[layer].cells
+    return [(a, b, a * geometry.shape[1] + b) for a in range(n) for b in range(m)]
+
+
+@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-photons"]])
+def test_the_middle_of_a_cell_is_in_it_and_areas_add_up(geometry: Geometry) -> None:
+    found = positions(geometry)
+    assert found.exists.sum() == voxels(geometry)
+    for layer, each in enumerate(geometry.every_layer):
+        exists = [place for _, _, place in _cells(geometry, layer)]
+        assert np.flatnonzero(found.exists[layer]).tolist() == exists
+        for place in exists if each.cells[0] > 1 else ():
+            assert _cell_at(geometry, layer, found.x_mm[layer, place], found.y_mm[layer, place]) == place
+        if each.r_edges_mm is None:
+            whole = np.prod([n * size for n, size in zip(each.cells, each.size_mm or (), strict=True)])
+        else:
+            whole = np.pi * (each.r_edges_mm[-1] ** 2 - each.r_edges_mm[0] ** 2)
+        assert np.nansum(found.area_mm2[layer]) == pytest.approx(whole)
+
+
+def test_the_area_of_a_cell_in_rings_by_drawing_points() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(-9, 9, (2, 100_000))
+    counts = np.bincount([_cell_at(RINGS, 0, *point) + 1 for point in zip(x, y, strict=True)], minlength=25)[1:]
+    np.testing.assert_allclose(counts * 18**2 / 100_000, positions(RINGS).area_mm2[0], rtol=0.2)
+
+
+def test_rings_about_the_axis_have_a_radius_and_no_direction() -> None:
+    found = positions(RINGS)
+    assert found.x_mm[2, :2].tolist() == found.y_mm[2, :2].tolist() == [0, 0]
+    assert found.ring_mm[2, :2].tolist() == found.r_mm[2, :2].tolist() == [2, 6]
+    assert (found.ring_mm[0] == 0).all()
+    np.testing.assert_allclose(found.r_mm[0].reshape(8, 3), [[1, 3.5, 7]] * 8)
+
+
+def test_depths() -> None:
+    found = positions(RINGS)
+    assert found.z_mm.tolist() == [1, 4, 6.5]
+    assert found.z_x0.tolist() == pytest.approx([0.25, 1.0, 1.6])
+    np.testing.assert_allclose(positions(UNIFORM).z_x0, [0.75, 2.25, 3.75])
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_step_leads_to_the_cell_beyond_the_edge(layer: int) -> None:
+    """A point just beyond the middle of each edge is in the neighbour; in the axis, that is the opposite cell."""
+    each = RINGS.layers[layer]
+    n, _ = each.cells
+    edges, near = np.array(each.r_edges_mm), 1e-3
+    for a, b, _ in _cells(RINGS, layer):
+        angle, radius = -np.pi + (a + 0.5) * 2 * np.pi / n, (edges[b] + edges[b + 1]) / 2
+        half = np.pi / n + near
+        beyond = {
+            (a + 1, b): (radius, angle + half), (a - 1, b): (radius, angle - half),
+            (a, b + 1): (edges[b + 1] + near, angle), (a, b - 1): (edges[b] - near, angle),
+        }  # fmt: skip
+        for (first, second), (r, phi) in beyond.items():
+            place, exists = steps(RINGS, layer, np.array(first), np.array(second))
+            expected = _cell_at(RINGS, layer, r * np.cos(phi), r * np.sin(phi))
+            assert (int(place), bool(exists)) == (expected, expected >= 0), (a, b, first, second)
+
+
+def test_steps_round_the_axis_come_back_and_into_a_hole_lead_nowhere() -> None:
+    place, exists = steps(RINGS, 2, np.array([1, -1, 0, 0]), np.array([1, 1, -1, 2]))
+    assert place.tolist() == [1, 1, -1, -1]
+    assert exists.tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("geometry", "layer"), [(BLOCKS, 0), (BLOCKS, 1), (UNIFORM, 2)])
+def test_neighbours_of_rectangular_cells_are_the_nearest(geometry: Geometry, layer: int) -> None:
+    """The four cells that share an edge: one cell's size away along one axis."""
+    found, each = positions(geometry), geometry.every_layer[layer]
+    size = each.size_mm or (0.0, 0.0)
+    for a, b, place in _cells(geometry, layer):
+        by_steps = set()
+        for first, second in ((a + 1, b), (a - 1, b), (a, b + 1), (a, b - 1)):
+            to, exists = steps(geometry, layer, np.array(first), np.array(second))
+            by_steps |= {int(to)} if exists else set()
+        dx = np.abs(found.x_mm[layer] - found.x_mm[layer, place]) / size[0]
+        dy = np.abs(found.y_mm[layer] - found.y_mm[layer, place]) / size[1]
+        assert by_steps == set(np.flatnonzero(np.isclose(dx + dy, 1)).tolist())
+
+
+@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-pions"]])
+def test_the_cell_at_the_same_place_of_another_layer(geometry: Geometry) -> None:
+    """By the point in the middle, moved by a hair to higher coordinates, as it counts on an edge."""
+    found, hair = positions(geometry), 1e-6
+    for layer, each in enumerate(geometry.every_layer):
+        for other, to in enumerate(geometry.every_layer):
+            result = nearest(geometry, layer, other)
+            assert (result[~found.exists[layer]] == -1).all()
+            for _, _, place in _cells(geometry, layer):
+                x, y = found.x_mm[layer, place] + hair, found.y_mm[layer, place] + hair
+                if geometry.rings:
+                    angle = (np.arctan2(y, x) if each.cells[0] > 1 else 0.0) + hair
+                    x, y = ((found.r_mm[layer, place] + hair) * along(angle) for along in (np.cos, np.sin))
+                assert result[place] == _cell_at(geometry, other, x, y), (layer, other, place, to)
+
+
+def test_voxels_are_ordered_by_layer_angle_and_radius() -> None:
+    """A planted voxel: index = offset of the layer + angle * number of rings + ring."""
+    for geometry in (RINGS, known()["calochallenge-1-pions"], known()["calochallenge-3"]):
+        order, offset = voxel_order(geometry), 0
+        assert len(order) == len(set(order.tolist())) == voxels(geometry)
+        for number, layer in enumerate(geometry.layers):
+            n, m = layer.cells
+            for angle, ring in ((0, 0), (n - 1, m - 1), (n // 2, m // 3)):
+                flat = np.zeros(voxels(geometry))
+                flat[offset + angle * m + ring] = 1
+                cells = np.zeros(geometry.cells)
+                cells[order] = flat
+                assert np.argwhere(cells.reshape(geometry.shape)).tolist() == [[angle, ring, number]]
+            offset += n * m
+        assert offset == voxels(geometry)
+
+
+def test_what_is_remembered_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        positions(RINGS).x_mm[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        voxel_order(RINGS)[0] = 0
