@@ -31,13 +31,25 @@ def angle_of_projections(
     lengths = (in_x.shape[1], in_y.shape[1], in_x.shape[2])
     x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(lengths, sizes, strict=True))
     layer_energy = in_x.sum(axis=1)  # (N, layer)
+    x_moment = np.einsum("nxl,x->nl", in_x, x)
+    y_moment = np.einsum("nyl,y->nl", in_y, y)
+    return angle_of_moments(layer_energy, x_moment, y_moment, depth)
+
+
+def angle_of_moments(
+    layer_energy: npt.NDArray[np.float64],
+    x_moment: npt.NDArray[np.float64],
+    y_moment: npt.NDArray[np.float64],
+    depth: npt.NDArray[np.float64],
+) -> FloatArray:
+    """`measured_angle` of showers of which each layer's energy, and its sums of energy times x and y, are (N, layer).
+
+    `depth` (layer,) is where the layers are.
+    """
     total = layer_energy.sum(axis=1)  # (N,)
     filled = layer_energy > 0
     layer_divisor = np.where(filled, layer_energy, 1.0)
     divisor = np.where(total > 0, total, 1.0)[:, None]
-
-    x_moment = np.einsum("nxl,x->nl", in_x, x)
-    y_moment = np.einsum("nyl,y->nl", in_y, y)
     x_offset = x_moment / layer_divisor - x_moment.sum(axis=1, keepdims=True) / divisor
     y_offset = y_moment / layer_divisor - y_moment.sum(axis=1, keepdims=True) / divisor
     z_offset = depth - (layer_energy @ depth)[:, None] / divisor

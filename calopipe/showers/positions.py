@@ -113,19 +113,21 @@ def nearest(geometry: Geometry, layer: int, other: int) -> Index:
         layers[layer].size_mm == layers[other].size_mm and layers[layer].r_edges_mm == layers[other].r_edges_mm
     ):
         return np.where(found.exists[layer], places, -1)
-    to = layers[other]
+    # The middle of a ring is on the axis; any place on the ring does.
+    first, second = found.x_mm[layer] + found.ring_mm[layer], found.y_mm[layer]
+    return np.where(found.exists[layer], place_at(geometry, other, first, second), -1)
+
+
+def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
+    """The cell of `layer` that the points `x_mm`, `y_mm` (...) are in; -1 where they are in none, or NaN."""
+    to = layers_of(geometry)[layer]
     n, m = to.cells
     if to.size_mm is not None:
         first, second = (
-            np.floor(mm / size + count / 2)
-            for mm, size, count in zip((found.x_mm[layer], found.y_mm[layer]), to.size_mm, to.cells, strict=True)
+            np.floor(mm / size + count / 2) for mm, size, count in zip((x_mm, y_mm), to.size_mm, to.cells, strict=True)
         )
     else:
-        angle = np.arctan2(found.y_mm[layer], found.x_mm[layer])
-        first = np.floor((angle + np.pi) / (2 * np.pi) * n)
-        second = np.searchsorted(np.array(to.r_edges_mm), found.r_mm[layer], side="right") - 1.0
-    first, second = (np.where(found.exists[layer], each, -9).astype(np.intp) for each in (first, second))
-    if to.r_edges_mm is not None:
-        first = np.where(first >= 0, first % n, first)
+        first = np.floor((np.arctan2(y_mm, x_mm) + np.pi) / (2 * np.pi) * n) % n
+        second = np.searchsorted(np.array(to.r_edges_mm), np.hypot(x_mm, y_mm), side="right") - 1.0
     inside = (first >= 0) & (first < n) & (second >= 0) & (second < m)
-    return np.where(inside, first * geometry.shape[1] + second, -1)
+    return np.where(inside, first * geometry.shape[1] + second, -1).astype(np.intp)

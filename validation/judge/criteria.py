@@ -16,7 +16,8 @@ from calopipe.grade import Grade
 from calopipe.verdict import finite
 from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
-from validation.measure.axis import ring_labels, ring_shares
+from validation.measure.axis import ring_shares
+from validation.measure.edges import ring_labels
 from validation.measure.observables import SCALARS, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms

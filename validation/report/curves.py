@@ -13,7 +13,8 @@ from scipy import stats
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
-from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Columns, Observables, radial_edges_mm
+from validation.measure.edges import lateral_edges_mm, radial_edges_mm, spectrum_edges
+from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.measure.table import Rows
 from validation.statistics.binning import degrees, energies
 from validation.statistics.tallies import (
@@ -179,16 +180,14 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
         return Frame(group, title, x, y, edges, below=below), partial(InBins, edges, values, value, answer)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
-    along_x, along_y = (
-        (np.arange(cells + 1, dtype=np.float64) - cells / 2) * geometry.cell_mm for cells in geometry.shape[:2]
-    )
+    along_x, along_y = lateral_edges_mm(geometry)
     radial, hit_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{hit}$ / GeV)"
     return {
         "layers": profile("layers", "Longitudinal profile", "Layer", layers),
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
         "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
-        "spectrum": profile("spectrum", "Hit energies", hit_energy, SPECTRUM_EDGES, "Hits a shower"),
+        "spectrum": profile("spectrum", "Hit energies", hit_energy, spectrum_edges(geometry), "Hits a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
         "response_against_energy": against(
             "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin

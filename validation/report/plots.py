@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from calopipe.showers.cells import Geometry
 from validation.measure.observables import Array
-from validation.measure.reader import Picture
+from validation.measure.pictures import Picture, views_mm
 from validation.report.curves import REACH, Curve, Scale, Summary
 from validation.statistics.tallies import Points
 
@@ -258,21 +258,16 @@ def _histogram(curve: Curve, points: Points) -> hist.Hist:
 
 def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) -> None:
     """Side view above, front view below, the two sets side by side on one scale of colours a row."""
-    width_x, width_y = (n * geometry.cell_mm / 2 for n in geometry.shape[:2])
-    depth = geometry.shape[2] * geometry.layer_pitch_mm
     axes = figure.subplots(2, 2, sharex="row", sharey="row")
     figure.subplots_adjust(left=0.16, right=0.86, bottom=0.09, top=0.91, hspace=0.32, wspace=0.08)
-    rows = (
-        ("side", "z [mm]", (0, depth, -width_y, width_y)),
-        ("front", "x [mm]", (-width_x, width_x, -width_y, width_y)),
-    )
-    for row, (view, x, extent) in zip(axes, rows, strict=True):
+    rows = zip(("side", "front"), ("z [mm]", "x [mm]"), views_mm(geometry), strict=True)
+    for row, (view, x, edges) in zip(axes, rows, strict=True):
         images = [picture.side if view == "side" else picture.front.T for picture in pair]
         highest = max(float(image.max()) for image in images)
         norm = LogNorm(highest * _FAINTEST, highest)
         for axis, image in zip(row, images, strict=True):
             shown = np.ma.masked_less_equal(image, highest * _FAINTEST)
-            mesh = axis.imshow(shown, origin="lower", extent=extent, aspect="auto", cmap="viridis", norm=norm)
+            mesh = axis.pcolormesh(*edges, shown, cmap="viridis", norm=norm)
             axis.set_xlabel(x)
             axis.minorticks_off()
             axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
