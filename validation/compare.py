@@ -25,6 +25,7 @@ from validation.judge import faults
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
+from validation.measure.edges import ring_labels
 from validation.measure.reader import Measured, open_reader
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
 from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
@@ -152,9 +153,11 @@ def _measured(sets: Sets, workers: int, fine: bool) -> _Found:
 def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str, Any]]:
     """The showers that are compared, and what the document says of them."""
     mine, candidate = found.reference, found.candidates[0]
-    binning = Binning.of(mine.table, min(len(each.table) for each in (mine, *found.candidates)))
+    events = min(len(each.table) for each in (mine, *found.candidates))
+    # Particles come along the axis of rings, and whichever way their showers lean is chance.
+    binning, names = Binning.of(mine.table, events, angles=not found.geometry.rings), ring_labels(found.geometry)
     judged, *previous = (
-        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed)
+        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
         for each, paired in zip(found.candidates, found.paired, strict=True)
     )
     rng = np.random.default_rng(seed)

@@ -27,6 +27,14 @@ _GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few te
 _ROUNDING = 1e-3  # of a cell: edges this near are one
 
 
+_WIDE = 3.0  # a beam of 100 to 200 GeV is not
+
+
+def wide(energy_gev: npt.NDArray[np.floating]) -> bool:
+    """Whether energies (N,) span more than a factor of three, so that bins and fits go by their logarithms."""
+    return bool(len(energy_gev) and energy_gev.max() > _WIDE * energy_gev.min())
+
+
 def spectrum_edges(geometry: Geometry) -> Array:
     """Edges of the bins of log10(E/GeV) of the hits; the last bin is open."""
     return _WIDE_SPECTRUM_EDGES if geometry.layers else SPECTRUM_EDGES
