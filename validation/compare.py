@@ -32,6 +32,7 @@ from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import Compared, edge_intervals, summarise
+from validation.report.single import draw_pairs
 from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         **alike,
         "memorisation": repeating,
         "edges": None,
+        "resolution": None,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
     }
@@ -211,8 +213,14 @@ def _write_report(document: dict[str, Any], output: Path, compared: Compared, fo
     if len(compared.sample_reference) and len(compared.sample_candidate):
         summary = summarise(compared)
         document["edges"] = edge_intervals(summary)
+        fits = {side: found.fit(summary.factor) for side, found in summary.resolutions.items()}
+        document["resolution"] = fits
         galleries = found.reference.gallery, found.candidates[0].gallery
-        images = [*plots.draw_all(summary), *plots.draw_pairs(*galleries, found.geometry)]
+        images = [
+            *plots.draw_all(summary),
+            *plots.draw_resolution(summary, fits),
+            *draw_pairs(*galleries, found.geometry),
+        ]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:

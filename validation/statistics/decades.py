@@ -68,12 +68,12 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
 
 
 def _fit(u: Array, values: Array, degree: int) -> Array:
-    found: Array = np.polynomial.polynomial.polyfit(u, values, degree)
+    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, degree), dtype=np.float64)
     return found
 
 
 def _values(u: Array, coefficients: Array) -> Array:
-    found: Array = np.polynomial.polynomial.polyval(u, coefficients).T
+    found: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
     return found
 
 
