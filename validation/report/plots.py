@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from validation.measure.observables import Array
 from validation.report import resolution
@@ -72,7 +72,7 @@ def draw_resolution(summary: Summary, fits: Mapping[str, Any]) -> Iterator[Plot]
     if any(fit["terms"] for fit in fits.values()):
         colours = {"reference": _MC, "candidate": _CANDIDATE}
         paint = partial(resolution.draw, sides=summary.resolutions, fits=fits, colours=colours)
-        yield Plot("Energy", "Response and resolution", png(paint, 6.2))
+        yield Plot("Resolution", "Response and resolution", png(paint, 6.2))
 
 
 def overview(summary: Summary) -> bytes:
@@ -146,8 +146,7 @@ def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
 
 def _scale_x(axis: Axes, frame: Frame) -> None:
     if frame.log_x:
-        axis.set_xscale("log")
-        axis.xaxis.set_major_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
+        resolution.log_energies(axis)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
 

@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from calopipe.verdict import number
 from validation.report.markup import fill, table
 from validation.statistics.resolution import TERMS, Resolutions, curve
 
+_MANY = 2e3  # a range of energies
 NAMES = {"reference": "Monte Carlo", "candidate": "Candidate"}
 
 _SECTION = """<h2>Response and resolution against energy</h2>
 <p class="soft">Width over mean of the response in narrow bins of energy, fitted by a/√E ⊕ b/E ⊕ c, added in
-quadrature: the stochastic, the noise and the constant term, none below zero. Errors are one standard deviation. Not
-criteria.</p>
+quadrature: the stochastic, the noise and the constant term, none below zero. Errors are one standard
+deviation, larger where the law does not describe the points. Not criteria.</p>
 {}"""
 
 
@@ -61,14 +63,23 @@ def draw(figure: Figure, sides: Mapping[str, Resolutions], fits: Mapping[str, An
     axes[0].set_ylabel(r"Mean $E_\mathrm{vis}/E$")
     axes[1].set_ylabel(r"$\sigma/E$")
     axes[1].set_xlabel("E [GeV]")
-    axes[1].set_xscale("log")
     axes[1].set_ylim(0, None)
-    axes[1].xaxis.set_major_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
+    log_energies(axes[1])
     axes[0].legend(fontsize=10)
     axes[1].legend(fontsize=9)
     axes[0].set_title("Response and resolution", loc="left", fontsize=12, y=1.0)
     for axis in axes:
         axis.yaxis.set_label_coords(-0.145, 0.5)
+
+
+def log_energies(axis: Axes) -> None:
+    """Energies on a logarithmic axis: 1, 2, 5, 10; whole decades only where there are many."""
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    subs = (1.0,) if high / low > _MANY else (1.0, 2.0, 5.0)
+    axis.xaxis.set_major_locator(LogLocator(subs=subs))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _formula(fit: Mapping[str, Any]) -> str:

@@ -40,13 +40,17 @@ class AtEnergy:
         log = _log(energy_gev)
         centre, scale = float(log.mean()), float(np.ptp(log)) or 1.0
         u, few = (log - centre) / scale, len(log) < _LEAST_EVENTS
-        means = _fit(u, values, 0 if few else _MEAN_DEGREE)
-        away = np.abs(values - _values(u, means))
-        # A shower at its mean is no closer to it than a millionth of the width; what does not vary has a width.
-        least = np.maximum(1e-6 * away.std(axis=0), 1e-9 * np.abs(values).max(axis=0) + 1e-30)
-        logs = _fit(u, np.log(np.maximum(away, least)), 0 if few else _WIDTH_DEGREE)
+        degrees = (0, 0) if few else (_MEAN_DEGREE, _WIDTH_DEGREE)
+        weights = np.ones_like(values)
+        for _ in range(2):  # the mean again, once it is known how little each energy says of it
+            means = np.column_stack([_fit(u, *pair, degrees[0]) for pair in zip(values.T, weights.T, strict=True)])
+            away = np.abs(values - _values(u, means))
+            # A shower at its mean is no closer to it than a millionth of the width; what does not vary has a width.
+            least = np.maximum(1e-6 * away.std(axis=0), 1e-9 * np.abs(values).max(axis=0) + 1e-30)
+            logs = _fit(u, np.log(np.maximum(away, least)), np.ones_like(u), degrees[1])
+            weights = np.exp(-_values(u, logs))
         squares = (np.maximum(away, least) / np.exp(_values(u, logs))) ** 2
-        return cls(centre, scale, means, logs, _fit(u, squares, 0 if few else _WIDTH_DEGREE))
+        return cls(centre, scale, means, logs, _fit(u, squares, np.ones_like(u), degrees[1]))
 
     def mean(self, energy_gev: npt.NDArray[Any]) -> Array:
         """(n, k)."""
@@ -67,8 +71,8 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
     return found
 
 
-def _fit(u: Array, values: Array, degree: int) -> Array:
-    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, degree), dtype=np.float64)
+def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
+    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, degree, w=weights), dtype=np.float64)
     return found
 
 

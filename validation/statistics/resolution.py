@@ -33,28 +33,32 @@ class ByEnergy:
     """Sums over the showers in bins of energy, piece by piece: what the response and its width are computed from."""
 
     def __init__(self, edges: Array) -> None:
-        self._edges, self._sums = edges, np.zeros((6, len(edges) - 1))
+        self._edges, self._sums = edges, np.zeros((8, len(edges) - 1))
 
     def add(self, piece: Observables) -> None:
         energy, response = piece.energy_gev.astype(np.float64), piece.column("response")
         bins = len(self._edges) - 1
         place = (np.searchsorted(self._edges, energy, side="right") - 1).clip(0, bins - 1)
         # A squared deviation from one keeps its digits.
-        values = np.ones_like(energy), energy, 1 / energy, energy**-2, response - 1, (response - 1) ** 2
+        values = np.ones_like(energy), energy, 1 / energy, energy**-2, *(response - 1) ** np.arange(1, 5)[:, None]
         self._sums += [np.bincount(place, each, bins) for each in values]
 
     def found(self) -> Resolutions:
         chosen = self._sums[0] >= _LEAST_EVENTS
         count, *sums = self._sums[:, chosen]
-        energy, inverse, square, shift, spread = (each / count for each in sums)
-        variance = np.maximum(spread - shift**2, 0) * count / (count - 1)
-        return Resolutions(count, energy, inverse, square, 1 + shift, variance)
+        energy, inverse, square, shift, *powers = (each / count for each in sums)
+        variance = np.maximum(powers[0] - shift**2, 0)
+        fourth = powers[2] - 4 * shift * powers[1] + 6 * shift**2 * powers[0] - 3 * shift**4
+        tails = 1.0
+        if variance.any():
+            tails = max(float((count * fourth).sum() / (3 * count * variance**2).sum()), 1 / 3)
+        return Resolutions(count, energy, inverse, square, 1 + shift, variance * count / (count - 1), tails)
 
 
 @dataclass(frozen=True)
 class Resolutions:
     """Of each bin with enough showers: their number, the means of E, 1/E, 1/E² and of the response E_vis/E, and the
-    variance of the response.
+    variance of the response. `tails`: its fourth moment over that of a normal distribution, of all bins together.
     """
 
     count: Array
@@ -63,19 +67,27 @@ class Resolutions:
     square: Array
     response: Array
     variance: Array
+    tails: float
+
+    @property
+    def _relative_error(self) -> Array:
+        """Of the variances: of normal values sqrt(2 / (n - 1)), of others more."""
+        error: Array = np.sqrt((3 * self.tails - 1) / np.maximum(self.count - 1, 1)).clip(1e-3)
+        return error
 
     @property
     def width(self) -> tuple[Array, Array]:
-        """sigma/E, relative to the mean response, and its standard error, that of a normal distribution."""
+        """sigma/E, relative to the mean response, and its standard error."""
         width: Array = np.sqrt(self.variance) / self.response
-        return width, width / np.sqrt(2 * np.maximum(self.count - 1, 1))
+        return width, width * self._relative_error / 2
 
     def fit(self, factor: float) -> dict[str, Any]:
         """a, b and c, none below zero, with standard errors, for energies that span so large a `factor`.
 
         Weighted least squares of the squared widths, which are linear in a², b² and c², with the errors of the fitted
-        widths. The error of a term that is zero is the value that its square's error would give. Without b (zero) below
-        a factor of ten; `reason` says why there is no fit.
+        widths; where these scatter about the law by more than their errors, those of the terms grow as much. The error
+        of a term that is zero is the value that its square's error would give. Without b (zero) below a factor of ten;
+        `reason` says why there is no fit.
         """
         names = ("a", "b", "c") if factor >= _NOISE_FACTOR else ("a", "c")
         reason = ""
@@ -89,12 +101,14 @@ class Resolutions:
             return {"reason": reason, "terms": {}, "chi2_per_dof": None}
         squares = self.width[0] ** 2
         terms = np.stack([{"a": self.inverse, "b": self.square, "c": np.ones_like(squares)}[name] for name in names], 1)
-        found, errors, chi2 = _least_squares(terms, squares, self.count)
+        found, errors, chi2 = _least_squares(terms, squares, self._relative_error)
+        per_dof = chi2 / (len(squares) - len(names))
+        errors *= math.sqrt(max(per_dof, 1.0))
         described = {}
         for name, value, error in zip(names, np.sqrt(found), errors, strict=True):
             of_root = error / (2 * value) if value**2 > error else math.sqrt(error)
             described[name] = {"value": float(value), "error": float(of_root)}
-        return {"reason": "", "terms": described, "chi2_per_dof": chi2 / (len(squares) - len(names))}
+        return {"reason": "", "terms": described, "chi2_per_dof": per_dof}
 
 
 def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
@@ -104,15 +118,15 @@ def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
     return found
 
 
-def _least_squares(terms: Array, squares: Array, count: Array) -> tuple[Array, Array, float]:
+def _least_squares(terms: Array, squares: Array, relative: Array) -> tuple[Array, Array, float]:
     """Coefficients (k,) of no less than zero of the `terms` (bins, k), their standard errors, and chi².
 
-    A variance s² of n normal values has the error s² sqrt(2 / (n - 1)). It is taken of the fit: a bin that came out low
-    by chance would weigh too much. Errors are those without the bounds.
+    The errors of the squares, `relative`, are taken of the fit: a bin that came out low by chance would weigh too much.
+    Errors of the coefficients are those without the bounds.
     """
     expected = squares
     for _ in range(_ROUNDS):
-        error = np.maximum(expected, 1e-12 * squares.max() + 1e-300) * np.sqrt(2 / np.maximum(count - 1, 1))
+        error = np.maximum(expected, 1e-12 * squares.max() + 1e-300) * relative
         scale = 1 / np.abs(terms / error[:, None]).max(axis=0)
         design = terms / error[:, None] * scale
         found = nnls(design, squares / error)[0]
