@@ -9,10 +9,20 @@ import h5py
 import numpy as np
 
 from calopipe.showers.angle import angle_of_cells, measured_angle
-from calopipe.showers.cells import Geometry, Showers
+from calopipe.showers.cells import Geometry, Layer, Showers
+from calopipe.showers.positions import positions
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)
+# Thin layers of one angle about thick ones of eight, with other radii.
+RING_GEOMETRY = Geometry.of_layers(
+    [
+        Layer(10.0, 1.5, (1, 4), r_edges_mm=(0, 10, 20, 40, 80)),
+        *[Layer(30.0, 4.5, (8, 5), r_edges_mm=(0, 5, 10, 20, 40, 60))] * 4,
+        Layer(10.0, 1.5, (1, 4), r_edges_mm=(0, 10, 20, 40, 80)),
+    ],
+    0.001,
+)
 SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
 CYLINDER = Path(__file__).parent.parent / "data" / "cylinder" / "Ele_Cylinder_1_100_000.h5"
 
@@ -62,6 +72,22 @@ def make_toy_showers(*, events: int, geometry: Geometry, seed: int = 0) -> Showe
             cells[event, :n, :m, number] = np.histogram2d(*places, bins)[0] * 0.005 / geometry.file_unit_gev
     theta = np.full(events, np.pi / 2, np.float32)
     return Showers(cells, energy, theta, angle_of_cells(cells, geometry))
+
+
+def make_ring_showers(*, events: int, seed: int = 0, geometry: Geometry = RING_GEOMETRY) -> Showers:
+    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers; sparse, quanta of 20 MeV."""
+    rng = np.random.default_rng(seed)
+    where = positions(geometry)
+    energy = np.exp(rng.uniform(0, np.log(100), events)).astype(np.float32)
+    depth = np.maximum(where.z_x0 - rng.exponential(0.5, (events, 1)), 0)  # (events, layers)
+    profile = depth**3 * np.exp(-0.5 * depth) * where.x0
+    density = np.where(where.exists, np.exp(-where.r_mm / 8) * where.area_mm2, 0)
+    density = profile[:, :, None] * density / density.sum(axis=1, keepdims=True)
+    density /= density.sum(axis=(1, 2), keepdims=True)
+    quanta = rng.poisson(density * 50 * energy[:, None, None])  # (events, layers, places)
+    cells = np.moveaxis(quanta * 0.02 / geometry.file_unit_gev, 1, 2).reshape(events, *geometry.shape)
+    angle = np.full(events, np.pi / 2, dtype=np.float32)
+    return Showers(cells.astype(np.float32), energy, angle, angle)
 
 
 def write_file(

@@ -10,7 +10,8 @@ from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import FloatArray, Geometry
-from validation.measure.observables import CELL_GEV, HIT_GEV, SPECTRUM_EDGES, Observables, containment_radius, observe
+from validation.measure.edges import HIT_GEV, SPECTRUM_EDGES
+from validation.measure.observables import CELL_GEV, Observables, containment_radius, observe
 
 GEOMETRY = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 

@@ -17,10 +17,11 @@ from showers import SMALL_GEOMETRY, make_showers
 
 from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Array, Observables, observe
-from validation.measure.reader import Picture
+from validation.measure.pictures import Picture
 from validation.report import page as report
 from validation.report.curves import Compared, Curve, Frame, Summary, summarise
-from validation.report.plots import Plot, chosen_pairs, draw_all, draw_pairs, draw_relative, lower_range
+from validation.report.plots import Plot, draw_all, draw_relative, lower_range
+from validation.report.single import chosen_pairs, draw_pairs
 from validation.report.summary import summary
 
 EVENTS = 240

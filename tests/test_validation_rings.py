@@ -18,8 +18,9 @@ from calopipe.showers.hits import Hits
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.judge.similarity import _fine, _observables
-from validation.measure.axis import RING_EDGES, fitted_line, ring_labels, ring_of
+from validation.measure.axis import RING_EDGES, fitted_line, ring_of
 from validation.measure.deposits import Deposits
+from validation.measure.edges import ring_labels
 from validation.measure.observables import CELL_GEV, Array, Observables, observe, observe_hits
 from validation.measure.table import Tables
 from validation.statistics.binning import Binning

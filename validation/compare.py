@@ -25,12 +25,14 @@ from validation.judge import faults
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
+from validation.measure.edges import ring_labels
 from validation.measure.reader import Measured, open_reader
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
 from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import Compared, edge_intervals, summarise
+from validation.report.single import draw_pairs
 from validation.statistics.binning import Binning
 
 logger = logging.getLogger(__name__)
@@ -152,9 +154,11 @@ def _measured(sets: Sets, workers: int, fine: bool) -> _Found:
 def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str, Any]]:
     """The showers that are compared, and what the document says of them."""
     mine, candidate = found.reference, found.candidates[0]
-    binning = Binning.of(mine.table, min(len(each.table) for each in (mine, *found.candidates)))
+    events = min(len(each.table) for each in (mine, *found.candidates))
+    # Particles come along the axis of rings, and whichever way their showers lean is chance.
+    binning, names = Binning.of(mine.table, events, angles=not found.geometry.rings), ring_labels(found.geometry)
     judged, *previous = (
-        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed)
+        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
         for each, paired in zip(found.candidates, found.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
@@ -180,6 +184,7 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         **alike,
         "memorisation": repeating,
         "edges": None,
+        "resolution": None,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
     }
@@ -208,8 +213,14 @@ def _write_report(document: dict[str, Any], output: Path, compared: Compared, fo
     if len(compared.sample_reference) and len(compared.sample_candidate):
         summary = summarise(compared)
         document["edges"] = edge_intervals(summary)
+        fits = {side: found.fit(summary.factor) for side, found in summary.resolutions.items()}
+        document["resolution"] = fits
         galleries = found.reference.gallery, found.candidates[0].gallery
-        images = [*plots.draw_all(summary), *plots.draw_pairs(*galleries, found.geometry)]
+        images = [
+            *plots.draw_all(summary),
+            *plots.draw_resolution(summary, fits),
+            *draw_pairs(*galleries, found.geometry),
+        ]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
             temporary.write_bytes(plots.overview(summary))
     with storage.replacing(output / REPORT_FILE) as temporary:

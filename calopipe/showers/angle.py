@@ -32,7 +32,7 @@ def angle_of_projections(in_x: Array, in_y: Array, cell_size: float = 1.0, layer
     sizes = (cell_size, cell_size, layer_pitch)
     lengths = (in_x.shape[1], in_y.shape[1], in_x.shape[2])
     x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(lengths, sizes, strict=True))
-    return _angle(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
+    return angle_of_moments(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
 
 
 def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
@@ -52,7 +52,7 @@ def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
         np.bincount(to, value * factor, size).reshape(len(hits), layers).astype(np.float64)
         for factor in (1.0, found.x_mm[layer, place], found.y_mm[layer, place])
     )
-    angle = _angle(energy, x_moment, y_moment, found.z_mm)
+    angle = angle_of_moments(energy, x_moment, y_moment, found.z_mm)
     untold = (energy.sum(axis=1) == 0) & (hits.sums() > 0)
     return np.where(untold, np.float32(np.pi / 2), angle)
 
@@ -62,7 +62,7 @@ def angle_of_cells(cells: FloatArray, geometry: Geometry) -> FloatArray:
     return angle_of_hits(Hits.of(cells), geometry) if geometry.layers else measured_angle(cells)
 
 
-def _angle(layer_energy: Array, x_moment: Array, y_moment: Array, depth: Array) -> FloatArray:
+def angle_of_moments(layer_energy: Array, x_moment: Array, y_moment: Array, depth: Array) -> FloatArray:
     """The angle of showers with so much energy in each layer (N, layer), and so large sums of energy times x and y;
     `depth` (layer,) is in the same unit of length.
     """

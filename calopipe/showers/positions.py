@@ -116,19 +116,29 @@ def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[
 def nearest(geometry: Geometry, layer: int, other: int) -> Index:
     """The cell of layer `other` in which the middle of each cell (places,) of `layer` is; -1 where there is none.
 
-    Where the middle is between two cells it is the one of higher x, y, angle or radius. For a cell all round the axis
-    it is a cell at the angle 0 and the mean radius.
+    For a cell all round the axis it is a cell at the angle 0 and the mean radius.
     """
-    found, to = positions(geometry), layers_of(geometry)[other]
+    found = positions(geometry)
+    places = place_at(geometry, other, found.x_mm[layer] + found.ring_mm[layer], found.y_mm[layer])
+    return np.where(found.exists[layer], places, -1)
+
+
+def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
+    """The cell of `layer` that the points `x_mm`, `y_mm` (...) are in; -1 where they are in none, or NaN.
+
+    Between two cells it is the one of higher x, y, angle or radius.
+    """
+    to = layers_of(geometry)[layer]
     n, m = to.cells
-    x, y = found.x_mm[layer], found.y_mm[layer]
     if to.size_mm is not None:
-        first, second = (mm / size + count / 2 for mm, size, count in zip((x, y), to.size_mm, to.cells, strict=True))
+        first, second = (
+            mm / size + count / 2 for mm, size, count in zip((x_mm, y_mm), to.size_mm, to.cells, strict=True)
+        )
     else:
-        first = ((np.arctan2(y, x) + np.pi) / (2 * np.pi) * n + _ROUNDING) % n
-        edges, radius = np.array(to.r_edges_mm), found.r_mm[layer]
-        second = np.searchsorted(edges, radius + _ROUNDING * edges[-1], side="right") - 1.0
-    exists = found.exists[layer]
-    first, second = (np.floor(np.where(exists, each, -9) + _ROUNDING).astype(np.intp) for each in (first, second))
-    inside = (first >= 0) & (first < n) & (second >= 0) & (second < m)
-    return np.where(inside, first * geometry.shape[1] + second, -1)
+        first = ((np.arctan2(y_mm, x_mm) + np.pi) / (2 * np.pi) * n + _ROUNDING) % n
+        edges = np.array(to.r_edges_mm)
+        second = np.searchsorted(edges, np.hypot(x_mm, y_mm) + _ROUNDING * edges[-1], side="right") - 1.0
+    known = np.isfinite(x_mm + y_mm)
+    row, column = (np.floor(np.where(known, each, -9) + _ROUNDING).astype(np.intp) for each in (first, second))
+    inside = (row >= 0) & (row < n) & (column >= 0) & (column < m)
+    return np.where(inside, row * geometry.shape[1] + column, -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from calopipe.grade import Grade
 from calopipe.verdict import finite
 from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
-from validation.measure.axis import ring_labels, ring_shares
-from validation.measure.observables import SCALARS, Columns, Observables
+from validation.measure.axis import ring_shares
+from validation.measure.edges import ring_labels, wide
+from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
+from validation.statistics.decades import responses
 from validation.statistics.estimates import (
     Estimate,
     Features,
@@ -54,6 +57,8 @@ class Mean:
     corrected: bool = True
 
 
+RING_NAMES = tuple(ring_labels())
+
 MEANS = (
     Mean("Mean response", "response", "response"),
     Mean("Mean R90", "r90", "r90_mm"),
@@ -83,15 +88,24 @@ _TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a 
 _LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
-def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.random.Generator) -> list[Measurement]:
+def measure_criteria(
+    tables: Tables,
+    *,
+    binning: Binning,
+    grade: Grade,
+    rng: np.random.Generator,
+    ring_names: Sequence[str] = RING_NAMES,
+) -> list[Measurement]:
     """All criteria for which `grade` has a finite tolerance, of showers that are not empty.
+
+    `ring_names` are those of the calorimeter's rings about the axis (`ring_labels`).
 
     A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
     the same resamples of the reference.
     """
     found: list[Measurement] = []
     for bins, labels, measure in (
-        (binning.energy, energies, _in_energy_bin),
+        (binning.energy, energies, partial(_in_energy_bin, ring_names=ring_names)),
         (binning.angle, degrees, _in_angle_bin),
     ):
         for chosen in bins:
@@ -104,29 +118,38 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
 
 
 def _in_energy_bin(
-    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator
+    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator, ring_names: Sequence[str]
 ) -> list[Measurement]:
     events = len(tables.reference), len(tables.candidate)
     some = samples(tables, SAMPLE_SHOWERS, rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
+    decades = wide(some.reference.energy_gev)
     corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
-    means = {name: corrected_for_labels(_columns(name), some.reference, tables.reference) for name in corrected}
+    means = {
+        name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
+    }
     products = standard_products(CORRELATED, some.reference)
 
-    def of(table: Observables) -> Features:
-        response = table.column("response")[:, None]
+    def profile(table: Observables, name: str) -> Array:
+        """Energies over the root of E where that spans decades: see `_columns`."""
+        values: Array = getattr(table, name).astype(np.float64)
+        return values / np.sqrt(table.energy_gev)[:, None] if decades and name != "spectrum" else values
+
+    def of(table: Observables, response: Columns) -> Features:
+        seen = response(table)
         return (
             {name: values(table) for name, values in means.items()}
-            | {"resolution": np.concatenate([response, response**2], axis=1), "products": products(table)}
-            | {f"S {name}": getattr(table, name).astype(np.float64) for name in PROFILES}
+            | {"resolution": np.concatenate([seen, seen**2], axis=1), "products": products(table)}
+            | {f"S {name}": profile(table, name) for name in PROFILES}
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
         )
 
-    measured = _Bin(label, tolerance, _resampled(of, tables, rng))
+    sides = [partial(of, response=responses(own, some.reference)) for own in some[:2]]
+    measured = _Bin(label, tolerance, _resampled(sides, tables, rng))
     return [
         *map(measured.mean, MEANS),
         *measured.layers(),
-        *measured.rings(),
+        *measured.rings(ring_names),
         measured.correlations(),
         _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
         *(measured.separation(name, title) for name, title in PROFILES.items()),
@@ -139,7 +162,7 @@ def _in_angle_bin(
 ) -> list[Measurement]:
     some = thinned(tables.reference, SAMPLE_SHOWERS, rng)
     angle = corrected_for_labels(_columns(ANGLE.observable), some, tables.reference)
-    drawn = _resampled(lambda table: {ANGLE.observable: angle(table)}, tables, rng)
+    drawn = _resampled([lambda table: {ANGLE.observable: angle(table)}] * 2, tables, rng)
     return [_Bin(label, tolerance, drawn).mean(ANGLE)]
 
 
@@ -189,14 +212,14 @@ class _Bin:
             found.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
         return found
 
-    def rings(self) -> list[Measurement]:
+    def rings(self, names: Sequence[str]) -> list[Measurement]:
         """Ratios of the shares of the energy, and of the cells with energy, in rings about the axis: core and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         found = []
         for feature, name in RINGS.items():
             held = self.drawn.point.reference[feature] >= _LEAST_SHARE
             for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
-                labels = [ring if kept else "" for ring, kept in zip(ring_labels(), chosen, strict=True)]
+                labels = [ring if kept else "" for ring, kept in zip(names, chosen, strict=True)]
                 if chosen.any():
                     found.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
         return found
@@ -244,23 +267,28 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     )  # fmt: skip
 
 
-def _resampled(of: Callable[[Observables], Features], tables: Tables, rng: np.random.Generator) -> Resampled:
+def _resampled(
+    sides: Sequence[Callable[[Observables], Features]], tables: Tables, rng: np.random.Generator
+) -> Resampled:
+    """`sides` make the features of the reference, and of the candidate."""
     reference, candidate, per_event = tables
     return resample(
-        lambda rows: of(reference[rows]),
-        lambda rows: of(candidate[rows]),
+        lambda rows: sides[0](reference[rows]),
+        lambda rows: sides[1](candidate[rows]),
         events=(len(reference), len(candidate)), per_event=per_event, rng=rng,
     )  # fmt: skip
 
 
-def _columns(name: str) -> Columns:
+def _columns(name: str, decades: bool = False) -> Columns:
     """The columns (n, k) whose mean is compared.
 
     A layer's energy is taken over E, whose spread says nothing; a ring's over that of all rings, so that no scale
-    moves it.
+    moves it. Where E spans `decades` it is taken over the root of E: the share of a layer fluctuates as 1/sqrt(E), so
+    that the lowest energies would be all the noise, and in GeV the highest would be all the sum.
     """
     if name == "layers":
-        return lambda table: table.layers / table.energy_gev[:, None]
+        power = 0.5 if decades else 1.0
+        return lambda table: table.layers / table.energy_gev[:, None] ** power
     if name in RINGS:
         return lambda table: ring_shares(getattr(table, name))
     return lambda table: table.column(name)[:, None]

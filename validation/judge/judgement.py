@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
 from calopipe.verdict import overall
 from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all
-from validation.judge.criteria import measure_criteria
+from validation.judge.criteria import RING_NAMES, measure_criteria
 from validation.measure.reader import Measured
 from validation.measure.table import Rows, Tables, selected
 from validation.statistics.binning import Binning
@@ -33,13 +34,21 @@ class Judgement:
 
     @classmethod
     def of(
-        cls, mine: Measured, found: Measured, *, paired: tuple[int, Rows], binning: Binning, grade: Grade, seed: int
+        cls,
+        mine: Measured,
+        found: Measured,
+        *,
+        paired: tuple[int, Rows],
+        binning: Binning,
+        grade: Grade,
+        seed: int,
+        ring_names: Sequence[str] = RING_NAMES,
     ) -> Judgement:
         """Judge the candidate `found` by the Monte Carlo `mine` under `grade`; `paired` is the answer of `pairing`."""
         per_event, rows = paired
         compared = _without_empty(rows, found.table, per_event)
         rng = np.random.default_rng(seed)
-        measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng)
+        measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng, ring_names=ring_names)
         failures = (
             faults.bad_cells(found.bad, found.first_bad, len(found.table)),
             faults.too_many_empty(mine.table, found.table),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from calopipe.showers.hits import Digests
 from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares
+from validation.measure.edges import wide
 from validation.measure.observables import Observables
 from validation.measure.reader import Measured
 from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
@@ -33,6 +35,8 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
     if reference.fine.shape[1]:  # where it was asked for
         seen["fine_cells"] = _fine
+    if wide(reference.energy_gev):
+        seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
     return {
         "distances": compare_distances(reference, candidate, per_event=per_event, rng=rng),
         "classifier": {
@@ -82,6 +86,11 @@ def _observables(table: Observables) -> npt.NDArray[Any]:
 
 def _fine(table: Observables) -> FloatArray:
     return table.fine.astype(np.float32)
+
+
+def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:
+    """`columns`, and log E: what is usual at one energy is not at another."""
+    return np.column_stack([columns(table), np.log(table.energy_gev)])
 
 
 def _classified(

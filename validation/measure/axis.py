@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 
@@ -21,14 +19,8 @@ def ring_of(distance: Array) -> npt.NDArray[np.intp]:
     return _OF_QUARTER[quarter]
 
 
-def ring_labels() -> list[str]:
-    """The name of each ring, the innermost first."""
-    inner = [f"{low:g} to {high:g} cells" for low, high in itertools.pairwise(RING_EDGES)]
-    return [*inner, f"beyond {RING_EDGES[-1]:g} cells"]
-
-
 def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
-    """The share of each ring in the sum over `rings` (N, 29), NaN where that is zero."""
+    """The share of each ring in the sum over `rings` (N, rings), NaN where that is zero."""
     held = rings.astype(np.float64)
     return divided(held, held.sum(axis=1))
 
@@ -38,8 +30,11 @@ def fitted_line(energy: Array, place: Array, z: Array) -> Array:
 
     A shower in a single layer has no slope, and its line runs along z.
     """
-    layers = energy.sum(axis=1)
-    moment = np.einsum("nbl,b->nl", energy, place)
+    return line(energy.sum(axis=1), np.einsum("nbl,b->nl", energy, place), z)
+
+
+def line(layers: Array, moment: Array, z: Array) -> Array:
+    """`fitted_line` of showers of which the energy of each layer, and its sum of energy times place, are (N, layer)."""
     total = layers.sum(axis=1)
     mean_z, variance_z = moments(layers, z)
     mean = divided(moment.sum(axis=1), total)

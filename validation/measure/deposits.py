@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.hits import Hits
+from calopipe.showers.positions import positions
 from validation.measure.axis import Array
 
 Index = npt.NDArray[np.intp]
@@ -16,9 +18,9 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Deposits:
-    """The hits of N showers in a calorimeter of `shape`: which event, where, and how much in GeV, (hits,) each.
+    """The hits of N showers (`events`): which event, where, and how much in GeV, (hits,) each.
 
-    `in_x` (N, x, layer) and `in_y` (N, y, layer) are their sums over the other lateral direction.
+    `shape` is the calorimeter's. Where cells are in rings, x counts their angles and y their radii.
     """
 
     event: Index
@@ -26,20 +28,35 @@ class Deposits:
     y: Index
     layer: Index
     energy: Array
-    in_x: Array
-    in_y: Array
     shape: tuple[int, int, int]
+    events: int
+    _stored: Hits
+    _unit_gev: float
 
     @classmethod
     def of(cls, hits: Hits, geometry: Geometry) -> Deposits:
-        in_x, in_y = (projection * geometry.file_unit_gev for projection in hits.projections())
+        """InputError: energy in a place where the calorimeter has no cell."""
         energy = hits.value.astype(np.float64) * geometry.file_unit_gev
         x, y, layer = np.unravel_index(hits.cell, geometry.shape)
-        return cls(hits.row, x, y, layer, energy, in_x, in_y, geometry.shape)
+        found = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits), hits, geometry.file_unit_gev)
+        if geometry.layers and not (exists := positions(geometry).exists[layer, found.places]).all():
+            raise InputError(
+                f"showers hold energy in {int((~exists).sum())} places that are no cells, the first in layer "
+                f"{layer[~exists][0]}; give the --geometry of these files"
+            )
+        return found
 
     @property
-    def events(self) -> int:
-        return len(self.in_x)
+    def places(self) -> Index:
+        """Where in its layer each hit is, as in `calopipe.showers.positions`, (hits,)."""
+        place: Index = self.x * self.shape[1] + self.y
+        return place
+
+    @property
+    def projections(self) -> tuple[Array, Array]:
+        """Sums in GeV along y, (N, x, layer), and along x, (N, y, layer)."""
+        in_x, in_y = (projection * self._unit_gev for projection in self._stored.projections())
+        return in_x, in_y
 
     def sums(self, place: Index, places: int, weights: Array) -> Array:
         """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""

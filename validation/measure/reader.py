@@ -19,13 +19,14 @@ import numpy.typing as npt
 
 from calopipe.errors import InputError
 from calopipe.progress import progress_bar
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile
 from calopipe.showers.flaws import CORRECT_OR_SKIP, SKIP, STOP, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL, event_digests
 from validation.measure.observables import Observables, observe_hits
+from validation.measure.pictures import Picture, pictures
 from validation.measure.sets import COUNT, ShowerSet
 from validation.measure.table import Table
 
@@ -33,16 +34,6 @@ _GALLERY = 20  # showers of each set of which pictures are kept, to find two of 
 _LOOKED_AT = 40 * _GALLERY  # showers read among which these are found: the smallest split has one in twenty
 _TASK_SHOWERS = 500  # handed to a process at once
 _TASKS_AHEAD = 3  # for each process, so that none waits and results do not pile up
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One shower as seen from two sides, in GeV: `side` (y, layer) and `front` (x, y)."""
-
-    energy_gev: float
-    theta_rad: float
-    side: FloatArray
-    front: FloatArray
 
 
 @dataclass(frozen=True)
@@ -198,7 +189,7 @@ def _measure(task: _Task) -> _Piece:
     parts: list[Observables] = []
     above_cut: list[npt.NDArray[np.bool_]] = []
     digests: list[Digests] = []
-    pictures: list[Picture] = []
+    shown: list[Picture] = []
     bad_showers, first_bad = 0, ""
     geometry, selection = task.file.geometry, task.selection
     for first, cells in task.file.pieces(task.start, task.stop):
@@ -223,21 +214,12 @@ def _measure(task: _Task) -> _Piece:
         parts.append(table)
         above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])
-        if len(pictures) < task.pictures:
-            pictures += _pictures(cells[kept], table, geometry)[: task.pictures - len(pictures)]
+        if len(shown) < task.pictures:
+            shown += pictures(cells[kept], table, geometry, task.pictures - len(shown))
     above, hashes = np.concatenate(above_cut), np.concatenate(digests)
-    return _Piece(Observables.joined(parts), above, hashes, bad_showers, first_bad, pictures)
+    return _Piece(Observables.joined(parts), above, hashes, bad_showers, first_bad, shown)
 
 
 def _without_bad_cells(hits: Hits) -> Hits:
     good = np.isfinite(hits.value) & (hits.value > 0)
     return Hits(hits.row[good], hits.cell[good], hits.value[good], hits.shape)
-
-
-def _pictures(cells: FloatArray, table: Observables, geometry: Geometry) -> list[Picture]:
-    filled = np.flatnonzero(~table.empty)[:_GALLERY]
-    shown = np.where(np.isfinite(cells[filled]) & (cells[filled] >= 0), cells[filled], 0) * geometry.file_unit_gev
-    return [
-        Picture(float(table.energy_gev[k]), float(table.theta_rad[k]), shower.sum(axis=0), shower.sum(axis=2))
-        for k, shower in zip(filled, shown, strict=True)
-    ]

@@ -17,6 +17,7 @@ from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.flaws import SKIP
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
+from validation.measure.edges import wide
 from validation.measure.table import Labels, Rows, Table, selected
 
 logger = logging.getLogger(__name__)
@@ -106,8 +107,13 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
         ours, theirs = reference.labels(label) * scale, candidate.labels(label) * scale
         low, high = float(ours.min()), float(ours.max())
         # What n showers span falls short of the beam's range by about 1/n of it at either end.
-        margin = (high - low) * (0.02 + 10 / len(ours)) + 1e-3 * high
-        outside = theirs[(theirs < low - margin) | (theirs > high + margin)]
+        share = 0.02 + 10 / len(ours)
+        if label == "energy_gev" and wide(ours):
+            factor = (high / low) ** share * 1.001
+            outside = theirs[(theirs < low / factor) | (theirs > high * factor)]
+        else:
+            margin = (high - low) * share + 1e-3 * high
+            outside = theirs[(theirs < low - margin) | (theirs > high + margin)]
         if len(outside):
             raise InputError(
                 f"{candidate.files[0].path}: {len(outside)} of {len(theirs)} showers have {label.partition('_')[0]} "

@@ -13,9 +13,11 @@ from scipy import stats
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
-from validation.measure.observables import SCALARS, SPECTRUM_EDGES, Array, Columns, Observables, radial_edges_mm
+from validation.measure.edges import lateral_edges_mm, radial_edges_mm, spectrum_edges, wide
+from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.measure.table import Rows
 from validation.statistics.binning import degrees, energies
+from validation.statistics.resolution import ByEnergy, Resolutions, energy_edges
 from validation.statistics.tallies import (
     LEAST_IN_BIN,
     Answer,
@@ -63,9 +65,14 @@ class Frame:
     edges: Array
     scales: tuple[Scale, ...] = ("linear",)
     below: Below = "ratio"
+    log_x: bool = False
+    trimmed: bool = False  # to the bins that hold anything
 
     @property
     def centres(self) -> Array:
+        if self.log_x:
+            middles: Array = np.sqrt(self.edges[1:] * self.edges[:-1])
+            return middles
         return (self.edges[1:] + self.edges[:-1]) / 2
 
 
@@ -96,7 +103,9 @@ class Summary:
     """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
 
     `edges`: the mean response, the resolution and the measured angle less the true one (`response`, `resolution`,
-    `angle_deg`) in fine bins of each label (`energy_gev`, `theta_deg`), with a narrow bin at either end.
+    `angle_deg`) in fine bins of each label (`energy_gev`, `theta_deg`), with a narrow bin at either end; of cells in
+    rings, which particles hit along the axis, those of the energy. `resolutions`: of the reference and the candidate,
+    whose energies span so large a `factor`.
     """
 
     curves: dict[str, Curve]
@@ -104,28 +113,38 @@ class Summary:
     labels: tuple[str, ...]
     reference: Array
     candidate: Array
+    resolutions: dict[str, Resolutions]
+    factor: float
 
 
 def summarise(compared: Compared) -> Summary:
     """Read each set once, and add up all that the report draws."""
     curve_plans, edge_plans = _plans(compared), _edge_plans(compared)
     plans = curve_plans | {f"{label} {name}": plan for label, of in edge_plans.items() for name, plan in of.items()}
-    points, matrices = [], []
-    for rows in (compared.reference, compared.candidate):
+    points, matrices, resolutions = [], [], {}
+    low, high = (float(end(compared.reference.energy_gev)) for end in (np.min, np.max))
+    energy = energy_edges(low, high, min(len(compared.reference), len(compared.candidate)))
+    for side, rows in (("reference", compared.reference), ("candidate", compared.candidate)):
         tallies = {name: tally() for name, (_, tally) in plans.items()}
-        products = Products(CORRELATED, compared.sample_reference)
+        products, by_energy = Products(CORRELATED, compared.sample_reference), ByEnergy(energy)
         for piece in rows.pieces():
             products.add(piece)
+            by_energy.add(piece)
             for tally in tallies.values():
                 tally.add(piece)
         points.append({name: tally.points() for name, tally in tallies.items()})
         matrices.append(products.matrix())
+        resolutions[side] = by_energy.found()
     curves = {name: Curve(frame, *(found[name] for found in points)) for name, (frame, _) in plans.items()}
+    reference, candidate = matrices
     return Summary(
         {name: curves[name] for name in curve_plans},
         {label: {name: curves[f"{label} {name}"] for name in of} for label, of in edge_plans.items()},
         tuple(scalar.label for scalar in SCALARS if scalar.name in CORRELATED),
-        *matrices,
+        reference,
+        candidate,
+        resolutions,
+        high / low,
     )
 
 
@@ -165,7 +184,8 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
     events = min(len(compared.reference), len(compared.candidate))
 
     def profile(name: str, title: str, x: str, edges: Array, y: str = "Mean energy [GeV]") -> _Plan:
-        return Frame("Profiles", title, x, y, edges, ("linear", "log")), partial(Means, name)
+        trimmed = name == "spectrum" and bool(geometry.layers)
+        return Frame("Profiles", title, x, y, edges, ("linear", "log"), trimmed=trimmed), partial(Means, name)
 
     def distribution(group: str, name: str, title: str, x: str) -> _Plan:
         edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)
@@ -173,22 +193,21 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
 
     def against(label: str, title: str, y: str, value: Columns, answer: Answer) -> _Plan:
         x, values = _LABELS[label]
-        edges = _label_edges(values(compared.reference), events)
+        log_x = _by_log(label, compared)
+        edges = _label_edges(values(compared.reference), events, log_x)
         below: Below = "ratio" if label == "energy_gev" else "difference"
         group = "Energy" if label == "energy_gev" else "Angle"
-        return Frame(group, title, x, y, edges, below=below), partial(InBins, edges, values, value, answer)
+        return Frame(group, title, x, y, edges, below=below, log_x=log_x), partial(InBins, edges, values, value, answer)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
-    along_x, along_y = (
-        (np.arange(cells + 1, dtype=np.float64) - cells / 2) * geometry.cell_mm for cells in geometry.shape[:2]
-    )
+    along_x, along_y = lateral_edges_mm(geometry)
     radial, hit_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{hit}$ / GeV)"
-    return {
+    found = {
         "layers": profile("layers", "Longitudinal profile", "Layer", layers),
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
         "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
-        "spectrum": profile("spectrum", "Hit energies", hit_energy, SPECTRUM_EDGES, "Hits a shower"),
+        "spectrum": profile("spectrum", "Hit energies", hit_energy, spectrum_edges(geometry), "Hits a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
         "response_against_energy": against(
             "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
@@ -207,6 +226,9 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
             "theta_deg", "Measured angle against true angle", "Mean angle [degrees]", _angle_error, mean_at_centre
         ),
     }
+    if geometry.rings:
+        del found["angle_against_angle"]
+    return found
 
 
 def _edge_plans(compared: Compared) -> dict[str, dict[str, _Plan]]:
@@ -214,15 +236,22 @@ def _edge_plans(compared: Compared) -> dict[str, dict[str, _Plan]]:
     events = min(len(compared.reference), len(compared.candidate))
     plans: dict[str, dict[str, _Plan]] = {}
     for label, (x, values) in _LABELS.items():
-        edges = _label_edges(values(compared.reference), events, narrow_ends=True)
-        response, resolution = Frame("", "", x, "Mean response", edges), Frame("", "", x, "Resolution", edges)
-        angle = Frame("", "", x, "Angle", edges, below="difference")
+        if label == "theta_deg" and compared.geometry.rings:
+            continue
+        log_x = _by_log(label, compared)
+        edges = _label_edges(values(compared.reference), events, log_x, narrow_ends=True)
+        response, resolution = (Frame("", "", x, y, edges, log_x=log_x) for y in ("Mean response", "Resolution"))
+        angle = Frame("", "", x, "Angle", edges, below="difference", log_x=log_x)
         plans[label] = {
             "response": (response, partial(InBins, edges, values, _response, mean_in_bin)),
             "resolution": (resolution, partial(InBins, edges, values, _response, relative_width)),
             "angle_deg": (angle, partial(InBins, edges, values, _angle_error, mean_in_bin)),
         }
     return plans
+
+
+def _by_log(label: str, compared: Compared) -> bool:
+    return label == "energy_gev" and wide(compared.reference.energy_gev)
 
 
 def _edges(values: Array, events: int) -> Array:
@@ -240,14 +269,23 @@ def _edges(values: Array, events: int) -> Array:
     return np.linspace(low, high, count + 1)
 
 
-def _label_edges(values: Array, events: int, narrow_ends: bool = False) -> Array:
+def _label_edges(values: Array, events: int, log_x: bool, narrow_ends: bool = False) -> Array:
     """Bins over the whole range of a label, each with at least twice the showers that a point needs.
 
-    Even, or with a narrow one at either end. A label that is the same for all has one bin of 2 % about it.
+    Even, or with a narrow one at either end; in the logarithm, with `log_x`. A label that is the same for all has one
+    bin of 2 % about it.
     """
     low, high = float(values.min()), float(values.max())
     if not high - low > 1e-9 * high:
         return np.array([0.99 * low, 1.01 * high])
+    if log_x:
+        found: Array = np.exp(_between(np.log(low), np.log(high), events, narrow_ends))
+        found[[0, -1]] = low, high
+        return found
+    return _between(low, high, events, narrow_ends)
+
+
+def _between(low: float, high: float, events: int, narrow_ends: bool) -> Array:
     if not narrow_ends:
         return np.linspace(low, high, int(np.clip(events // (2 * LEAST_IN_BIN), 1, _LABEL_BINS)) + 1)
     narrow = float(np.clip(2 * LEAST_IN_BIN / events, _EDGE_SHARE, 1 / 4)) * (high - low)

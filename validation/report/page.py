@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from calopipe.verdict import number, span
-from validation.report import similarity
+from validation.report import resolution, similarity
 from validation.report.markup import coloured, fill, floor, folded, joined, table
 from validation.report.plots import Plot
 
@@ -79,6 +79,7 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         similarity.overall(document),
         similarity.memorisation(document.get("memorisation")),
         _plots(plots),
+        resolution.section(document.get("resolution")),
         similarity.calibration(document.get("edges")),
         _all_criteria(criteria),
         similarity.distances(document.get("distances")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,14 +14,12 @@ import mplhep
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from calopipe.showers.cells import Geometry
 from validation.measure.observables import Array
-from validation.measure.reader import Picture
-from validation.report.curves import REACH, Curve, Scale, Summary
+from validation.report import resolution
+from validation.report.curves import REACH, Curve, Frame, Scale, Summary
 from validation.statistics.tallies import Points
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
@@ -37,8 +35,6 @@ _WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the
 _MARGIN = 1.2  # about what the lower panel has to show
 _SMALLEST_REACH = 0.02  # of a ratio from one
 _SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
-_PAIRS = 3  # of single showers
-_FAINTEST = 1e-4  # of the brightest cell: what is fainter is left white
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,8 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
         picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
         yield Plot(curve.frame.group, curve.frame.title, picture)
-    for curves, title in zip(summary.edges.values(), ("By energy", "By angle"), strict=True):
+    for label, curves in summary.edges.items():
+        title = {"energy_gev": "By energy", "theta_deg": "By angle"}[label]
         picture = png(partial(_draw_edges, curves=list(curves.values()), title=title), 6.2)
         yield Plot("Calibration to the ends of the labels", title, picture)
     difference = summary.candidate - summary.reference
@@ -70,38 +67,12 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
         yield Plot("Correlations", title, png(paint, 4.8))
 
 
-def draw_pairs(reference: Sequence[Picture], candidate: Sequence[Picture], geometry: Geometry) -> Iterator[Plot]:
-    """Pictures of the pairs that `chosen_pairs` picks."""
-    for pair in chosen_pairs(reference, candidate):
-        title = f"{pair[0].energy_gev:.0f} GeV, {np.degrees(pair[0].theta_rad):.0f} degrees"
-        yield Plot("Single showers", title, png(partial(_display, pair=pair, geometry=geometry), 6.0))
-
-
-def chosen_pairs(reference: Sequence[Picture], candidate: Sequence[Picture]) -> list[tuple[Picture, Picture]]:
-    """At most three pairs, one shower of each set, by rising energy; no shower is shown twice.
-
-    Of the pairs that agree best in energy and angle, those that differ most from one another.
-    """
-    if not reference or not candidate:
-        return []
-    labels = np.array([_place(picture) for picture in reference])
-    scale = np.maximum(np.ptp(labels, axis=0), 1e-9)
-
-    def apart(first: Picture, second: Picture) -> float:
-        return float(np.abs((_place(first) - _place(second)) / scale).sum())
-
-    pairs = sorted(((a, b) for a in reference for b in candidate), key=lambda pair: apart(*pair))
-    left = pairs[: max(len(reference), _PAIRS)]
-    found: list[tuple[Picture, Picture]] = []
-    while left and len(found) < _PAIRS:
-        best = max(left, key=lambda pair: min((apart(pair[0], shown[0]) for shown in found), default=0.0))
-        found.append(best)
-        left = [pair for pair in left if pair[0] is not best[0] and pair[1] is not best[1]]
-    return sorted(found, key=lambda pair: pair[0].energy_gev)
-
-
-def _place(picture: Picture) -> Array:
-    return np.array([np.log(picture.energy_gev), picture.theta_rad])
+def draw_resolution(summary: Summary, fits: Mapping[str, Any]) -> Iterator[Plot]:
+    """Response and resolution with the `fits`, if there is one."""
+    if any(fit["terms"] for fit in fits.values()):
+        colours = {"reference": _MC, "candidate": _CANDIDATE}
+        paint = partial(resolution.draw, sides=summary.resolutions, fits=fits, colours=colours)
+        yield Plot("Resolution", "Response and resolution", png(paint, 6.2))
 
 
 def overview(summary: Summary) -> bytes:
@@ -109,7 +80,8 @@ def overview(summary: Summary) -> bytes:
 
     def paint(figure: Figure) -> None:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
-        for part, name in zip(parts.flat, _OVERVIEW, strict=True):
+        shown = _OVERVIEW if "theta_deg" in summary.edges else (*_OVERVIEW[:-1], "radial")
+        for part, name in zip(parts.flat, shown, strict=True):
             _draw(part, summary.curves[name], ("log",) if name == "spectrum" else ("linear",))
 
     return png(paint, 8.6, width=14.0)
@@ -133,12 +105,15 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     figure.subplots_adjust(left=0.18, right=0.945, bottom=0.13 if len(scales) == 1 else 0.09, top=0.93)
     for axis, scale in zip(axes, scales, strict=False):
         _absolute(axis, curve, scale)
-    _title(axes[0], curve.frame.title)
+    put_title(axes[0], curve.frame.title)
     axes[0].legend(fontsize=10)
     draw_relative(axes[-1], curve)
     axes[-1].set_xlabel(curve.frame.x)
-    axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[-1])
-    axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
+    last = -1
+    if curve.frame.trimmed and (held := np.flatnonzero(curve.reference[0] + curve.candidate[0])).size:
+        last = int(held[-1]) + 1
+    axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[last])
+    _scale_x(axes[-1], curve.frame)
     for axis in axes:
         axis.yaxis.set_label_coords(-0.165, 0.5)
 
@@ -153,7 +128,8 @@ def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
         value, error = curve.relative()
         axis.axhline(1.0 if ratio else 0.0, color=_MC, linewidth=1)
         axis.errorbar(
-            curve.frame.centres, value, xerr=np.diff(edges) / 2, yerr=REACH * error, fmt="o",
+            curve.frame.centres, value, xerr=[curve.frame.centres - edges[:-1], edges[1:] - curve.frame.centres],
+            yerr=REACH * error, fmt="o",
             color=_CANDIDATE, markersize=4, linewidth=1.2,
         )  # fmt: skip
         reach = np.nanmax(np.abs(value - ratio) + REACH * error, initial=_SMALLEST_REACH)
@@ -162,8 +138,17 @@ def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
         axis.yaxis.set_label_coords(-0.145, 0.5)
         for edge in (edges[1], edges[-2]):
             axis.axvline(edge, color=_MC, linewidth=0.5, linestyle=":")
-    _title(axes[0], title)
+    put_title(axes[0], title)
     axes[-1].set_xlabel(curves[0].frame.x)
+    if curves[0].frame.log_x:
+        _scale_x(axes[-1], curves[0].frame)
+
+
+def _scale_x(axis: Axes, frame: Frame) -> None:
+    if frame.log_x:
+        resolution.log_energies(axis)
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
 
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
@@ -242,10 +227,10 @@ def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[st
     axis.minorticks_off()
     axis.tick_params(length=0)
     axis.spines[["top", "right"]].set_visible(False)
-    _title(axis, title)
+    put_title(axis, title)
 
 
-def _title(axis: Axes, text: str, size: float = 12) -> None:
+def put_title(axis: Axes, text: str, size: float = 12) -> None:
     axis.set_title(text, loc="left", fontsize=size, y=1.0)
 
 
@@ -254,34 +239,3 @@ def _histogram(curve: Curve, points: Points) -> hist.Hist:
     view = filled.view()
     view.value, view.variance = points[0], points[1] ** 2
     return filled
-
-
-def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) -> None:
-    """Side view above, front view below, the two sets side by side on one scale of colours a row."""
-    width_x, width_y = (n * geometry.cell_mm / 2 for n in geometry.shape[:2])
-    depth = geometry.shape[2] * geometry.layer_pitch_mm
-    axes = figure.subplots(2, 2, sharex="row", sharey="row")
-    figure.subplots_adjust(left=0.16, right=0.86, bottom=0.09, top=0.91, hspace=0.32, wspace=0.08)
-    rows = (
-        ("side", "z [mm]", (0, depth, -width_y, width_y)),
-        ("front", "x [mm]", (-width_x, width_x, -width_y, width_y)),
-    )
-    for row, (view, x, extent) in zip(axes, rows, strict=True):
-        images = [picture.side if view == "side" else picture.front.T for picture in pair]
-        highest = max(float(image.max()) for image in images)
-        norm = LogNorm(highest * _FAINTEST, highest)
-        for axis, image in zip(row, images, strict=True):
-            shown = np.ma.masked_less_equal(image, highest * _FAINTEST)
-            mesh = axis.imshow(shown, origin="lower", extent=extent, aspect="auto", cmap="viridis", norm=norm)
-            axis.set_xlabel(x)
-            axis.minorticks_off()
-            axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
-        row[0].set_ylabel("y [mm]")
-        place = row[1].get_position()
-        scale = figure.colorbar(mesh, cax=figure.add_axes((0.88, place.y0, 0.025, place.height)))
-        scale.ax.minorticks_off()
-        scale.ax.set_title("GeV", fontsize=9, y=1.0)
-        scale.ax.tick_params(labelsize=9)
-    for axis, picture, name in zip(axes[0], pair, ("Monte Carlo", "Candidate"), strict=True):
-        label = f"{picture.energy_gev:.0f} GeV, {np.degrees(picture.theta_rad):.0f}°"
-        _title(axis, f"{name}\n{label}", size=10)

@@ -181,6 +181,8 @@ def calibration(found: Mapping[str, Sequence[Mapping[str, Any]]] | None) -> Mark
         return Markup()
     tables = []
     for label, kind, unit in (("energy_gev", "energy", "GeV"), ("theta_deg", "angle", "degrees")):
+        if label not in found:  # cells in rings have no angles
+            continue
         rows = [
             {"Bin": f"{each['low']:.4g} to {each['high']:.4g} {unit}"}
             | {

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.table import Rows, Samples
 from validation.statistics.estimates import Array
 
 # Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
 _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
+_BINS_PER_DECADE = 2  # at most, where energies span decades
+_ENOUGH = 0.8  # of these events: bins that are equal in log E do not hold equally many
 # The measured angle scatters by 1.3 degrees about its mean at a true angle: 1,000 showers a side know that mean to
 # 0.06 degrees, a fraction of the tolerance.
 _EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
@@ -41,13 +44,15 @@ class Binning:
     angle: tuple[Bin, ...]
 
     @classmethod
-    def of(cls, reference: Rows, events: int) -> Binning:
-        """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow."""
-        energy = int(np.clip(events // _EVENTS_PER_ENERGY_BIN, 1, _MOST_ENERGY_BINS))
+    def of(cls, reference: Rows, events: int, *, angles: bool = True) -> Binning:
+        """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow.
+
+        Without `angles` there is no bin of them, and so no criterion.
+        """
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         return cls(
-            tuple(bins(energies(reference), energy, "GeV")),
-            tuple(bins(degrees(reference), angle, "degrees")),
+            tuple(energy_bins(energies(reference), events)),
+            tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
         )
 
 
@@ -62,10 +67,31 @@ def degrees(rows: Rows) -> Array:
     return angles
 
 
+def energy_bins(values: Array, events: int) -> list[Bin]:
+    """Bins of energies, one for each 7,000 `events`: of equally many, at most four; or of energies that span decades
+    equal in log E, at most two a decade, joined to the next where events are too few.
+    """
+    most = events // _EVENTS_PER_ENERGY_BIN
+    if not wide(values):
+        return bins(values, int(np.clip(most, 1, _MOST_ENERGY_BINS)), "GeV")
+    low, high = float(values.min()), float(values.max())
+    count = int(np.clip(most, 1, max(_MOST_ENERGY_BINS, round(_BINS_PER_DECADE * math.log10(high / low)))))
+    edges = np.geomspace(low, high, count + 1)
+    held = np.histogram(values, [-math.inf, *edges[1:-1], math.inf])[0] * events / len(values)
+    enough, since, kept = _ENOUGH * _EVENTS_PER_ENERGY_BIN, 0.0, []
+    for k in range(count - 1):
+        since += held[k]
+        if since >= enough and held[k + 1 :].sum() >= enough:
+            kept.append(edges[k + 1])
+            since = 0.0
+    distinct = np.unique(values)
+    return _between(distinct, np.unique(np.searchsorted(distinct, kept) - 1), "GeV")
+
+
 def bins(values: Array, count: int, unit: str) -> list[Bin]:
     """At most `count` bins of as equally many `values` as possible, the outer two open.
 
-    Equal values, as those of a beam of a few energies, are in one bin. A bin is named by the values in it.
+    Equal values, as those of a beam of a few energies, are in one bin.
     """
     distinct, counts = np.unique(values, return_counts=True)
     below = np.cumsum(counts)[:-1]  # each possible cut, which is between two values
@@ -73,7 +99,11 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
     after = np.searchsorted(below, wanted).clip(max=max(len(below) - 1, 0))
     before = np.maximum(after - 1, 0)
     nearer = np.abs(below[before] - wanted) < np.abs(below[after] - wanted)
-    cuts = np.unique(np.where(nearer, before, after))
+    return _between(distinct, np.unique(np.where(nearer, before, after)), unit)
+
+
+def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin]:
+    """Bins of the rising values `distinct`, cut after those that `cuts` index. A bin is named by the values in it."""
     edges = [-math.inf, *((distinct[cuts] + distinct[cuts + 1]) / 2).tolist(), math.inf]
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
     names = [f"{a:.4g} to {b:.4g} {unit}" if b > a else f"{a:.4g} {unit}" for a, b in zip(firsts, lasts, strict=True)]

@@ -9,6 +9,7 @@ import hist
 import numpy as np
 
 from validation.measure.observables import SCALARS, Array, Columns, Observables
+from validation.statistics.decades import pulls
 from validation.statistics.estimates import correlations, with_products
 
 LEAST_IN_BIN = 20  # showers for a mean or width of those in a bin
@@ -94,10 +95,8 @@ class Products:
 
 def standard_products(names: Collection[str], sample: Observables) -> Columns:
     """What makes `with_products` of the scalars `names`, standardised by `sample` to keep sums of products exact."""
-    columns = [index for index, scalar in enumerate(SCALARS) if scalar.name in names]
-    centre = sample.scalars.mean(axis=0)
-    spread = np.maximum(sample.scalars.std(axis=0), 1e-30)  # an observable that does not vary
-    return lambda table: with_products(((table.scalars - centre) / spread)[:, columns])
+    columns, standard = [index for index, scalar in enumerate(SCALARS) if scalar.name in names], pulls(sample)
+    return lambda table: with_products(standard(table)[:, columns])
 
 
 def mean_in_bin(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:

@@ -1,0 +1,176 @@
+"""Beams whose energies span decades: bins, fits at an energy, and the resolution of toys with known a, b and c."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from showers import RING_GEOMETRY, make_ring_showers, make_showers
+
+from validation.judge.expectation import corrected_for_labels
+from validation.measure.edges import wide
+from validation.measure.observables import SCALARS, Array, Observables, observe
+from validation.statistics.binning import Binning, bins, energy_bins
+from validation.statistics.decades import AtEnergy, pulls, responses
+from validation.statistics.estimates import Pair, ratio_of_widths
+from validation.statistics.resolution import ByEnergy, Resolutions, curve, energy_edges
+
+
+def log_uniform(events: int, low: float = 1.0, high: float = 100.0, seed: int = 0) -> Array:
+    return np.exp(np.random.default_rng(seed).uniform(math.log(low), math.log(high), events))
+
+
+def toys(energy: Array, *, a: float, b: float, c: float, scale: float = 1.0, seed: int = 1) -> Observables:
+    """Showers of a response that falls with E and spreads by the law of calorimeters."""
+    base = observe(*_one_shower(), RING_GEOMETRY)
+    table = base[np.zeros(len(energy), dtype=int)]
+    sigma = np.sqrt(a**2 / energy + (b / energy) ** 2 + c**2)
+    mean = scale * (1.0 - 0.02 * np.log(energy))
+    response = mean * (1 + sigma * np.random.default_rng(seed).normal(size=len(energy)))
+    scalars = table.scalars.copy()
+    scalars[:, [scalar.name for scalar in SCALARS].index("response")] = response
+    return replace(table, scalars=scalars, energy_gev=energy)
+
+
+def _one_shower() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    made = make_ring_showers(events=1)
+    return made.cells, made.energy_gev, made.theta_rad
+
+
+def resolutions(table: Observables) -> Resolutions:
+    edges = energy_edges(float(table.energy_gev.min()), float(table.energy_gev.max()), len(table))
+    sums = ByEnergy(edges)
+    for start in range(0, len(table), 3_000):
+        sums.add(table[start : start + 3_000])
+    return sums.found()
+
+
+def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equal_in_log_e() -> None:
+    linear = np.random.default_rng(0).uniform(100, 200, 30_000)
+    assert not wide(linear)
+    assert energy_bins(linear, 30_000) == bins(linear, 4, "GeV")
+    energy = log_uniform(30_000)
+    found = energy_bins(energy, 30_000)
+    inner = [each.high for each in found[:-1]]
+    np.testing.assert_allclose(inner, [10**0.5, 10, 10**1.5], rtol=1e-2)
+    assert sum(int(each.holds(energy).sum()) for each in found) == 30_000
+    assert len(energy_bins(energy, 6_999)) == 1
+    assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000)) == 10
+
+
+def test_bins_of_decades_with_too_few_events_are_joined() -> None:
+    """Of a beam uniform in E, one in eleven showers is in the lower decade."""
+    energy = np.random.default_rng(0).uniform(1, 100, 30_000)
+    found = energy_bins(energy, 30_000)
+    assert 1 < len(found) < 4
+    assert min(int(each.holds(energy).sum()) for each in found) >= 0.8 * 7_000
+    few = np.repeat([1.0, 10.0, 100.0], 7_500)  # a beam of three energies
+    assert [each.label for each in energy_bins(few, 22_500)] == ["1 GeV", "10 GeV", "100 GeV"]
+
+
+def test_rings_have_no_bins_of_angle() -> None:
+    made = make_ring_showers(events=50)
+    table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    assert Binning.of(table, 50, angles=False).angle == ()
+    assert len(Binning.of(table, 50).angle) == 1
+
+
+def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:
+    energy = log_uniform(20_000)
+    rng = np.random.default_rng(3)
+    values = np.column_stack(
+        [50 * energy**0.8 + 5 * energy**0.4 * rng.normal(size=20_000), rng.exponential(2 / np.sqrt(energy))]
+    )
+    fit, at = AtEnergy.fitted(energy, values), np.array([1.5, 10.0, 70.0])
+    np.testing.assert_allclose(fit.mean(at)[:, 0], 50 * at**0.8, rtol=0.02)
+    np.testing.assert_allclose(fit.width(at)[:, 0], 5 * at**0.4, rtol=0.05)
+    np.testing.assert_allclose(fit.width(at)[:, 1], 2 / np.sqrt(at), rtol=0.12)
+    few = AtEnergy.fitted(energy[:50], values[:50])
+    np.testing.assert_allclose(few.mean(at), np.tile(values[:50].mean(axis=0), (3, 1)))
+
+
+def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
+    made = make_ring_showers(events=2_000, seed=2)
+    table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    table = table[~table.empty]
+    table.scalars[:, -1] = 90.0
+    found = pulls(table)(table)
+    assert np.abs(found).max() <= 5
+    assert np.abs(found[:, -1]).max() < 1e-3
+    for k in (0, 2, 10):  # visible energy, depth, hits
+        assert abs(np.corrcoef(found[:, k], np.log(table.energy_gev))[0, 1]) < 0.05
+        assert found[:, k].std() == pytest.approx(1, abs=0.1)
+
+
+def test_the_ratio_of_resolutions_counts_every_energy_and_no_scale() -> None:
+    """Twice the width above 10 GeV alone: half of the showers. A width over all would hardly see it."""
+    energy = log_uniform(40_000)
+    law = {"a": 0.1, "b": 0.02, "c": 0.01}
+    mine, theirs = toys(energy, **law), toys(energy, **law, scale=1.1, seed=5)
+    high = energy > 10
+    mean = 1.1 * (1 - 0.02 * np.log(energy))
+    response = theirs.column("response")
+    response[high] = mean[high] + 2 * (response - mean)[high]
+
+    def means(table: Observables) -> dict[str, Array]:
+        value = responses(table, mine)(table)
+        return {"r": np.array([value.mean(), (value**2).mean()])}
+
+    found = ratio_of_widths("r")(Pair(means(mine), means(theirs)))
+    assert found[0] == pytest.approx(math.sqrt((1 + 4) / 2), rel=0.03)
+    narrow = make_showers(events=10)
+    assert not wide(narrow.energy_gev)
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(0.10, 0.30, 0.02), (0.10, 0.0, 0.01), (0.5, 0.2, 0.0)])
+def test_the_fit_finds_the_terms_that_toys_were_made_with(a: float, b: float, c: float) -> None:
+    table = toys(log_uniform(40_000), a=a, b=b, c=c)
+    fit = resolutions(table).fit(100.0)
+    for name, truth in (("a", a), ("b", b), ("c", c)):
+        term = fit["terms"][name]
+        assert abs(term["value"] - truth) < 3.5 * term["error"], name
+        assert 0 < term["error"] < 0.05
+    assert fit["chi2_per_dof"] < 2.5
+    at = np.array([2.0, 50.0])
+    np.testing.assert_allclose(curve(fit, at), np.sqrt(a**2 / at + (b / at) ** 2 + c**2), rtol=0.03)
+
+
+def test_errors_of_the_terms_are_their_scatter() -> None:
+    """Over 60 samples, also of responses with long tails."""
+    pulls_of_a = []
+    for seed in range(60):
+        energy = log_uniform(4_000, seed=seed)
+        table = toys(energy, a=0.2, b=0.0, c=0.03, seed=seed + 100)
+        fit = resolutions(table).fit(9.0)  # without b
+        assert "b" not in fit["terms"]
+        term = fit["terms"]["a"]
+        pulls_of_a.append((term["value"] - 0.2) / term["error"])
+    assert 0.75 < np.std(pulls_of_a) < 1.25
+    assert abs(np.mean(pulls_of_a)) < 0.5
+
+
+def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
+    table = toys(np.random.default_rng(0).uniform(100, 200, 4_000), a=0.2, b=0, c=0.01)
+    fit = resolutions(table).fit(2.0)
+    assert fit == {"reason": "The energies span a factor of 2; a fit needs 3.", "terms": {}, "chi2_per_dof": None}
+    few = resolutions(toys(log_uniform(120), a=0.2, b=0, c=0.01)).fit(100.0)
+    assert "hold 50 showers" in few["reason"]
+    single = resolutions(toys(np.full(100, 50.0), a=0.2, b=0, c=0.01))
+    assert single.width[0][0] == pytest.approx(math.sqrt(0.04 / 50 + 1e-4), rel=0.2)
+
+
+def test_the_labels_of_decades_are_taken_out_of_a_mean() -> None:
+    """Hits rise as E^0.8: two samples of other energies agree once corrected."""
+    tables = []
+    for low, high in ((1, 100), (2, 100)):
+        made = make_ring_showers(events=1_500, seed=low)
+        keep = (made.energy_gev >= low) & (made.energy_gev <= high)
+        table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)[keep]
+        tables.append(table[~table.empty])
+    values = corrected_for_labels(lambda table: table.column("hits")[:, None], tables[0], tables[0])
+    raw = [table.column("hits").mean() for table in tables]
+    corrected = [values(table).mean() for table in tables]
+    assert raw[1] / raw[0] > 1.08
+    assert corrected[1] / corrected[0] == pytest.approx(1, abs=0.02)

@@ -1,0 +1,127 @@
+"""Edges of the bins in which showers are measured, for any calorimeter. Both sets of a comparison share them.
+
+Where all layers are alike and rectangular, bins are counted in cells. Elsewhere they are in mm, at the edges of cells.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.showers.cells import Geometry
+from calopipe.showers.positions import layers_of, positions
+from validation.measure.axis import RING_EDGES, Array, ring_of
+
+HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
+
+# log10(E/GeV) of the hits: from the threshold to 1 GeV, more than any cell of a 200 GeV electron holds.
+SPECTRUM_EDGES = np.linspace(np.log10(HIT_GEV), 0.0, 41)
+# The same width of a bin up to 1 TeV: calibrated cells, and thick layers, hold as much.
+_WIDE_SPECTRUM_EDGES = SPECTRUM_EDGES[0] + np.arange(75) * (SPECTRUM_EDGES[1] - SPECTRUM_EDGES[0])
+
+RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
+_GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few tell of the far end of a calorimeter
+_ROUNDING = 1e-3  # of a cell: edges this near are one
+
+
+_WIDE = 3.0  # a beam of 100 to 200 GeV is not
+
+
+def wide(energy_gev: npt.NDArray[np.floating]) -> bool:
+    """Whether energies (N,) span more than a factor of three, so that bins and fits go by their logarithms."""
+    return bool(len(energy_gev) and energy_gev.max() > _WIDE * energy_gev.min())
+
+
+def spectrum_edges(geometry: Geometry) -> Array:
+    """Edges of the bins of log10(E/GeV) of the hits; the last bin is open."""
+    return _WIDE_SPECTRUM_EDGES if geometry.layers else SPECTRUM_EDGES
+
+
+@lru_cache(maxsize=8)
+def radial_edges_mm(geometry: Geometry) -> Array:
+    """Edges of `Observables.radial`, in mm; the last bin is open.
+
+    Half cells, or the rings of a calorimeter whose cells are in rings: finer ones would be empty by turns.
+    """
+    if geometry.rings:
+        return _rings_mm(geometry)
+    return np.arange(RADIAL_BINS + 1, dtype=np.float64) * geometry.cell_mm / 2
+
+
+def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
+    """In which ring of `ring_labels` each distance from the axis, in units of `geometry.cell_mm`, is."""
+    if geometry.rings:
+        edges = _rings_mm(geometry)[1:-1] / geometry.cell_mm
+        return np.searchsorted(edges, distance, side="right")
+    return ring_of(distance)
+
+
+def ring_labels(geometry: Geometry | None = None) -> list[str]:
+    """The name of each ring about the axis, the innermost first; without a geometry those in cells."""
+    if geometry is not None and geometry.rings:
+        edges, unit = _rings_mm(geometry)[:-1], "mm"
+    else:
+        edges, unit = RING_EDGES, "cells"
+    inner = [f"{low:.4g} to {high:.4g} {unit}" for low, high in itertools.pairwise(edges)]
+    return [*inner, f"beyond {edges[-1]:.4g} {unit}"]
+
+
+@lru_cache(maxsize=8)
+def lateral_edges_mm(geometry: Geometry) -> tuple[Array, Array]:
+    """Edges of the profiles along x and y, from the calorimeter's axis: those of the cells, or of rings to both sides.
+
+    Of layers with different cells, the edges of all are taken that are a typical cell apart.
+    """
+    if geometry.rings:
+        edges = _mirrored(_rings_mm(geometry))
+        return edges, edges
+    if not geometry.layers:
+        x, y = ((np.arange(n + 1, dtype=np.float64) - n / 2) * geometry.cell_mm for n in geometry.shape[:2])
+        return x, y
+    along = []
+    for axis in (0, 1):
+        sides = {(layer.cells[axis], layer.size_mm[axis]) for layer in geometry.layers if layer.size_mm}
+        least = float(np.median([layer.size_mm[axis] for layer in geometry.layers if layer.size_mm]))
+        outward = np.concatenate([np.arange(n % 2, n + 1, 2) * size / 2 for n, size in sides])
+        along.append(_mirrored(_apart(np.unique(outward), least, 0.0)))
+    return along[0], along[1]
+
+
+@lru_cache(maxsize=8)
+def thirds(geometry: Geometry) -> npt.NDArray[np.intp]:
+    """In which third of the depth each layer begins, (layers,): in radiation lengths.
+
+    Of L layers alike, layer i is in third 3i // L, so that 25 divide into 9, 8 and 8.
+    """
+    layers = geometry.shape[2]
+    if not geometry.layers:
+        return np.arange(layers) * 3 // layers
+    where = positions(geometry)
+    return np.floor(3 * (where.z_x0 - where.x0 / 2) / where.x0.sum() + _ROUNDING / layers).astype(np.intp)
+
+
+@lru_cache(maxsize=8)
+def _rings_mm(geometry: Geometry) -> Array:
+    """Radii that layers have, at least a typical cell apart, and wider outward; the first is 0, the last the reach."""
+    radii = np.unique(np.concatenate([[0.0], *(layer.r_edges_mm or () for layer in layers_of(geometry))]))
+    return _apart(radii, geometry.cell_mm, _GROWTH)
+
+
+def _apart(edges: Array, least: float, growth: float) -> Array:
+    """Those of the rising `edges` that are `least` apart, and more by `growth` of each; first and last are kept."""
+    kept = [edges[0]]
+    for edge in edges[1:]:
+        if edge - kept[-1] >= max(least, growth * kept[-1]) * (1 - _ROUNDING):
+            kept.append(edge)
+    if len(kept) > 1:
+        kept[-1] = edges[-1]
+    else:
+        kept.append(edges[-1])
+    return np.array(kept)
+
+
+def _mirrored(outward: Array) -> Array:
+    return np.unique(np.concatenate([-outward, outward]))

@@ -1,0 +1,77 @@
+"""Pictures of single showers, seen from two sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.positions import layers_of, place_at, positions
+from validation.measure.edges import lateral_edges_mm
+from validation.measure.observables import Array, Observables
+from validation.measure.seen import lateral_shares
+
+_REACH_CELLS, _PER_CELL = 12, 4  # of the view of rings from the front: how far it goes, and how fine it is
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One shower as seen from two sides, in GeV: `side` (y, layer) and `front` (x, y), in the bins of `views_mm`."""
+
+    energy_gev: float
+    theta_rad: float
+    side: FloatArray
+    front: FloatArray
+
+
+def pictures(cells: FloatArray, table: Observables, geometry: Geometry, most: int) -> list[Picture]:
+    """Pictures of at most so many of the showers `cells` (N, x, y, layer) that are not empty."""
+    filled = np.flatnonzero(~table.empty)[:most]
+    shown = np.where(np.isfinite(cells[filled]) & (cells[filled] >= 0), cells[filled], 0) * geometry.file_unit_gev
+    return [
+        Picture(float(table.energy_gev[k]), float(table.theta_rad[k]), *_views(shower, geometry))
+        for k, shower in zip(filled, shown, strict=True)
+    ]
+
+
+def views_mm(geometry: Geometry) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Edges of the bins of a picture: z and y of the view from the side, x and y of that from the front."""
+    along_x, along_y = lateral_edges_mm(geometry)
+    depth = np.concatenate([[0.0], np.cumsum([layer.pitch_mm for layer in layers_of(geometry)])])
+    if geometry.rings:
+        reach = min(along_x[-1] / geometry.cell_mm, _REACH_CELLS)
+        along = np.linspace(-reach, reach, 2 * round(_PER_CELL * reach) + 1) * geometry.cell_mm
+        return (depth, along_y), (along, along)
+    return (depth, along_y), (along_x, along_y)
+
+
+def _views(shower: npt.NDArray[Any], geometry: Geometry) -> tuple[FloatArray, FloatArray]:
+    if not geometry.layers:
+        return shower.sum(axis=0), shower.sum(axis=2)
+    cells = shower.reshape(-1, shower.shape[2]).T  # (layers, places)
+    shares = lateral_shares(geometry)[1].tocoo()
+    layer, bins = shares.row // cells.shape[1], shares.shape[1]
+    side = np.bincount(
+        shares.col * len(cells) + layer,
+        weights=shares.data * cells.reshape(-1)[shares.row],
+        minlength=bins * len(cells),
+    )
+    place, share = _raster(geometry)
+    front = (np.take_along_axis(cells, place, axis=1) * share).sum(axis=0)
+    x, y = views_mm(geometry)[1]
+    return side.reshape(bins, -1).astype(np.float32), front.reshape(len(x) - 1, len(y) - 1).astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def _raster(geometry: Geometry) -> tuple[npt.NDArray[np.intp], Array]:
+    """The cell in each layer at each place (layers, x * y) seen from the front, and what share of it is seen there."""
+    edges = views_mm(geometry)[1]
+    x, y = np.meshgrid(*((each[1:] + each[:-1]) / 2 for each in edges), indexing="ij")
+    place = np.stack([place_at(geometry, layer, x.ravel(), y.ravel()) for layer in range(geometry.shape[2])])
+    seen_mm2 = np.outer(*(np.diff(each) for each in edges)).ravel()
+    area = np.take_along_axis(positions(geometry).area_mm2, place.clip(0), axis=1)
+    return place.clip(0), np.where(place < 0, 0.0, seen_mm2 / np.where(place < 0, 1.0, area))

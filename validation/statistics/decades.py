@@ -1,0 +1,120 @@
+"""Observables at a shower's own energy, where the energies of a beam span more than a factor of three.
+
+There, what is measured rises or falls with E by more than it scatters, and a mean or width over all showers would tell
+of the beam. Polynomials in log E, fitted to a sample, say what is expected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from validation.measure.edges import wide
+from validation.measure.observables import Array, Columns, Observables
+
+_MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
+_FARTHEST = 5.0
+_LEAST_EVENTS = 100  # for a fit; fewer have one mean and one width
+
+
+@dataclass(frozen=True)
+class AtEnergy:
+    """Mean and standard deviation of columns (n, k) at an energy, fitted to showers."""
+
+    _centre: float
+    _scale: float
+    _means: Array  # coefficients (degree + 1, k), as the next two
+    _log_widths: Array
+    _factors: Array
+
+    @classmethod
+    def fitted(cls, energy_gev: npt.NDArray[Any], values: Array) -> Self:
+        """Fit `values` (n, k) of showers of `energy_gev` (n,).
+
+        The width is the exponential of a fit to the logarithms of the deviations, which is never negative, times a fit
+        to the squares of the deviations in its units, which tells of the tails.
+        """
+        log = _log(energy_gev)
+        centre, scale = float(log.mean()), float(np.ptp(log)) or 1.0
+        u, few = (log - centre) / scale, len(log) < _LEAST_EVENTS
+        degrees = (0, 0) if few else (_MEAN_DEGREE, _WIDTH_DEGREE)
+        weights = np.ones_like(values)
+        for _ in range(2):  # the mean again, once it is known how little each energy says of it
+            means = np.column_stack([_fit(u, *pair, degrees[0]) for pair in zip(values.T, weights.T, strict=True)])
+            away = np.abs(values - _values(u, means))
+            # A shower at its mean is no closer to it than a millionth of the width; what does not vary has a width.
+            least = np.maximum(1e-6 * away.std(axis=0), 1e-9 * np.abs(values).max(axis=0) + 1e-30)
+            logs = _fit(u, np.log(np.maximum(away, least)), np.ones_like(u), degrees[1])
+            weights = np.exp(-_values(u, logs))
+        squares = (np.maximum(away, least) / np.exp(_values(u, logs))) ** 2
+        return cls(centre, scale, means, logs, _fit(u, squares, np.ones_like(u), degrees[1]))
+
+    def mean(self, energy_gev: npt.NDArray[Any]) -> Array:
+        """(n, k)."""
+        return _values(self._at(energy_gev), self._means)
+
+    def width(self, energy_gev: npt.NDArray[Any]) -> Array:
+        """(n, k)."""
+        u = self._at(energy_gev)
+        found: Array = np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
+        return found
+
+    def _at(self, energy_gev: npt.NDArray[Any]) -> Array:
+        return (_log(energy_gev) - self._centre) / self._scale
+
+
+def _log(energy_gev: npt.NDArray[Any]) -> Array:
+    found: Array = np.log(np.asarray(energy_gev, dtype=np.float64))
+    return found
+
+
+def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
+    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, degree, w=weights), dtype=np.float64)
+    return found
+
+
+def _values(u: Array, coefficients: Array) -> Array:
+    found: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
+    return found
+
+
+def pulls(some: Observables) -> Columns:
+    """All scalars (n, k) less their mean in `some` showers, over their width there.
+
+    If energies are `wide` both are those at a shower's energy, and a pull beyond five widths counts as five: at the
+    lowest energies a few odd showers would make up a correlation.
+    """
+    if wide(some.energy_gev):
+        expected = AtEnergy.fitted(some.energy_gev, some.scalars)
+        return lambda table: np.clip(
+            (table.scalars - expected.mean(table.energy_gev)) / expected.width(table.energy_gev), -_FARTHEST, _FARTHEST
+        )
+    centre = some.scalars.mean(axis=0)
+    spread = np.maximum(some.scalars.std(axis=0), 1e-30)  # an observable that does not vary
+    return lambda table: (table.scalars - centre) / spread
+
+
+def responses(own: Observables, reference: Observables) -> Columns:
+    """The response E_vis/E (n, 1), whose width over its mean is the resolution.
+
+    If energies are `wide`: one plus the deviation from the mean of the `own` set at a shower's energy, in units of the
+    `reference`'s width there, so that every energy counts alike and the mean's rise or fall adds nothing.
+    """
+    if not wide(reference.energy_gev):
+        return lambda table: table.column("response")[:, None]
+    mean = AtEnergy.fitted(own.energy_gev, own.column("response")[:, None])
+    expected = AtEnergy.fitted(reference.energy_gev, reference.column("response")[:, None])
+    typical = float(np.exp(np.log(_relative_width(expected, reference.energy_gev)).mean()))
+
+    def deviation(table: Observables) -> Array:
+        away = table.column("response")[:, None] / mean.mean(table.energy_gev) - 1
+        return 1 + away * typical / _relative_width(expected, table.energy_gev)
+
+    return deviation
+
+
+def _relative_width(expected: AtEnergy, energy_gev: npt.NDArray[Any]) -> Array:
+    return expected.width(energy_gev) / expected.mean(energy_gev)
