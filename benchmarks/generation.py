@@ -32,6 +32,7 @@ from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.conditions import Conditions
 from training.configs import DEFAULT, named_config
 from training.fit import fit
 from training.generation import generate
@@ -92,7 +93,7 @@ def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, 
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
     with redirect_stdout(sys.stderr):
-        showers = generate(model, inputs, output, selection=Selection())
+        showers = generate(model, Conditions(inputs, Selection()), output)
     return showers, showers / (time.perf_counter() - began), output.stat().st_size / showers
 
 

@@ -38,19 +38,14 @@ def generate(
     with step():
         from pathlib import Path
 
-        from calopipe.showers.selection import Selection
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, sha256_of_file
+        from components.selection import held_out
+        from training.conditions import Conditions
         from training.folder import require_model
         from training.generation import generate
 
-        selection = Selection(
-            split="test",
-            rule=SplitRule.parse(split_files),
-            cut_gev=cut_gev,
-            bad_event=on_bad_event,
-            geometry=geometry,
-            memory=location(dataset),
+        conditions = Conditions(
+            [location(file) for file in files], held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
         )
         hashes = {}
         # The model comes last, so that the step's last message is about it.
@@ -60,9 +55,8 @@ def generate(
             require_model(Path(output) / model, expected)
             generate(
                 Path(output) / model,
-                [location(file) for file in files],
+                conditions,
                 Path(output) / f"{showers}.h5",
-                selection=selection,
                 per_event=per_event,
                 seed=seed,
                 extrapolate=model == "incumbent",

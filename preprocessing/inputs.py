@@ -29,6 +29,10 @@ class Source:
     sha256: str
     events: int
 
+    @classmethod
+    def of(cls, file: Header) -> Source:
+        return cls(file.path.name, file.sha256, file.events)
+
 
 @dataclass(frozen=True)
 class InputFile(Header):
@@ -36,10 +40,6 @@ class InputFile(Header):
 
     stamp: tuple[int, int]
     look: Look | None  # of its first showers; None where none of them holds energy
-
-    @property
-    def source(self) -> Source:
-        return Source(self.path.name, self.sha256, self.events)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "path"}

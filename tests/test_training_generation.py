@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -26,6 +25,7 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder, generation
+from training.conditions import Conditions
 from training.configs import named_config
 from training.generation import generate
 from training.generator import Generator
@@ -201,27 +201,6 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
 
 
-def test_the_events_are_read_once_for_a_model_and_the_incumbent(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make_file(tmp_path / "mc.h5", events=20)
-    reads: list[Path] = []
-    read = h5py.Dataset.__getitem__
-
-    def counted(dataset: h5py.Dataset, *given: Any) -> Any:
-        if dataset.name == "/ECAL" and dataset.file.filename == str(path):
-            reads.append(path)
-        return read(dataset, *given)
-
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
-    for name in ("generated", "incumbent"):
-        assert generate(trained / "model", [path], tmp_path / f"{name}.h5", **settings) == 20
-    assert len(reads) == 1
-    make_file(path, events=10)  # other content under the name
-    assert generate(trained / "model", [path], tmp_path / "generated.h5", **settings) == 10
-
-
 @pytest.mark.slow
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
@@ -243,8 +222,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
-    assert generate(trained / "model", [path], tmp_path / "g.h5", **settings) == 5
+    assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True) == 5
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)
     with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:

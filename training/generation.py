@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -18,21 +16,17 @@ from calopipe import storage
 from calopipe.errors import InputError, require_seed
 from calopipe.progress import progress_bar, say
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
-from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
+from calopipe.showers.files import REQUEST, ShowerFile, open_showers
 from calopipe.showers.flaws import SKIP
-from calopipe.showers.hits import Digests
-from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
 from training import folder
+from training.conditions import Conditions
 from training.folder import Card
 from training.generator import Generator
 from training.seen import JUDGES, require_unseen
 
 logger = logging.getLogger(__name__)
-
-_Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tells whether it is another by now
 
 _PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
 _SHOWERS_COPIED = 100  # at a time, from a part to the file: 26 MB of the reference's showers
@@ -56,10 +50,9 @@ class Share:
 
 def generate(
     model: Path,
-    like: Sequence[Location],
+    conditions: Conditions,
     output: Path,
     *,
-    selection: Selection,
     per_event: int = 1,
     seed: int = 1,
     batch: int = 0,
@@ -67,9 +60,9 @@ def generate(
     share: Share | None = None,
     extrapolate: bool = False,
 ) -> int:
-    """Write to `output` showers with the energies and angles of the `selection` of the files `like`; their number.
+    """Write to `output` showers with the energies and angles of the `conditions`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. Each
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. Each
     device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
     before them are written, so that memory does not grow with their number.
 
@@ -86,8 +79,7 @@ def generate(
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    stamped = tuple((path, storage.stamp(path)) for path in like)
-    files = _opened(stamped, selection)
+    files, selection = conditions.files, conditions.selection
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
@@ -101,10 +93,10 @@ def generate(
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    chosen = _chosen(stamped, selection)
-    if selection.split == JUDGES and require_unseen(model, card, chosen.digests, str(model)) is None:
+    events = conditions.events
+    if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
         logger.warning("%s does not say which events it was trained on: test events may be among them", model)
-    energy, theta = (np.repeat(label, per_event) for label in (chosen.energy_gev, chosen.theta_rad))
+    energy, theta = (np.repeat(label, per_event) for label in (events.energy_gev, events.theta_rad))
     if len(energy) == 0:
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
@@ -130,33 +122,6 @@ def generate(
     shutil.rmtree(parts)
     say(f"{len(energy)} showers: {output}")
     return len(energy)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The events whose labels are used: (N,) each."""
-
-    energy_gev: FloatArray
-    theta_rad: FloatArray
-    digests: Digests
-
-
-@lru_cache(maxsize=1)
-def _opened(stamped: tuple[_Stamped, ...], selection: Selection) -> list[ShowerFile]:
-    """The files, opened once for a model and the incumbent beside it."""
-    return open_all([path for path, _ in stamped], selection)
-
-
-@lru_cache(maxsize=1)
-def _chosen(stamped: tuple[_Stamped, ...], selection: Selection) -> _Chosen:
-    """The events of the selection, read once for a model and the incumbent beside it."""
-    files = _opened(stamped, selection)
-    masks, digests = zip(*(file.chosen(selection) for file in files), strict=True)
-    energy, theta, chosen = (
-        np.concatenate([values[mask] for values, mask in zip(every, masks, strict=True)])
-        for every in ([file.energy_gev for file in files], [file.theta_rad for file in files], digests)
-    )
-    return _Chosen(energy, theta, chosen)
 
 
 def _write_parts(
