@@ -18,8 +18,7 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.conditions import Conditions
-from training.generation import generate
+from training.generation import Conditions, generate
 
 
 @pytest.fixture
