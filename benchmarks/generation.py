@@ -34,7 +34,7 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training.configs import DEFAULT, named_config
 from training.fit import fit
-from training.generation import generate
+from training.generation import Conditions, generate
 from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
@@ -92,7 +92,7 @@ def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, 
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
     with redirect_stdout(sys.stderr):
-        showers = generate(model, inputs, output, selection=Selection())
+        showers = generate(model, Conditions(inputs, Selection()), output)
     return showers, showers / (time.perf_counter() - began), output.stat().st_size / showers
 
 

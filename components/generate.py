@@ -20,6 +20,7 @@ def generate(
     on_bad_event: str,
     per_event: int,
     seed: int,
+    share: str = "",
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Generated", [("fingerprint", str), ("incumbent", str)]
 ):
@@ -29,28 +30,24 @@ def generate(
         fingerprint: The model that train wrote; it is an error if another is there now.
         incumbent: The incumbent's model that train copied; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
+        share: I/N makes the share I, from 0, of N pods, and no file; the step without one joins what they made.
 
     Returns:
-        SHA-256 of the file, and of the incumbent's, which is empty without one.
+        SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
     from components.step import step
 
     with step():
         from pathlib import Path
 
-        from calopipe.showers.selection import Selection
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, sha256_of_file
+        from components.selection import held_out
         from training.folder import require_model
-        from training.generation import generate
+        from training.generation import Conditions, generate
+        from training.parts import Share
 
-        selection = Selection(
-            split="test",
-            rule=SplitRule.parse(split_files),
-            cut_gev=cut_gev,
-            bad_event=on_bad_event,
-            geometry=geometry,
-            memory=location(dataset),
+        conditions = Conditions(
+            [location(file) for file in files], held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
         )
         hashes = {}
         # The model comes last, so that the step's last message is about it.
@@ -60,12 +57,13 @@ def generate(
             require_model(Path(output) / model, expected)
             generate(
                 Path(output) / model,
-                [location(file) for file in files],
+                conditions,
                 Path(output) / f"{showers}.h5",
-                selection=selection,
                 per_event=per_event,
                 seed=seed,
+                share=Share.parse(share) if share else None,
                 extrapolate=model == "incumbent",
             )
-            hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
-        return (hashes["model"], hashes.get("incumbent", ""))
+            if not share:
+                hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
+        return (hashes.get("model", ""), hashes.get("incumbent", ""))

@@ -42,9 +42,8 @@ def validate(
         import shutil
         from pathlib import Path
 
-        from calopipe.showers.selection import Selection
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location, require_file
+        from components.selection import held_out
         from validation.compare import validate
         from validation.report.summary import summary as markdown
 
@@ -52,21 +51,13 @@ def validate(
         require_file(generated, fingerprint)
         if incumbent:
             require_file(rival, incumbent)
-        selection = Selection(
-            split="test",
-            rule=SplitRule.parse(split_files),
-            cut_gev=cut_gev,
-            bad_event=on_bad_event,
-            geometry=geometry,
-            memory=location(dataset),
-        )
         verdict = validate(
             [location(file) for file in files],
             [generated],
             Path(output),
             incumbent=[rival] if incumbent else [],
             training=[location(file) for file in files],
-            selection=selection,
+            selection=held_out(dataset, split_files, geometry, cut_gev, on_bad_event),
             grade=grade,
             seed=seed,
         )

@@ -2,6 +2,7 @@
 
     discover -> preprocess -> train -> generate -> validate -> promote
 
+Where generation is divided among pods, tasks that make a share each stand before `generate`, which joins the shares.
 There are no conditionals: `promote` reads the verdict and refuses, and a step whose output is there does nothing. Each
 step passes on fingerprints of what the next one must find in the run's folder.
 
@@ -26,8 +27,12 @@ from pipelines.cluster.pods import equip
 NAME = "calorimeter"
 
 
-def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent:
-    """The pipeline; with what its steps need on a cluster, if it is to run on one."""
+def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_component.BaseComponent:
+    """The pipeline; with what its steps need on a cluster, if it is to run on one.
+
+    Showers are generated in so many `shares`, or as many as the platform has pods for it.
+    """
+    shares = platform.generation_pods if platform else shares
 
     @dsl.pipeline(
         name=NAME,
@@ -123,19 +128,23 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             job=platform.job() if platform else {},
             devices=platform.devices() if platform else "",
         )
-        showers = generate(
-            output=output,
-            fingerprint=model.outputs["fingerprint"],
-            incumbent=model.outputs["incumbent"],
-            files=prepared.outputs["files"],
-            dataset=found.outputs["dataset"],
-            split_files=split_files,
-            geometry=geometry,
-            cut_gev=cut_gev,
-            on_bad_event=on_bad_event,
-            per_event=per_event,
-            seed=seed,
-        )
+        asked = {
+            "output": output,
+            "fingerprint": model.outputs["fingerprint"],
+            "incumbent": model.outputs["incumbent"],
+            "files": prepared.outputs["files"],
+            "dataset": found.outputs["dataset"],
+            "split_files": split_files,
+            "geometry": geometry,
+            "cut_gev": cut_gev,
+            "on_bad_event": on_bad_event,
+            "per_event": per_event,
+            "seed": seed,
+        }
+        # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...
+        showers = generate(**asked)
+        divided = [generate(**asked, share=f"{number}/{shares}") for number in range(shares if shares > 1 else 0)]
+        showers.after(*divided)
         verdict = validate(
             files=prepared.outputs["files"],
             dataset=found.outputs["dataset"],
@@ -155,18 +164,13 @@ def define(platform: Platform | None = None) -> dsl.base_component.BaseComponent
             verdict=verdict.outputs["request"],
             registry=found.outputs["registry"],
         )
-        tasks = {
-            "discover": found,
-            "preprocess": prepared,
-            "train": model,
-            "generate": showers,
-            "validate": verdict,
-            "promote": promotion,
-        }
-        for task in tasks.values():
+        tasks = [found, prepared, model, showers, *divided, verdict, promotion]
+        for task in tasks:
             task.set_caching_options(False)
             task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
         if platform is not None:
             equip(tasks, platform)
+        for number, task in enumerate(divided, 1):
+            task.set_display_name(f"Generate share {number} of {shares}")
 
     return calorimeter

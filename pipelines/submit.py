@@ -11,6 +11,7 @@ from calopipe.errors import CommandParser, run_command
 from components.image import IMAGE
 from pipelines import package, parameters
 from pipelines.cluster import platform
+from pipelines.cluster.resources import require_generation_pods
 from pipelines.remote import options as remote
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
@@ -44,6 +45,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
     run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
     run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
+    run.add_argument(
+        "--generation-pods", type=int, default=1, metavar="N",
+        help="generate in N shares and join them, as N pods of a cluster do; here one after the other",
+    )  # fmt: skip
     run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
     parameters.add_options(run)
 
@@ -59,13 +64,17 @@ def run(options: argparse.Namespace) -> None:
     """Run the pipeline on this machine."""
     from pipelines.checks import check  # noqa: PLC0415  h5py and more, which other commands need not wait for
 
+    require_generation_pods(options.generation_pods)
     given = parameters.given(options)
     given.setdefault("input", [str(SAMPLE / "*.h5")])
     check(given)
 
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
-    local_run.run(given, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose)
+    local_run.run(
+        given, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose,
+        shares=options.generation_pods,
+    )  # fmt: skip
 
 
 def compile_package(options: argparse.Namespace) -> None:

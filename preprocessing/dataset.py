@@ -9,9 +9,10 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
+from calopipe.showers.contents import Header
 from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
-from calopipe.showers.splits import ALL, SPLITS
+from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
 from preprocessing.inputs import BadFile, Source
 
@@ -56,6 +57,13 @@ class Settings:
             "split_rule": asdict(self.selection.rule),
             "geometry": self.selection.geometry,
         }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Settings:
+        """The settings of a manifest."""
+        rule = SplitRule(tuple((split, pattern) for split, pattern in document["split_rule"]["by_file"]))
+        selection = Selection(rule=rule, cut_gev=document["cut_gev"], geometry=document["geometry"])
+        return cls(selection, document["threshold_gev"], document["shard_events"])
 
     def identity(self, source: Source) -> list[str]:
         """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
@@ -127,6 +135,17 @@ class Manifest:
         splits = {split: self.count(split) for split in SPLITS}
         own = asdict(self) | {"geometry": self.geometry.to_json(), "splits": splits}
         return {"kind": KIND, "schema_version": SCHEMA_VERSION} | own
+
+
+def ranges(file: Header, settings: Settings) -> list[tuple[int, int, str]]:
+    """First event, end and name of each range of `file`: at most `shard_events` showers, or one chunk of the file.
+
+    Receipts and shards are called by the name, which follows from the content of the file and the settings.
+    """
+    step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
+    name = storage.fingerprint([SCHEMA_VERSION, settings.identity(Source.of(file)), settings.to_json()])[:16]
+    bounds = ((start, min(start + step, file.events)) for start in range(0, file.events, step))
+    return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
 def fingerprint_of(inputs: Sequence[Source], settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""The events of a dataset by their content: which repeat another, and which are in a split."""
+"""The events of a dataset by their content: which repeat another, which are in a split, and which of a file are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.showers.contents import Header
+from calopipe.showers.flaws import STOP
 from calopipe.showers.hits import Digests
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
-from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, Manifest
+from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Manifest, Settings, ranges, read_manifest
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
@@ -79,3 +82,47 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
             f"{folder}: its receipts list {found} events in {splits}, its manifest {expected}; preprocess again"
         )
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
+
+
+def receipts_of(files: Sequence[Header], selection: Selection) -> list[tuple[npt.NDArray[np.bool_], Digests] | None]:
+    """What `ShowerFile.chosen` says of each of `files`, from the receipts of the dataset `selection.memory`.
+
+    This reads no cell: whether each event is in the selection, and its digest, (events,) both. None for a file that the
+    dataset does not hold whole, or of which it left out events by another cut, with another geometry, or as corrupt
+    where the selection is to stop at them: then the cells must be read.
+    """
+    settings = _settings_of(selection.memory)
+    if settings is None or selection.memory is None:
+        return [None] * len(files)
+    written = settings.selection
+    if (written.cut_gev, written.geometry) != (selection.cut_gev, selection.geometry):
+        return [None] * len(files)
+    return [_receipts_of(selection.memory, file, settings, selection) for file in files]
+
+
+def _settings_of(folder: Location | None) -> Settings | None:
+    """Those of the dataset in `folder`; None where it is not finished, or of another version."""
+    try:
+        return Settings.from_json(read_manifest(folder).settings) if folder else None
+    except (InputError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _receipts_of(
+    folder: Location, file: Header, settings: Settings, selection: Selection
+) -> tuple[npt.NDArray[np.bool_], Digests] | None:
+    def read(name: str) -> npt.NDArray[np.void]:
+        path = folder / SHARDS / f"{name}.json"
+        receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+        if selection.bad_event == STOP and receipt["bad_events"]:
+            raise ValueError(f"{path}: the selection stops at a corrupt event")
+        return _unpacked(receipt["digests"])  # a file that could not be read has none
+
+    try:
+        events = np.concatenate(storage.at_once(read, [name for _, _, name in ranges(file, settings)]))
+    except (InputError, KeyError, ValueError):
+        return None
+    if len(events) != file.events:
+        return None
+    in_split = selection.rule.mask(selection.split, file.path.name, events["digest"])
+    return (events["split"] != NOT_WRITTEN) & in_split, events["digest"]

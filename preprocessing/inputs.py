@@ -30,6 +30,10 @@ class Source:
     sha256: str
     events: int
 
+    @classmethod
+    def of(cls, file: Header) -> Source:
+        return cls(file.path.name, file.sha256, file.events)
+
 
 @dataclass(frozen=True)
 class InputFile(Header):
@@ -37,10 +41,6 @@ class InputFile(Header):
 
     stamp: tuple[int, int]
     look: Look | None  # of its first showers; None where none of them holds energy
-
-    @property
-    def source(self) -> Source:
-        return Source(self.path.name, self.sha256, self.events)
 
     def to_json(self) -> dict[str, Any]:
         own = asdict(self) | {"geometry": self.geometry.to_json()}

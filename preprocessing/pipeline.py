@@ -18,7 +18,7 @@ from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
 from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard
-from preprocessing.inputs import BadFile, InputFile, Inputs
+from preprocessing.inputs import BadFile, InputFile, Inputs, Source
 
 if TYPE_CHECKING:
     from preprocessing.shards import Plan, Receipt
@@ -45,7 +45,7 @@ def preprocess(
     for split, pattern in settings.selection.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.fingerprint_of([file.source for file in files], settings)
+    request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
         say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
         return standing
@@ -137,10 +137,10 @@ def _compose(
     repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
     geometry = inputs.files[0].geometry
     read = sum(file.events for file in inputs.files)
-    used_files = [file.source for file in good]
+    used_files = [Source.of(file) for file in good]
     manifest = Manifest(
         fingerprint=dataset.fingerprint_of(used_files, settings),
-        request=dataset.fingerprint_of([file.source for file in inputs.files], settings),
+        request=dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
         settings=settings.to_json(),
         geometry=geometry,
         index_type=index_type(geometry.cells),

@@ -26,7 +26,7 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard
+from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard, ranges
 from preprocessing.events import NOT_WRITTEN, packed
 from preprocessing.inputs import InputFile
 
@@ -56,17 +56,12 @@ class Attempt:
 
 
 def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
-    """Ranges of at most `settings.shard_events` showers (or one chunk), aligned to the chunks of each file."""
-    plans = []
-    for file in files:
-        step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
-        name = storage.fingerprint([SCHEMA_VERSION, settings.identity(file.source), settings.to_json()])[:16]
-        for start in range(0, file.events, step):
-            stop = min(start + step, file.events)
-            plans.append(
-                Plan(str(file.path.absolute()), file.stamp, file.sha256, start, stop, f"{name}-{start:08d}-{stop:08d}")
-            )
-    return plans
+    """A plan for each range of each file."""
+    return [
+        Plan(str(file.path.absolute()), file.stamp, file.sha256, *each)
+        for file in files
+        for each in ranges(file, settings)
+    ]
 
 
 def receipts(folder: Location, plans: Sequence[Plan], *, verify: bool = False) -> list[Receipt | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,34 +13,38 @@ from typing import Any
 import pytest
 import yaml
 from google.protobuf import json_format
-from kfp import components
+from kfp import components, dsl
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 
 from calopipe.errors import InputError
 from components.image import IMAGE
+from components.promote import promote
 from pipelines import package, parameters, submit
 from pipelines.calorimeter import define
 from pipelines.cluster.platform import Platform
+from pipelines.cluster.pods import allow_retries
 
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
-GOLDEN = Path(__file__).parent / "golden/calorimeter.yaml"
+FANNED = [*STEPS[:3], "generate-2", "generate-3", "generate-4", *STEPS[3:]]
+GOLDEN = Path(__file__).parent / "golden"
 DIGEST = "sha256:" + "0a" * 32
 
 
 class _Package:
     """A compiled pipeline, read back; what concerns pods through the message that the API server parses it into."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, steps: Sequence[str] = STEPS) -> None:
+        self.steps = steps
         self.pipeline, platform = yaml.load_all(text, yaml.CSafeLoader)
         executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-        self.pods = {step: executors[f"exec-{step}"] for step in STEPS}
+        self.pods = {step: executors[f"exec-{step}"] for step in steps}
         self.messages = {
             step: json_format.ParseDict(pod, KubernetesExecutorConfig()) for step, pod in self.pods.items()
         }
         self.tasks = self.pipeline["root"]["dag"]["tasks"]
         self.parameters = self.pipeline["root"]["inputDefinitions"]["parameters"]
         self.containers = {
-            step: self.pipeline["deploymentSpec"]["executors"][f"exec-{step}"]["container"] for step in STEPS
+            step: self.pipeline["deploymentSpec"]["executors"][f"exec-{step}"]["container"] for step in steps
         }
 
     def limits(self, step: str) -> dict[str, str]:
@@ -51,15 +56,22 @@ class _Package:
         return found
 
 
-def _compiled(folder: Path, *options: str) -> _Package:
+def _compiled(folder: Path, *options: str, steps: Sequence[str] = STEPS) -> _Package:
     submit.main(["compile", "--output", str(folder / "p.yaml"), *options])
-    return _Package((folder / "p.yaml").read_text())
+    return _Package((folder / "p.yaml").read_text(), steps)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> _Package:
     """The package without accelerators, with a volume."""
     return _compiled(tmp_path_factory.mktemp("plain"), "--claim", "calopipe-data:/data")
+
+
+@pytest.fixture(scope="module")
+def fanned(tmp_path_factory: pytest.TempPathFactory) -> _Package:
+    """The package with three pods for generation."""
+    options = ("--claim", "calopipe-data:/data", "--generation-pods", "3")
+    return _compiled(tmp_path_factory.mktemp("fanned"), *options, steps=FANNED)
 
 
 def test_kfp_reads_what_was_written(tmp_path: Path) -> None:
@@ -257,6 +269,8 @@ def test_images_that_are_pinned(image: str) -> None:
         ({"hours": ("train=nan",)}, "expected STEP=HOURS"),
         ({"hours": ("tune=3",)}, "expected STEP=HOURS"),
         ({"gpus": -1}, "--gpus is -1, expected at least 0"),
+        ({"generation_pods": 0}, "--generation-pods is 0, expected 1 to 32"),
+        ({"generation_pods": 33}, "--generation-pods is 33, expected 1 to 32"),
         ({"nodes": 0}, "--nodes is 0, expected at least 1"),
         ({"gpu_type": "nvidia-l4"}, "without GPUs; give --gpus too"),
         ({"gpus": 1, "gpu_type": "an l4"}, "--gpu-type 'an l4': expected the name of a GPU"),
@@ -320,7 +334,7 @@ def _readable(compiled: _Package) -> dict[str, Any]:
                 "limits": compiled.limits(step),
                 "pod": compiled.pods[step],
             }
-            for step in STEPS
+            for step in compiled.steps
         },
     }
 
@@ -334,11 +348,59 @@ def _source(value: dict[str, Any]) -> str:
     return f"constant {value['runtimeValue']['constant']!r}"
 
 
+def _require_golden(found: dict[str, Any], name: str) -> None:
+    if os.environ.get("RENEW_GOLDEN"):
+        (GOLDEN / name).write_text(yaml.safe_dump(found, sort_keys=False, width=118))
+    expected = yaml.safe_load((GOLDEN / name).read_text())
+    assert found == expected, "if this is meant: RENEW_GOLDEN=1 pytest -k golden"
+
+
 def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:
     """A change of it is seen by whoever reads the change; RENEW_GOLDEN=1 in the environment writes it anew."""
-    if os.environ.get("RENEW_GOLDEN"):
-        GOLDEN.write_text(yaml.safe_dump(_readable(plain), sort_keys=False, width=118))
-    assert _readable(plain) == yaml.safe_load(GOLDEN.read_text()), "if this is meant: RENEW_GOLDEN=1 pytest -k golden"
+    _require_golden(_readable(plain), "calorimeter.yaml")
+
+
+def test_generation_on_several_pods_is_the_golden_one(fanned: _Package) -> None:
+    """All that differs from the pipeline with one pod."""
+    plain = yaml.safe_load((GOLDEN / "calorimeter.yaml").read_text())["steps"]
+    found = {step: text for step, text in _readable(fanned)["steps"].items() if text != plain.get(step)}
+    _require_golden(found, "generation-on-3-pods.yaml")
+    assert sorted(found) == ["generate", "generate-2", "generate-3", "generate-4"]
+
+
+def test_pods_of_generation_differ_in_their_share_alone(fanned: _Package, tmp_path: Path) -> None:
+    """Each has the resources, the device, the volume, the time and the attempts of the step, and is joined by it."""
+    shares = FANNED[3:6]
+    one = fanned.tasks["generate"]
+    assert set(one["dependentTasks"]) >= {"train", *shares}
+    for number, share in enumerate(shares):
+        task = fanned.tasks[share]
+        assert task["taskInfo"]["name"] == f"Generate share {number + 1} of 3"
+        given = task["inputs"]["parameters"]
+        assert given.pop("share")["runtimeValue"]["constant"] == f"{number}/3"
+        assert given == one["inputs"]["parameters"]
+        assert fanned.containers[share] == fanned.containers["generate"]
+        assert fanned.pods[share] == fanned.pods["generate"]
+        assert task["retryPolicy"] == one["retryPolicy"]
+        assert set(task["dependentTasks"]) == set(one["dependentTasks"]) - set(shares)
+    with_gpus = _compiled(tmp_path, "--gpus", "2", "--generation-pods", "3", steps=FANNED)
+    assert [with_gpus.limits(share)["nvidia.com/gpu"] for share in shares] == ["1", "1", "1"]
+
+
+def test_tasks_within_a_group_have_the_time_of_all_attempts_too() -> None:
+    """As kfp makes groups of loops and conditions."""
+
+    @dsl.pipeline
+    def looped():
+        with dsl.ParallelFor([1, 2]):
+            for _ in range(2):
+                promote(output="", fingerprint="", verdict="", registry="").set_retry(2)
+
+    spec = looped.pipeline_spec
+    allow_retries(spec, Platform(hours=("promote=5",)))
+    (group,) = (component.dag.tasks for component in spec.components.values() if component.dag.tasks)
+    assert sorted(group) == ["promote", "promote-2"]
+    assert {task.retry_policy.backoff_max_duration.seconds for task in group.values()} == {2 * 3 * 5 * 3600}
 
 
 def test_a_name_that_is_not_yaml_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,6 +187,41 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     assert outputs() == before
 
 
+def test_shares_that_are_killed_and_joined_are_the_bytes_of_one_process(
+    run: tuple[Path, list[object], str], tmp_path: Path
+) -> None:
+    """Of two parts, on a copy of the run, whose dataset and model then stand; killed once the first part is whole."""
+    output, arguments, _ = run
+    shutil.copytree(output, tmp_path / "out")
+    more = [*arguments, "--output", tmp_path / "out", "--per-event", 40, "--generation-pods", 2]
+    command = [sys.executable, ROOT / "pipelines" / "submit.py", *map(str, more)]
+    parts = tmp_path / "out/.generated.h5.parts"
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not list(parts.glob("[!.]*")):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert len(list(parts.glob("[!.]*"))) == 1
+    done = submit(*more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.findall(r"^(generate\S*) +\d+\.\d s  (.*)$", done.stdout, re.MULTILINE)
+    made = tmp_path / "out/generated.h5"
+    assert told == [
+        ("generate-2", f"share 0 of 2 is made: {parts}"),
+        ("generate-3", f"share 1 of 2 is made: {parts}"),
+        ("generate", f"1200 showers: {made}"),
+    ]
+    log = max((tmp_path / "out/logs").glob("*.log")).read_text()
+    assert "generate:   0% 0/180 " in log
+    assert "generate:   0% 0/1020 " not in log  # it was whole
+    assert not parts.exists()
+    alone = tmp_path / "alone.h5"
+    given = ["--like", output.parent / "*.h5", "--split", "test", *arguments[arguments.index("--split-file") :]]
+    given += ["--model", output / "model", "--dataset", output / "dataset", "--per-event", 40, "--output", alone]
+    subprocess.run([sys.executable, "-m", "training", "generate", *map(str, given)], check=True, cwd=ROOT)
+    assert made.read_bytes() == alone.read_bytes()
+
+
 def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
     """Under tolerances that anything meets, on a copy of the run, whose other steps then stand."""
     output, arguments, _ = run
@@ -323,6 +359,8 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
         (("run", "--epochs", "-3"), "--epochs is -3"),
         (("run", "--epochs", "0"), "--epochs is 0"),
         (("run", "--per-event", "0"), "--per-event is 0"),
+        (("run", "--generation-pods", "0"), "--generation-pods is 0, expected 1 to 32"),
+        (("compile", "--generation-pods", "99"), "--generation-pods is 99, expected 1 to 32"),
         (("run", "--split-file", "test=typo*"), "the test split of the input holds 0 showers"),
         (("run", "--seed", "-1"), "--seed is -1"),
         (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),

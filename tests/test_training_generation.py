@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -25,9 +26,10 @@ from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training import folder, generation
+from training import folder
+from training import parts as parts_of_files
 from training.configs import named_config
-from training.generation import generate
+from training.generation import Conditions, generate
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -128,12 +130,12 @@ def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pyte
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kills: int
 ) -> None:
-    """Each time once another part of 13 is whole."""
-    monkeypatch.setattr(generation, "_PART_SHOWERS", 30)  # parts of 32
+    """Each time once another part of 14 is whole."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)  # two batches, less two showers that fill no chunk
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
     output, parts = tmp_path / "killed.h5", tmp_path / ".killed.h5.parts"
-    program = "import sys; from training import generation, __main__; generation._PART_SHOWERS = 30; "
+    program = "import sys; from training import parts, __main__; parts._PART_SHOWERS = 30; "
     program += "__main__.main(sys.argv[1:])"
     arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings]
     standing: dict[Path, int] = {}
@@ -145,12 +147,12 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
         assert process.returncode == -signal.SIGKILL
         assert not output.exists()
         standing = {part: part.stat().st_mtime_ns for part in parts.glob("[!.]*")}
-    assert kills <= len(standing) < 13
+    assert kills <= len(standing) < 14
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda _: None)
         _generate(trained, output, *settings)
-    assert capsys.readouterr().err.startswith(f"generate: {32 * len(standing) * 100 / 400:3.0f}% ")
+    assert capsys.readouterr().err.startswith(f"generate: {30 * len(standing) * 100 / 400:3.0f}% ")
     assert {part: part.stat().st_mtime_ns for part in standing} == standing  # written once
     assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
     # another request leaves nothing of them
@@ -160,9 +162,9 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
 
 @pytest.mark.slow
 def test_shares_that_are_made_at_once_end_in_the_same_bytes(trained: Path, tmp_path: Path) -> None:
-    """Of 13 parts, two processes make six and seven; the last run makes the one that is lost then."""
+    """Of 14 parts, two processes make seven each; the last run makes the one that is lost then."""
     settings = ("--batch", 16, "--per-event", 4)
-    program = "import sys; from training import generation, __main__; generation._PART_SHOWERS = 30; "
+    program = "import sys; from training import parts, __main__; parts._PART_SHOWERS = 30; "
     program += "__main__.main(sys.argv[1:])"
 
     def start(output: Path, *more: str) -> subprocess.Popen[str]:
@@ -181,11 +183,30 @@ def test_shares_that_are_made_at_once_end_in_the_same_bytes(trained: Path, tmp_p
     assert "share 0 of 2 is made" in said[0]
     assert not output.exists()
     made = sorted(int(part.stem.rpartition("-")[2]) for part in parts.iterdir())
-    assert made == list(range(0, 400, 32))
-    next(parts.glob("*-64.h5")).unlink()
-    assert f"generate: {(400 - 32) * 100 / 400:3.0f}% " in end(start(output))
+    assert made == list(range(0, 400, 30))
+    next(parts.glob("*-60.h5")).unlink()
+    assert f"generate: {(400 - 30) * 100 / 400:3.0f}% " in end(start(output))
     assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
     assert not parts.exists()
+
+
+def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the next ones belong to another part."""
+    generator = Generator(trained / "model", batch=2)
+    begun, made = threading.Semaphore(0), generator._made
+
+    def counted(*given: Any) -> Any:
+        begun.release()
+        return made(*given)
+
+    monkeypatch.setattr(generator, "_made", counted)
+    labels = np.linspace(110, 190, 8, dtype=np.float32), np.full(8, 1.5, np.float32)
+    found = generator.showers(*labels, seed=1, ranges=[range(first, first + 2) for first in range(0, 8, 2)])
+    assert len(next(found)) == 2
+    for _ in range(3):  # of which two are not waited for
+        assert begun.acquire(timeout=60)
+    assert not begun.acquire(blocking=False)
+    assert sum(map(len, found)) == 6
 
 
 def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> None:
@@ -199,27 +220,6 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> N
     subprocess.run(given, check=True, capture_output=True)
     one, two = (open_showers(tmp_path / f"{name}.h5").read().cells for name in ("one", "two"))
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
-
-
-def test_the_events_are_read_once_for_a_model_and_the_incumbent(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make_file(tmp_path / "mc.h5", events=20)
-    reads: list[Path] = []
-    read = h5py.Dataset.__getitem__
-
-    def counted(dataset: h5py.Dataset, *given: Any) -> Any:
-        if dataset.name == "/ECAL" and dataset.file.filename == str(path):
-            reads.append(path)
-        return read(dataset, *given)
-
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
-    for name in ("generated", "incumbent"):
-        assert generate(trained / "model", [path], tmp_path / f"{name}.h5", **settings) == 20
-    assert len(reads) == 1
-    make_file(path, events=10)  # other content under the name
-    assert generate(trained / "model", [path], tmp_path / "generated.h5", **settings) == 10
 
 
 @pytest.mark.slow
@@ -243,8 +243,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    settings: dict[str, Any] = {"selection": Selection(), "extrapolate": True}
-    assert generate(trained / "model", [path], tmp_path / "g.h5", **settings) == 5
+    assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True) == 5
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)
     with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:

@@ -21,7 +21,7 @@ from training import folder
 from training.configs import named_config
 from training.fit import fit
 from training.folder import read_card
-from training.generation import generate
+from training.generation import Conditions, generate
 
 _ONE_STEP = named_config("small", steps=1, batch=4)
 
@@ -55,7 +55,7 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])
     with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
-        generate(tmp_path / "child", [copy], tmp_path / "g.h5", selection=Selection("test", rule))
+        generate(tmp_path / "child", Conditions([copy], Selection("test", rule)), tmp_path / "g.h5")
     assert not (tmp_path / "g.h5").exists()
 
 
@@ -63,7 +63,8 @@ def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: 
     card = fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
-        made = generate(model, [copy], tmp_path / f"{model.name}.h5", selection=Selection("test"), extrapolate=True)
+        conditions = Conditions([copy], Selection("test"))
+        made = generate(model, conditions, tmp_path / f"{model.name}.h5", extrapolate=True)
         assert 0 < made < 60
 
 
@@ -87,7 +88,7 @@ def test_a_model_that_does_not_know_generates_and_begins_nothing(
     (tmp_path / "old/card.json").write_text(json.dumps(card))
     (tmp_path / "old/seen.npy").unlink()
     with caplog.at_level(logging.WARNING):
-        generate(tmp_path / "old", [trained / "mc.h5"], tmp_path / "g.h5", selection=Selection("test"))
+        generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")
     assert "does not say which events it was trained on" in caplog.text
     with pytest.raises(InputError, match="did not note which events a model is trained on"):
         fit(trained / "ds", tmp_path / "m", _ONE_STEP, warm_start=tmp_path / "old")

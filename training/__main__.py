@@ -223,13 +223,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
         like = storage.expand(options.like)
-        from training.generation import Share, generate  # noqa: PLC0415
+        from training.generation import Conditions, generate  # noqa: PLC0415
+        from training.parts import Share  # noqa: PLC0415
 
         generate(
             storage.on_disk(options.model, "--model"),
-            like,
+            Conditions(like, Selection.of(options)),
             output,
-            selection=Selection.of(options),
             per_event=options.per_event,
             seed=options.seed,
             batch=options.batch,

@@ -4,63 +4,71 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
-from calopipe.progress import progress_bar, say
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray, Geometry, Showers
+from calopipe.progress import say
+from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
-from calopipe.showers.flaws import SKIP
 from calopipe.showers.hits import Digests
-from calopipe.showers.layouts import CELLS
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from preprocessing.dataset import SCHEMA_VERSION
+from preprocessing.events import receipts_of
 from training import folder
 from training.folder import Card
 from training.generator import Generator
+from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
 
 logger = logging.getLogger(__name__)
 
-_Stamped: TypeAlias = "tuple[Location, tuple[int, int]]"  # a file, and what tells whether it is another by now
-
-_PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
-_SHOWERS_COPIED = 100  # at a time, from a part to the file: 26 MB of the reference's showers
-
 
 @dataclass(frozen=True)
-class Share:
-    """What one of `count` processes that generate together makes: the one of this `number`, from 0."""
+class Events:
+    """Labels and digests of events, (N,) each."""
 
-    number: int = 0
-    count: int = 1
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    digests: Digests
 
-    @classmethod
-    def parse(cls, text: str) -> Share:
-        """The share of "I/N". Raises InputError."""
-        number, _, count = text.partition("/")
-        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
-            raise InputError(f"--share is {text!r}, expected I/N: a process, from 0, of N")
-        return cls(int(number), int(count))
+
+class Conditions:
+    """The events of the files `like` that a `selection` chooses, for one model or several that are asked alike.
+
+    The files are opened at once; the events are found when they are first needed, and only once. The dataset
+    `selection.memory` tells them from its receipts; of files that it does not hold all cells are read. Raises
+    InputError.
+    """
+
+    def __init__(self, like: Sequence[Location], selection: Selection) -> None:
+        self.selection = selection
+        self.files = open_all(like, selection)
+
+    @cached_property
+    def events(self) -> Events:
+        told = receipts_of(self.files, self.selection)
+        chosen = [found or file.chosen(self.selection) for file, found in zip(self.files, told, strict=True)]
+        labels = [
+            (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
+            for file, (mask, digests) in zip(self.files, chosen, strict=True)
+        ]
+        return Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)))
 
 
 def generate(
     model: Path,
-    like: Sequence[Location],
+    conditions: Conditions,
     output: Path,
     *,
-    selection: Selection,
     per_event: int = 1,
     seed: int = 1,
     batch: int = 0,
@@ -68,16 +76,16 @@ def generate(
     share: Share | None = None,
     extrapolate: bool = False,
 ) -> int:
-    """Write to `output` showers with the energies and angles of the `selection` of the files `like`; their number.
+    """Write to `output` showers with the energies and angles of the `conditions`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of `like`. Each
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. Each
     device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
     before them are written, so that memory does not grow with their number.
 
     They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
     a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts
     are made. Several shares may be made at once, on hosts that have the folder in common; a last run without a share
-    makes what is missing, and writes the file.
+    makes what is missing, and joins the parts without compressing them again.
 
     A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
     replaced. Labels outside the range of the training are an error, unless it may `extrapolate`, and so are test events
@@ -87,8 +95,7 @@ def generate(
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    stamped = tuple((path, storage.stamp(path)) for path in like)
-    files = _opened(stamped, selection)
+    files, selection = conditions.files, conditions.selection
     card = folder.read_card(model)
     _check_geometry(files[0], card)
     request = storage.fingerprint(
@@ -102,10 +109,10 @@ def generate(
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
         return standing
-    chosen = _chosen(stamped, selection)
-    if selection.split == JUDGES and require_unseen(model, card, chosen.digests, str(model)) is None:
+    events = conditions.events
+    if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
         logger.warning("%s does not say which events it was trained on: test events may be among them", model)
-    energy, theta = (np.repeat(label, per_event) for label in (chosen.energy_gev, chosen.theta_rad))
+    energy, theta = (np.repeat(label, per_event) for label in (events.energy_gev, events.theta_rad))
     if len(energy) == 0:
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
@@ -117,92 +124,17 @@ def generate(
     attributes = {
         "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
     }  # fmt: skip
-    parts = output.with_name(f".{output.name}.parts")
-    parts.mkdir(exist_ok=True)
-    whole = _write_parts(
-        parts, request, generator, energy, theta, geometry=files[0].geometry, seed=seed, share=share or Share()
-    )
+    parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(energy), like=files[0])
+    parts.make(share or Share(), energy, theta, seed)
     if share is not None:
-        say(f"share {share.number} of {share.count} is made: {parts}")
+        say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0
     with shower_writer(output, files[0].geometry, attributes, files[0].deposits) as writer:
-        for showers in chain.from_iterable(map(_stored, whole)):
-            writer.write(showers)
-    shutil.rmtree(parts)
+        for part in parts.paths:
+            writer.append(part)
+    shutil.rmtree(parts.folder)
     say(f"{len(energy)} showers: {output}")
     return len(energy)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The events whose labels are used: (N,) each."""
-
-    energy_gev: FloatArray
-    theta_rad: FloatArray
-    digests: Digests
-
-
-@lru_cache(maxsize=1)
-def _opened(stamped: tuple[_Stamped, ...], selection: Selection) -> list[ShowerFile]:
-    """The files, opened once for a model and the incumbent beside it."""
-    return open_all([path for path, _ in stamped], selection)
-
-
-@lru_cache(maxsize=1)
-def _chosen(stamped: tuple[_Stamped, ...], selection: Selection) -> _Chosen:
-    """The events of the selection, read once for a model and the incumbent beside it."""
-    files = _opened(stamped, selection)
-    masks, digests = zip(*(file.chosen(selection) for file in files), strict=True)
-    energy, theta, chosen = (
-        np.concatenate([values[mask] for values, mask in zip(every, masks, strict=True)])
-        for every in ([file.energy_gev for file in files], [file.theta_rad for file in files], digests)
-    )
-    return _Chosen(energy, theta, chosen)
-
-
-def _write_parts(
-    folder: Path,
-    request: str,
-    generator: Generator,
-    energy_gev: FloatArray,
-    theta_rad: FloatArray,
-    *,
-    geometry: Geometry,
-    seed: int,
-    share: Share,
-) -> list[Path]:
-    """The parts of the showers in `folder`, in order; those of the `share` that are missing are made, others' removed.
-
-    Cells are in the unit of `geometry`.
-    """
-    scale = np.float32(REFERENCE_UNIT_GEV / geometry.file_unit_gev)
-    whole = generator.showers_at_a_time
-    size = -(-_PART_SHOWERS // whole) * whole  # whole batches: no part depends on another
-    name = f"{request[:16]}-{size}"
-    parts = {start: folder / f"{name}-{start}.h5" for start in range(0, len(energy_gev), size)}
-    for other in folder.iterdir():
-        if name not in other.name:  # what another process is writing stays
-            other.unlink(missing_ok=True)
-    mine = list(parts)[share.number :: share.count]
-    missing = [start for start in mine if not parts[start].exists()]
-    total, to_do = (sum(len(energy_gev[start : start + size]) for start in starts) for starts in (mine, missing))
-    with progress_bar("generate", total, "showers", total - to_do) as bar:
-        for start in missing:
-            labels = energy_gev[start : start + size], theta_rad[start : start + size]
-            with shower_writer(parts[start], geometry, {}, CELLS) as writer:  # which keeps all labels
-                for showers in generator.showers(*labels, seed, index=start, extrapolate=True):
-                    writer.write(replace(showers, cells=showers.cells * scale))
-                    bar.update(len(showers))
-    return list(parts.values())
-
-
-def _stored(part: Path) -> Iterator[Showers]:
-    """The showers of a part, good or bad, some at a time."""
-    found = open_showers(part, bad_event=SKIP)
-    for first in range(0, found.events, _SHOWERS_COPIED):
-        chosen = slice(first, first + _SHOWERS_COPIED)
-        cells = found.cells(first, first + _SHOWERS_COPIED)
-        yield Showers(cells, found.energy_gev[chosen], found.theta_rad[chosen], found.measured(chosen, cells))
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,22 +47,31 @@ class Generator:
         self._compiled = tf.function(self._of_replicas)
 
     def showers(
-        self, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, *, index: int = 0, extrapolate: bool = False
+        self,
+        energy_gev: FloatArray,
+        theta_rad: FloatArray,
+        seed: int,
+        *,
+        ranges: Iterable[range] | None = None,
+        extrapolate: bool = False,
     ) -> Iterator[Showers]:
-        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV. The first has this `index`.
+        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
 
-        A shower is a function of the model, the seed, its labels and its index; the batch changes float32 rounding, and
-        nothing else. Labels outside the range of the training raise InputError, unless it may `extrapolate`.
+        With `ranges`, those of these indices alone, and no batch goes beyond a range. A shower is a function of the
+        model, the seed, its labels and its index; the batch changes float32 rounding, and nothing else. Labels outside
+        the range of the training raise InputError, unless it may `extrapolate`.
         """
         if not extrapolate:
             self.check_labels(energy_gev, theta_rad)
+        size = self.showers_at_a_time
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             made: deque[Future[Showers]] = deque()
-            for first in range(0, len(energy_gev), self.showers_at_a_time):
-                chosen = slice(first, first + self.showers_at_a_time)
-                made.append(threads.submit(self._made, energy_gev[chosen], theta_rad[chosen], seed, index + first))
-                if len(made) > _AT_ONCE:
-                    yield made.popleft().result()
+            for each in [range(len(energy_gev))] if ranges is None else ranges:
+                for first in each[::size]:
+                    chosen = slice(first, min(first + size, each.stop))
+                    made.append(threads.submit(self._made, energy_gev[chosen], theta_rad[chosen], seed, first))
+                    if len(made) > _AT_ONCE:
+                        yield made.popleft().result()
             while made:
                 yield made.popleft().result()
 

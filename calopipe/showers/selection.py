@@ -27,7 +27,7 @@ class Selection:
     `rule` divides events among the splits. `bad_event` says what happens at a corrupt event: "stop" or "skip".
     `geometry` (`calopipe.showers.detectors`) overrides the files' attributes, such as the unit that the cut is applied
     in; what it names is read when the selection is made. `memory` is the folder of a dataset that remembers the files'
-    hashes, which saves only time.
+    hashes and their events, which saves only time.
     """
 
     split: str = ALL

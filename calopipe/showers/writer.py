@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -34,6 +35,11 @@ class _Sink(io.FileIO):
         return size
 
 
+def showers_a_chunk(geometry: Geometry) -> int:
+    """How many showers a file of this geometry stores, and compresses, together."""
+    return 50 if geometry.rings else 10
+
+
 class ShowerWriter:
     """Writes showers batch by batch into the file that `shower_writer` opened."""
 
@@ -42,18 +48,18 @@ class ShowerWriter:
         self._events = 0
         self._outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
         if deposits == VOXELS:
-            self._create(VOXELS, 50, len(voxel_order(geometry)))
+            self._create(VOXELS, len(voxel_order(geometry)))
             # double precision: an energy in GeV is the same, to the bit, when it is read again
             file.create_dataset(ENERGIES, (0, 1), "f8", maxshape=(None, 1), chunks=(1024, 1))
             return
-        self._create(CELLS, 10, *geometry.shape)
+        self._create(CELLS, *geometry.shape)
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
             file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
 
-    def _create(self, name: str, chunk: int, *shape: int) -> None:
+    def _create(self, name: str, *shape: int) -> None:
         self._file.create_dataset(
-            name, (0, *shape), "f4", maxshape=(None, *shape), chunks=(chunk, *shape), compression="gzip",
-            compression_opts=1, shuffle=True,
+            name, (0, *shape), "f4", maxshape=(None, *shape), chunks=(showers_a_chunk(self._geometry), *shape),
+            compression="gzip", compression_opts=1, shuffle=True,
         )  # fmt: skip
 
     def write(self, showers: Showers) -> None:
@@ -68,6 +74,32 @@ class ShowerWriter:
         for name, values in columns.items():
             self._file[name].resize(self._events, axis=0)
             self._file[name][start:] = values
+        self._require_written()
+
+    def append(self, path: Path) -> None:
+        """Append the showers of a file of this geometry that `shower_writer` made, chunks of cells as they are stored.
+
+        The showers before must fill whole chunks.
+        """
+        start = self._events
+        if start % showers_a_chunk(self._geometry):
+            raise ValueError(
+                f"{path} would begin at shower {start}, within a chunk of {showers_a_chunk(self._geometry)}"
+            )
+        with h5py.File(path) as part:
+            for name, stored in part.items():
+                self._events = start + len(stored)
+                self._file[name].resize(self._events, axis=0)
+                if stored.compression is None:
+                    self._file[name][start:] = stored[()]
+                    continue
+                for number in range(stored.id.get_num_chunks()):
+                    first, *others = stored.id.get_chunk_info(number).chunk_offset
+                    filters, content = stored.id.read_direct_chunk((first, *others))
+                    self._file[name].id.write_direct_chunk((start + first, *others), content, filters)
+        self._require_written()
+
+    def _require_written(self) -> None:
         if self._sink.error is not None:
             raise self._sink.error
 

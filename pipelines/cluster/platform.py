@@ -11,7 +11,14 @@ from typing import Any
 from calopipe.errors import InputError
 from components.image import IMAGE
 from pipelines.cluster.accelerators import LABEL, SINGLE_HOST, Accelerator, nvidia, tpu
-from pipelines.cluster.resources import LAUNCHER, MEMORY, STEPS, Resources, resources_by_step
+from pipelines.cluster.resources import (
+    LAUNCHER,
+    MEMORY,
+    STEPS,
+    Resources,
+    require_generation_pods,
+    resources_by_step,
+)
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 _SHM = "1Gi"
@@ -68,6 +75,8 @@ class Platform:
     shm: str = _option(_SHM, "MEMORY", "shared memory of train (default %(default)s)")
     nodes: int = _option(1, "N", "train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow "
                          "Trainer")  # fmt: skip
+    generation_pods: int = _option(1, "N", "generate in N pods at once, each with these resources, and join what they "
+                                   "made in one more (default %(default)s)")  # fmt: skip
     runtime: str = _option("calopipe", "NAME", "TrainingRuntime of that job (default %(default)s)")
 
     def __post_init__(self) -> None:
@@ -80,6 +89,7 @@ class Platform:
         for refusal in _contradictions(self):
             raise InputError(refusal)
         resources_by_step(self.resources, self.hours)
+        require_generation_pods(self.generation_pods)
         self._device()
 
     @property

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from kfp import dsl, kubernetes
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 from pipelines.cluster.platform import Platform
-from pipelines.cluster.resources import Resources
+from pipelines.cluster.resources import Resources, step_of
 
 USER = 1000  # the image's
 
 
-def equip(tasks: Mapping[str, dsl.PipelineTask], platform: Platform) -> None:
-    """Give each step, by its name, what it needs on `platform`."""
-    for step, task in tasks.items():
+def equip(tasks: Iterable[dsl.PipelineTask], platform: Platform) -> None:
+    """Give each task what its step needs on `platform`."""
+    for task in tasks:
+        step = step_of(task.name)
         _share(task, platform.pod(step))
         kubernetes.set_security_context(task, run_as_user=USER, run_as_non_root=True)
         if platform.image:
@@ -28,9 +29,9 @@ def equip(tasks: Mapping[str, dsl.PipelineTask], platform: Platform) -> None:
             kubernetes.add_toleration(task, key=accelerator.resource, operator="Exists", effect="NoSchedule")
             for label, value in accelerator.selectors.items():
                 kubernetes.add_node_selector(task, label, value)
-    if platform.nodes == 1:
-        # NCCL exchanges data of GPUs in shared memory, of which a container has 64 MiB by default.
-        kubernetes.empty_dir_mount(tasks["train"], "shared-memory", "/dev/shm", "Memory", platform.shm)  # noqa: S108
+        if step == "train" and platform.nodes == 1:
+            # NCCL exchanges data of GPUs in shared memory, of which a container has 64 MiB by default.
+            kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", "Memory", platform.shm)  # noqa: S108
 
 
 def _share(task: dsl.PipelineTask, resources: Resources) -> None:
@@ -47,12 +48,14 @@ def _share(task: dsl.PipelineTask, resources: Resources) -> None:
 
 
 def allow_retries(spec: PipelineSpec, platform: Platform) -> None:
-    """Give each step of the compiled `spec` time for all its attempts.
+    """Give each task of the compiled `spec`, in whatever group of tasks, time for all its attempts.
 
     By default kfp allows an hour from the start of the first attempt to the end of the last, and 2.16 has no argument
     for it: a training that fails in its second hour would not be repeated, and a repeated one would end with that hour.
     """
-    for step, task in spec.root.dag.tasks.items():
-        resources = platform.pod(step)
-        # Twice, for the time in which pods wait for a node.
-        task.retry_policy.backoff_max_duration.seconds = 2 * (resources.retries + 1) * resources.seconds
+    for group in (spec.root, *spec.components.values()):
+        for name, task in group.dag.tasks.items():
+            if task.HasField("retry_policy"):  # a group within a group has none
+                resources = platform.pod(step_of(name))
+                # Twice, for the time in which pods wait for a node.
+                task.retry_policy.backoff_max_duration.seconds = 2 * (resources.retries + 1) * resources.seconds

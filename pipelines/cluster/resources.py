@@ -60,6 +60,20 @@ STEPS = {
 LAUNCHER = Resources("Train on several nodes", cpu="500m", memory="1Gi", hours=0.5, retries=STEPS["train"].retries)
 
 
+MOST_PODS = 32  # of generation: each adds 8 kB to the compiled pipeline, and Kubernetes stores objects up to 1.5 MB
+
+
+def step_of(task: str) -> str:
+    """The step that a task belongs to: kfp calls several tasks of one component generate, generate-2, ..."""
+    return re.sub(r"-[0-9]+$", "", task)
+
+
+def require_generation_pods(pods: int) -> None:
+    """Raise InputError unless generation can be divided among so many."""
+    if not 1 <= pods <= MOST_PODS:
+        raise InputError(f"--generation-pods is {pods}, expected 1 to {MOST_PODS}")
+
+
 def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[str, Resources]:
     """STEPS with the changes of options "STEP=CPU,MEMORY" and "STEP=HOURS"; InputError for any other form."""
     found = dict(STEPS)

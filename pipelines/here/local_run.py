@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from components.step import keep_from_others
 from pipelines.calorimeter import define
-from pipelines.cluster.resources import STEPS
+from pipelines.cluster.resources import STEPS, step_of
 from pipelines.here import containers
 from pipelines.here.view import shown
 
 _OUTPUT = "executor_output.json"  # in the folder of each step
 
 
-def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool) -> None:
+def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool, shares: int = 1) -> None:
     """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print the outcome.
+
+    Showers are generated in so many `shares`, one after the other.
 
     A file in OUTPUT/logs gets all that the steps and kfp print; a `verbose` run prints it here too.
     """
@@ -44,30 +46,32 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
         kept.mkdir(parents=True, exist_ok=True)  # which Docker would make, for root
         local.init(runner, pipeline_root=str(kept))
         before, failure = set(kept.iterdir()), None
+        pipeline = define(shares=shares)
         with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
             try:
                 with _python3_in_names():
-                    define()(**parameters)
+                    pipeline(**parameters)
             except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
                 failure = error
         if line := reason.read():  # also of a container that kfp took for a success
             raise InputError(line)
     if isinstance(failure, RuntimeError):
         raise SystemExit(f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {log}")
-    if step := _unfinished(set(kept.iterdir()) - before):
+    if step := _unfinished(set(kept.iterdir()) - before, pipeline.pipeline_spec.root.dag.tasks):
         raise SystemExit(f"error: step {step} ended without its output under {kept}; what it said is in {log}")
     if failure:
         raise failure
     _show(parameters, output)
 
 
-def _unfinished(runs: set[Path]) -> str | None:
-    """The first step without an output in the newest of kfp's folders `runs`; None if all have one.
+def _unfinished(runs: set[Path], tasks: Iterable[str]) -> str | None:
+    """The first of the `tasks` without an output in the newest of kfp's folders `runs`; None if all have one.
 
     A step writes its output at its end. kfp itself takes a container for a success if it is gone before kfp looks.
     """
-    newest = max(runs, default=Path())
-    return next((step for step in STEPS if not (newest / step / _OUTPUT).is_file()), None)
+    newest, order = max(runs, default=Path()), [*STEPS]
+    in_order = sorted(tasks, key=lambda task: order.index(step_of(task)))
+    return next((task for task in in_order if not (newest / task / _OUTPUT).is_file()), None)
 
 
 def _show(parameters: Mapping[str, Any], output: Path) -> None:

@@ -1,0 +1,141 @@
+"""The labels that showers are asked for with: from the receipts of a dataset, or from the cells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from showers import make_file, make_showers, write_file
+
+from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import SplitRule
+from preprocessing.dataset import Settings
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from training.generation import Conditions, generate
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files whose cells are read, a name for each reading."""
+    found: list[str] = []
+    read = h5py.Dataset.__getitem__
+
+    def counted(dataset: h5py.Dataset, *given: Any) -> Any:
+        if dataset.name == "/ECAL":
+            found.append(Path(dataset.file.filename).name)
+        return read(dataset, *given)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
+    return found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """One with corrupt events and events below the cut, and two good ones, of which one is stored in one piece."""
+    showers, whole = make_showers(events=60), make_showers(events=30, seed=1)
+    showers.cells[::7] *= 1e-3
+    showers.cells[3, 1, 1, 1] = np.nan
+    theta = np.where(np.arange(60) == 5, -1, showers.theta_rad).astype(np.float32)
+    return [
+        write_file(tmp_path / "a.h5", showers, theta=theta),
+        make_file(tmp_path / "b.h5", events=50, seed=2),
+        write_file(tmp_path / "c.h5", whole, chunks=False, ECAL=whole.cells.astype(np.float64)),
+    ]
+
+
+def _dataset(files: list[Path], output: Path, selection: Selection) -> Path:
+    tolerance = Tolerance(bad_event=SKIP, max_bad_events=0.5)
+    found = discover([str(file) for file in files], selection.geometry, tolerance=tolerance)
+    preprocess(found, output, Settings(selection, 1e-5, shard_events=20), tolerance=tolerance)
+    return output
+
+
+@pytest.mark.parametrize("split", ["test", "train", "all"])
+@pytest.mark.parametrize("rule", [(), ("test=[ac].h5",)])
+def test_receipts_tell_what_the_cells_do(
+    files: list[Path], tmp_path: Path, reads: list[str], split: str, rule: tuple[str, ...]
+) -> None:
+    selection = Selection(split, SplitRule.parse([*rule]), bad_event=SKIP)
+    expected = Conditions(files, selection).events
+    assert len(expected.digests) > 5
+    assert reads
+    memory = _dataset(files, tmp_path / "ds", selection)
+    reads.clear()
+    found = Conditions(files, replace(selection, memory=memory)).events
+    assert not reads
+    for name, values in vars(expected).items():
+        np.testing.assert_array_equal(getattr(found, name), values)
+
+
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        ({}, {"d.h5"}),  # which the dataset does not hold
+        ({"rule": SplitRule((("test", "a.h5"), ("test", "d.h5")))}, {"d.h5"}),  # digests go by no rule
+        ({"cut_gev": 0.3}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
+        ({"geometry": "file_unit_gev=0.03"}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
+        ({"memory": Path("nowhere")}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
+    ],
+)
+def test_cells_are_read_of_what_the_dataset_cannot_tell(
+    files: list[Path], tmp_path: Path, reads: list[str], asked: dict[str, Any], read: set[str]
+) -> None:
+    memory = _dataset(files, tmp_path / "ds", Selection())
+    more = [*files, make_file(tmp_path / "d.h5", events=20, seed=3)]
+    selection = replace(Selection("test", bad_event=SKIP, memory=memory), **asked)
+    expected = Conditions(more, replace(selection, memory=None)).events
+    reads.clear()
+    found = Conditions(more, selection).events
+    assert set(reads) == read
+    np.testing.assert_array_equal(found.digests, expected.digests)
+
+
+def test_a_selection_that_stops_at_corrupt_events_is_not_told_without_them(files: list[Path], tmp_path: Path) -> None:
+    """As reading has it: the events stay, so that whoever reads them stops."""
+    showers = make_showers(events=60)
+    showers.cells[3, 1, 1, 1] = np.nan
+    path = write_file(tmp_path / "nan.h5", showers)
+    memory = _dataset([path], tmp_path / "ds", Selection())
+    counts = {
+        bad_event: len(Conditions([path], Selection(bad_event=bad_event, memory=memory)).events.digests)
+        for bad_event in (STOP, SKIP)
+    }
+    assert counts == {STOP: 60, SKIP: 59}
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_a_receipt_that_is_missing_or_damaged_tells_nothing(
+    files: list[Path], tmp_path: Path, reads: list[str], damage: str
+) -> None:
+    memory = _dataset(files, tmp_path / "ds", Selection())
+    receipt = sorted((memory / "shards").glob("*.json"))[0]
+    if damage == "missing":
+        receipt.unlink()
+    else:
+        document = json.loads(receipt.read_text())
+        receipt.write_text(json.dumps(document | {"digests": document["digests"][:24]}))
+    expected = Conditions(files, Selection("test", bad_event=SKIP)).events
+    reads.clear()
+    found = Conditions(files, Selection("test", bad_event=SKIP, memory=memory)).events
+    assert len(set(reads)) == 1
+    np.testing.assert_array_equal(found.digests, expected.digests)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_model_and_the_incumbent_ask_once(trained: Path, tmp_path: Path, reads: list[str], remembered: bool) -> None:
+    """The events are found in one reading of the cells or, with the dataset, in none."""
+    selection = Selection("test", memory=trained / "ds" if remembered else None)
+    conditions = Conditions([trained / "mc.h5"], selection)
+    for name in ("incumbent", "generated"):
+        assert generate(trained / "model", conditions, tmp_path / f"{name}.h5", extrapolate=True) > 10
+    assert reads.count("mc.h5") == (0 if remembered else 1)
+    expected = tmp_path / "expected.h5"
+    generate(trained / "model", Conditions([trained / "mc.h5"], Selection("test")), expected)
+    assert expected.read_bytes() == (tmp_path / "generated.h5").read_bytes() == (tmp_path / "incumbent.h5").read_bytes()

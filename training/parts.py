@@ -1,0 +1,77 @@
+"""Showers in parts, which a killed run keeps, and which several processes or hosts may divide among themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from calopipe.errors import InputError
+from calopipe.progress import progress_bar
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
+from calopipe.showers.files import ShowerFile
+from calopipe.showers.writer import shower_writer, showers_a_chunk
+from training.generator import Generator
+
+_PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of `count` processes that generate together makes: the one of this `number`, from 0."""
+
+    number: int = 0
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """The share of "I/N". Raises InputError."""
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            raise InputError(f"--share is {text!r}, expected I/N: a process, from 0, of N")
+        return cls(int(number), int(count))
+
+
+class Parts:
+    """The `events` showers of a `request` as files of `folder`, each of which is made alone.
+
+    A part is as many whole batches as make about a thousand showers, less what does not fill a chunk of the file, so
+    that parts can be joined chunk by chunk. Geometry, unit and layout are those of the file `like`.
+    """
+
+    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: ShowerFile) -> None:
+        self.folder, self._generator, self._like = folder, generator, like
+        batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
+        size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
+        self._name = f"{request[:16]}-{size}"
+        starts = range(0, events, size)
+        self._parts = {self._path(start): range(start, min(start + size, events)) for start in starts}
+
+    def _path(self, start: int) -> Path:
+        return self.folder / f"{self._name}-{start}.h5"
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, in the order of their showers."""
+        return list(self._parts)
+
+    def make(self, share: Share, energy_gev: FloatArray, theta_rad: FloatArray, seed: int) -> None:
+        """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'."""
+        self.folder.mkdir(exist_ok=True)
+        for other in self.folder.iterdir():
+            if self._name not in other.name:  # what another process is writing stays
+                other.unlink(missing_ok=True)
+        mine = self.paths[share.number :: share.count]
+        missing = {path: self._parts[path] for path in mine if not path.exists()}
+        total, to_do = sum(len(self._parts[path]) for path in mine), sum(map(len, missing.values()))
+        scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
+        # batches of the next part are made while the last ones of a part are written
+        made = self._generator.showers(energy_gev, theta_rad, seed, ranges=missing.values(), extrapolate=True)
+        with progress_bar("generate", total, "showers", total - to_do) as bar:
+            for path, indices in missing.items():
+                with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:
+                    for showers in islice(made, -(-len(indices) // self._generator.showers_at_a_time)):
+                        writer.write(replace(showers, cells=showers.cells * scale))
+                        bar.update(len(showers))
