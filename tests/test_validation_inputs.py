@@ -16,6 +16,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from validation import compare
 from validation.compare import validate
 from validation.report import plots
 
@@ -27,7 +28,8 @@ def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two thirds of the time of a comparison, and no matter here."""
     monkeypatch.setattr(plots, "draw_all", lambda _: iter(()))
     monkeypatch.setattr(plots, "overview", lambda _: b"")
-    monkeypatch.setattr(plots, "draw_pairs", lambda *_: iter(()))
+    monkeypatch.setattr(plots, "draw_resolution", lambda *_: iter(()))
+    monkeypatch.setattr(compare, "draw_pairs", lambda *_: iter(()))
 
 
 @pytest.fixture

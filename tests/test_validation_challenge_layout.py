@@ -1,0 +1,139 @@
+"""Showers in rings, over two decades of energy, judged: faults by their names, the command line, and its report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from showers import RING_GEOMETRY, make_ring_showers
+
+from calopipe.grade import load_grade
+from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.layouts import GEOMETRY
+from calopipe.showers.positions import voxel_order
+from calopipe.verdict import read_verdict
+from validation.__main__ import main
+from validation.judge.answers import Criterion, judge_all
+from validation.judge.criteria import measure_criteria
+from validation.judge.similarity import similarity
+from validation.measure.edges import ring_labels
+from validation.measure.observables import Observables, observe
+from validation.measure.table import Samples, Tables
+from validation.statistics.binning import Binning
+
+EVENTS = 1_500
+
+
+@cache
+def showers(seed: int) -> Showers:
+    return make_ring_showers(events=EVENTS, seed=seed)
+
+
+def table(made: Showers, cells: FloatArray) -> Observables:
+    found = observe(cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    return found[~found.empty]
+
+
+def judged(cells: FloatArray, grade: str = "gan") -> dict[str, Criterion]:
+    """Showers of seed 2 with these cells against those of seed 1."""
+    mine, theirs = table(showers(1), showers(1).cells), table(showers(2), cells)
+    found = measure_criteria(
+        Tables(mine, theirs, 0), binning=Binning.of(mine, len(theirs), angles=False), grade=load_grade(grade),
+        rng=np.random.default_rng(0), ring_names=ring_labels(RING_GEOMETRY),
+    )  # fmt: skip
+    return {each.measurement.name: each for each in judge_all(found)}
+
+
+def failed(found: dict[str, Criterion]) -> set[str]:
+    return {name for name, each in found.items() if each.verdict == "fail"}
+
+
+def scaled_layer(cells: FloatArray) -> FloatArray:
+    return cells * np.where(np.arange(6) == 2, 1.2, 1.0).astype(np.float32)
+
+
+def farther_out(cells: FloatArray) -> FloatArray:
+    """A ring farther, where the layer has one."""
+    moved = np.zeros_like(cells)
+    moved[:, :, 1:5, 1:5] = cells[:, :, :4, 1:5]
+    return moved
+
+
+def thinned(cells: FloatArray) -> FloatArray:
+    """A fifth of the cells emptied, at equal energy."""
+    kept = cells * (np.random.default_rng(0).random(cells.shape) < 0.8)
+    factor = cells.sum(axis=(1, 2, 3)) / np.maximum(kept.sum(axis=(1, 2, 3)), 1e-9)
+    return (kept * factor[:, None, None, None]).astype(np.float32)
+
+
+def test_independent_showers_are_not_rejected_by_either_grade() -> None:
+    for grade in ("gan", "precision"):
+        assert not failed(judged(showers(2).cells, grade))
+
+
+def test_showers_turned_about_the_axis_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    cells = showers(2).cells.copy()
+    for shower in cells:
+        shower[:, :, 1:5] = np.roll(shower[:, :, 1:5], rng.integers(8), axis=0)
+    assert not failed(judged(cells, "precision"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (lambda cells: cells * np.float32(1.05), "Mean response"),
+        (scaled_layer, "Mean energy, layer 2"),
+        (farther_out, "Energy in rings about the axis"),
+        (thinned, "Mean number of hits"),
+    ],
+    ids=["scale", "layer", "radius", "thinned"],
+)
+def test_a_fault_is_rejected_by_the_criterion_that_names_it(fault: object, name: str) -> None:
+    assert callable(fault)
+    assert name in failed(judged(fault(showers(2).cells)))
+
+
+def test_rings_are_named_in_mm_and_have_no_criterion_of_angle() -> None:
+    found = judged(showers(2).cells)
+    assert "Mean measured angle" not in found
+    assert "mm" in found["Energy in rings about the axis"].worst
+
+
+def write(path: Path, made: Showers) -> Path:
+    flat = made.cells.reshape(len(made), -1)[:, voxel_order(RING_GEOMETRY)]
+    with h5py.File(path, "w") as file:
+        file["showers"] = flat
+        file["incident_energies"] = made.energy_gev[:, None] * 1e3
+        file.attrs[GEOMETRY] = json.dumps(RING_GEOMETRY.to_json())
+    return path
+
+
+def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{seed}.h5", showers(seed)[:700]) for seed in (1, 2)]
+    main(["--reference", str(paths[0]), "--candidate", str(paths[1]), "--output", str(tmp_path / "out"),
+          "--grade", "gan", "--fine-classifier"])  # fmt: skip
+    document = read_verdict(tmp_path / "out" / "verdict.json")
+    assert document["verdict"] != "rejected"
+    assert set(document["edges"]) == {"energy_gev"}
+    assert set(document["resolution"]["candidate"]["terms"]) == {"a", "b", "c"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Response and resolution against energy" in page
+    assert "stochastic" in page
+    for found in document["classifier"].values():
+        assert found["interval"][0] < 0.5 < found["interval"][1] or abs(found["value"] - 0.5) < 0.07
+
+
+def test_a_classifier_sees_what_depends_on_the_energy_alone() -> None:
+    """A response too high below 10 GeV and too low above, equal on the whole."""
+    mine, theirs = table(showers(1), showers(1).cells), table(showers(2), showers(2).cells)
+    scalars = theirs.scalars.copy()
+    factor = np.where(theirs.energy_gev < 10, 1.1, 0.92)
+    scalars[:, :2] *= factor[:, None]
+    found = similarity(Samples(mine, replace(theirs, scalars=scalars), 0), rng=np.random.default_rng(0))
+    assert found["classifier"]["observables"]["interval"][0] > 0.55
