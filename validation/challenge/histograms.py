@@ -73,7 +73,7 @@ def _edges(geometry: Geometry, largest_layer_mev: Array) -> dict[str, Iterator[A
 
     def lengths(place: int) -> Iterable[Array]:
         for number in angles:
-            outermost = geometry.layers[number].r_edges_mm[-1]  # type: ignore[index]  # in rings
+            outermost = geometry.layers[number].r_edges_mm[-1]
             end = next(ends for ends in _LENGTHS if outermost < ends[0])[place]
             yield np.linspace(-end if place == 1 else 0.0, end, 101)
 

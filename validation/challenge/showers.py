@@ -90,17 +90,17 @@ def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatAr
     """
     with progress_bar(f"{showers.name}, {doing}", len(showers), "showers") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
-            for first, cells in file.pieces(0, file.events):
-                inside = slice(first, first + len(cells))
+            for first, stored in file.pieces(0, file.events):
+                inside = slice(first, first + len(stored))
                 chosen, energy = mask[inside], file.energy_gev[inside]
                 bar.update(int(chosen.sum()))
-                hits = Hits.of(cells)
+                hits = Hits.of(stored)
                 if showers.selection.split != ALL:
                     of_events = event_digests(hits, energy, file.theta_rad[inside])
                     chosen = chosen & showers.selection.rule.mask(showers.selection.split, file.path.name, of_events)
-                if showers.selection.bad_event == COUNT:
-                    cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
-                else:
+                counted = showers.selection.bad_event == COUNT
+                cells = np.where(np.isfinite(stored) & (stored > 0), stored, 0) if counted else stored
+                if not counted:
                     chosen = chosen & (flaws_of_hits(hits) == 0)
                 if chosen.any():
                     yield cells[chosen], energy[chosen]
