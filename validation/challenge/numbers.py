@@ -13,14 +13,13 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.highlevel import Array
 from calopipe.storage import Location
-from calopipe.verdict import finite
+from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
 from validation.challenge.distances import Distance, fpd, kpd
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
 from validation.challenge.showers import Vectors, features
 from validation.measure.sets import ShowerSet
 
-CLASSIFIER_KIND, TIMING_KIND, VERSION = "calopipe.classifier", "calopipe.timing", 1
 _LEAST = 50  # showers in each half of Monte Carlo, for distances
 
 _LABELS = {
@@ -50,7 +49,7 @@ class Asked:
     def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
         """InputError: a file that is not of its kind."""
         found = [
-            None if path is None else storage.read_json(path, kind=kind, schema_version=VERSION)
+            None if path is None else storage.read_json(path, kind=kind, schema_version=GIVEN_VERSION)
             for path, kind in ((classifier, CLASSIFIER_KIND), (timing, TIMING_KIND))
         ]
         return cls(*found)
