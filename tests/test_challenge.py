@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
+from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.detectors import known
-from calopipe.showers.highlevel import HighLevel, high_level
 from calopipe.showers.positions import voxel_order
 from validation.challenge.distances import fpd, kpd
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
@@ -43,11 +43,13 @@ def both(geometry: Geometry, reference: int, candidate: int) -> tuple[tuple[Arra
     return first, second
 
 
-# From the challenge's public functions (CaloChallenge/homepage: HighLevelFeatures.py at 0d102328, XMLHandler.py at
-# 4391a08e, _separation_power and the edges of evaluate_plotting_helper.py at 5e12c02b, the order of features of
-# evaluate.py at 3073d138) with Matplotlib 3.11.2, and jetnet 0.2.5 without its compiler, for `recipe(600, 1, 1.0, 368)`
-# and `recipe(500, 2, 1.1, 368)` under binning_dataset_1_photons.xml:
-#   h = HighLevelFeatures("photon", xml); h.CalculateFeatures(voxels); counts, bins, _ = plt.hist(..., density=True);
+# From the public functions of CaloChallenge/homepage, folder code: HighLevelFeatures.py at 0d102328 (without its plots,
+# and with the radii of a layer found by its place where layers between hold no cells), XMLHandler.py at 4391a08e, and
+# _separation_power and the edges of evaluate_plotting_helper.py at 06dc3622 and 5e12c02b. The edges for sparsity and the
+# order of the features are those of luigifvr/vit4hep at a44c7c1b, a later version by participants. Distances are from
+# jetnet 0.2.5 without its compiler, counts from Matplotlib 3.11.2. For `recipe(600, 1, 1.0, 368)`, `recipe(500, 2, 1.1,
+# 368)` and binning_dataset_1_photons.xml:
+#   h = HighLevelFeatures("photon", xml); h.CalculateFeatures(voxels); counts, bins, _ = plt.hist(..., density=True)
 #   _separation_power(counts, other_counts, bins)
 #   fpd(F, G, min_samples=100, max_samples=500); kpd(F, G, batch_size=500)
 SEPARATIONS_1 = {

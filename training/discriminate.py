@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -157,9 +158,8 @@ def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
     classifier = cast(Discriminator, found_model)
 
     def answers(split: str) -> tuple[Array, Array]:
-        found: list[tuple[Any, Any]] = []
-        for batch in ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode):
-            found.append((batch["monte_carlo"].numpy(), 1 / (1 + np.exp(-classifier.answer(batch).numpy()))))
+        batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)
+        found = [(each["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(each)).numpy()) for each in batches]
         labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*found, strict=True))
         return labels, probabilities
 

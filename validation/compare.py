@@ -232,7 +232,7 @@ def code_version() -> str:
             *stage.rglob("*.py"),
             *stage.rglob("*.css"),
             *stage.rglob("*.toml"),
-            *(ground / "showers").glob("*.py"),
+            *(ground / "showers").rglob("*.py"),
             *ground.glob("*.py"),
         ]
     )

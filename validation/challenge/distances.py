@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
-from calopipe.showers.highlevel import Array
+from calopipe.showers.challenge.highlevel import Array
 from validation.challenge.showers import Vectors
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42

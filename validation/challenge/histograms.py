@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.highlevel import Array, HighLevel, layers_with_angles
+from calopipe.showers.challenge.highlevel import Array, HighLevel, layers_with_angles
 
 _TINY = 1e-16  # in the denominator, as published
 # Of a cell in MeV: the readout threshold of datasets 2 and 3, 0.5 keV in silicon over its sampling fraction 0.033.

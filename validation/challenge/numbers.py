@@ -11,7 +11,7 @@ import numpy as np
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from calopipe.showers.highlevel import Array
+from calopipe.showers.challenge.highlevel import Array
 from calopipe.storage import Location
 from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
 from validation.challenge.distances import Distance, fpd, kpd

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
 from calopipe.showers.flaws import flaws_of_hits
-from calopipe.showers.highlevel import Array, HighLevel, high_level
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from calopipe.showers.splits import ALL, event_digests

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.highlevel import require_rings
+from calopipe.showers.challenge.highlevel import require_rings
 from training.models.config import FitConfig, register, setting
 
 if TYPE_CHECKING:

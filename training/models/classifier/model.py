@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from calopipe.showers.highlevel import high_level, layers_with_angles
+from calopipe.showers.challenge.highlevel import high_level, layers_with_angles
 from calopipe.showers.positions import voxel_order
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode, decode_hits, dense
@@ -39,7 +39,7 @@ class Discriminator(Model):
     """Tells whether a shower is Monte Carlo's. In its dataset Monte Carlo's showers have even numbers in their file.
 
     Low-level: log10 of the incident energy in MeV, and each cell in percent of it. High-level: the vector of
-    `calopipe.showers.highlevel`.
+    `calopipe.showers.challenge.highlevel`.
     """
 
     averaged = ("discriminator",)
