@@ -27,8 +27,8 @@ PACKAGES = {
 LAYERS = {
     "calopipe": (("calopipe",), ("calopipe.showers",)),
     "validation": (
-        ("validation.measure",), ("validation.statistics",), ("validation.judge",), ("validation.report",),
-        ("validation",),
+        ("validation.measure",), ("validation.statistics",), ("validation.challenge",), ("validation.judge",),
+        ("validation.report",), ("validation",),
     ),
     "training": (
         ("training.configs", "training.folder", "training.models", "training.nodes"), ("training.engine",),

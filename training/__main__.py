@@ -27,6 +27,7 @@ from training.configs import (
 )
 from training.estimate import commands as estimates
 from training.folder import last_checkpoint
+from training.models.classifier import LEVELS, ClassifierConfig
 from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
@@ -42,6 +43,7 @@ examples:
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
   python -m training estimate --config 3dgan --showers 178600 --devices v100:2 v100:128 tpu-v3:128
+  python -m training discriminate --reference geant4.h5 --candidate generated.h5 --output classifier.json
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
   python -m training regrade --registry runs/demo/registry --grade gan
@@ -98,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_selection(generate, "whose labels")
 
+    _add_discriminate(tasks)
     _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
 
@@ -109,6 +112,41 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel, or FILE.onnx")
     return command
+
+
+def _add_discriminate(tasks: Any) -> None:
+    task = tasks.add_parser(
+        "discriminate", help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
+        description="Train CaloChallenge's low-level and high-level classifier to tell generated showers from Monte "
+        "Carlo's; write AUC and JSD for `python -m validation --challenge --classifier FILE`.",
+    )  # fmt: skip
+    task.add_argument("--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs")
+    task.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to tell from it")
+    task.add_argument("--output", required=True, metavar="FILE.json", help="where the result goes")
+    task.add_argument(
+        "--level",
+        nargs="+",
+        choices=LEVELS,
+        default=[],
+        help="of cells, of high-level features (default: both in rings)",
+    )
+    _add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
+    add_selection(task, "of the reference")
+
+
+def _discriminate(options: argparse.Namespace) -> None:
+    settings = {each.name: getattr(options, each.name) for each in settings_of(ClassifierConfig)}
+    output = storage.on_disk(options.output, "--output")
+    from training.discriminate import discriminate  # noqa: PLC0415
+
+    found = discriminate(
+        storage.expand(options.reference), storage.expand(options.candidate), output,
+        selection=Selection.of(options), levels=options.level,
+        **{name: value for name, value in settings.items() if value is not None},
+    )  # fmt: skip
+    for level, each in found["classifiers"].items():
+        print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
+    print(f"result: {output}")
 
 
 def _add_config(task: argparse.ArgumentParser) -> Any:
@@ -208,6 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task == estimates.TASK:
         quiet_tensorflow()
         estimates.perform(options, _config(options))
+        return
+    if options.task == "discriminate":
+        quiet_tensorflow()
+        _discriminate(options)
         return
     output = storage.on_disk(options.output, "--output")
     # TensorFlow is loaded only now, so that --help and bad options answer at once.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from calopipe import storage
-from calopipe.errors import CommandParser, run_command
+from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.grade import built_in_grades
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import ALL, SPLITS
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
+
+if TYPE_CHECKING:
+    from validation.challenge.numbers import Asked
 
 REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
 _SHOWN = 5  # criteria
@@ -27,6 +31,9 @@ _EXAMPLES = """examples:
   is a challenger better than the model that is in use, and does it repeat what it was trained on?
     python -m validation --reference 'data/geant4/*.h5' --split test --candidate new.h5 --incumbent old.h5 \\
       --training 'data/geant4/*.h5' --output verdict
+
+  the numbers of CaloChallenge beside published values, for showers in rings:
+    python -m validation --reference geant4.h5 --candidate generated.h5 --challenge --output verdict
 
 exit codes: 0 the comparison was made; 2 the input cannot be used; 3 the verdict is not the one of --require
 """
@@ -64,6 +71,18 @@ def parser() -> argparse.ArgumentParser:
         "--fine-classifier", action="store_true",
         help="also try to tell the sets apart cell by cell about the axis: half a minute for 7,000 a side",
     )  # fmt: skip
+    command.add_argument(
+        "--challenge", action="store_true",
+        help="add CaloChallenge's separation powers, FPD and KPD, beside published values (cells in rings); minutes",
+    )  # fmt: skip
+    command.add_argument(
+        "--classifier",
+        metavar="FILE",
+        help="with --challenge: what `python -m training discriminate` wrote of these sets",
+    )
+    command.add_argument(
+        "--timing", metavar="FILE", help="with --challenge: what `benchmarks/generation.py --json FILE` wrote"
+    )
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
@@ -85,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         selection=Selection.of(options),
         grade=options.grade,
         fine_classifier=options.fine_classifier,
+        challenge=_asked(options),
         workers=options.workers,
         seed=options.seed,
     )
@@ -104,6 +124,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
     if options.require and document["verdict"] != options.require:
         sys.exit(REQUIREMENT_EXIT_CODE)
+
+
+def _asked(options: argparse.Namespace) -> Asked | None:
+    """The challenge's numbers, if they are asked for."""
+    from validation.challenge.numbers import Asked  # noqa: PLC0415  as above
+
+    files = {name: getattr(options, name) for name in ("classifier", "timing")}
+    if not options.challenge:
+        for name, given in files.items():
+            if given:
+                raise InputError(f"--{name} {given}: is for the table of --challenge; give that too")
+        return None
+    return Asked.read(**{name: storage.location(given) if given else None for name, given in files.items()})
 
 
 def command() -> None:

@@ -21,6 +21,7 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
+from validation.challenge.numbers import Asked, numbers
 from validation.judge import faults
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
@@ -73,14 +74,15 @@ def validate(
     selection: Selection | None = None,
     grade: str = "precision",
     fine_classifier: bool = False,
+    challenge: Asked | None = None,
     workers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
 
     The candidate is compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
-    should not repeat. A `fine_classifier` also looks at single cells about the axis. `workers` processes read the
-    files.
+    should not repeat. A `fine_classifier` also looks at single cells about the axis. The numbers of CaloChallenge are
+    added where `challenge` asks for them. `workers` processes read the files.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
     the verdict on the same request is there already, with its report, nothing is computed again.
@@ -98,6 +100,8 @@ def validate(
         training=ShowerSet.open(training, "training", learned_from) if training else None,
     )
     sets.require_comparable()
+    if challenge is not None:
+        challenge.require_of(sets.reference, sets.candidate)
     inputs: dict[str, Any] = {
         **sets.describe(),
         "split": chosen.split,
@@ -106,6 +110,7 @@ def validate(
         "cut_gev": chosen.cut_gev,
         "bad_event": chosen.bad_event,
         "fine_classifier": fine_classifier,
+        "challenge": None if challenge is None else vars(challenge),
         "geometry": sets.reference.geometry.to_json(),
         "seed": seed,
         "code_version": code_version(),
@@ -119,6 +124,7 @@ def validate(
     storage.require_writable(output)  # before the minutes that measuring may take
     found = _measured(sets, workers, fine_classifier)
     compared, document = _judged(found, limits, seed)
+    document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
     document |= {"inputs": inputs | {"versions": _versions()}, "request": request}
     _write_report(document, output, compared, found)
     storage.write_json(output / VERDICT_FILE, document)
@@ -233,7 +239,13 @@ def code_version() -> str:
     stage = Path(__file__).parent
     ground = stage.parent / "calopipe"
     sources = sorted(
-        [*stage.rglob("*.py"), *stage.rglob("*.css"), *(ground / "showers").glob("*.py"), *ground.glob("*.py")]
+        [
+            *stage.rglob("*.py"),
+            *stage.rglob("*.css"),
+            *stage.rglob("*.toml"),
+            *(ground / "showers").rglob("*.py"),
+            *ground.glob("*.py"),
+        ]
     )
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"

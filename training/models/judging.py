@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from calopipe.showers.angle import measured_angle
+from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry, Showers
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
 from training.models.base import Judge, Rows
@@ -44,7 +44,7 @@ class ShowerJudge(Judge):
         # a view, even an empty one, would keep the whole batch in memory
         self._shown.append(tuple(values[kept].copy() for values in (cells, *labels, generated)))
         self._seen += len(cells)
-        return np.hstack([Profiles.of(each, *labels).rows() for each in (cells, generated)])
+        return np.hstack([Profiles.of(each, *labels, self._geometry).rows() for each in (cells, generated)])
 
     def found(self, rows: Rows) -> dict[str, Any]:
         """`metric` as `calopipe.showers.metric` gives it; `energy_sum`, the mean visible energy over Monte Carlo's."""
@@ -61,7 +61,9 @@ class ShowerJudge(Judge):
     def shown(self) -> tuple[Showers, Showers]:
         """Some of the Monte Carlo showers, evenly from all, and those generated with their labels."""
         cells, energy_gev, theta_rad, made = (np.concatenate(values) for values in zip(*self._shown, strict=True))
-        reference, generated = (Showers(each, energy_gev, theta_rad, measured_angle(each)) for each in (cells, made))
+        reference, generated = (
+            Showers(each, energy_gev, theta_rad, angle_of_cells(each, self._geometry)) for each in (cells, made)
+        )
         return reference, generated
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from calopipe.verdict import number, span
-from validation.report import resolution, similarity
+from validation.report import challenge, resolution, similarity
 from validation.report.markup import coloured, fill, floor, folded, joined, table
 from validation.report.plots import Plot
 
@@ -78,6 +78,7 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         fill(_HOW_TO_READ, max(len(criteria), 1)),
         similarity.overall(document),
         similarity.memorisation(document.get("memorisation")),
+        challenge.section(document.get("challenge")),
         _plots(plots),
         resolution.section(document.get("resolution")),
         similarity.calibration(document.get("edges")),

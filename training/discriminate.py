@@ -1,0 +1,175 @@
+"""CaloChallenge's classifiers, trained by the engine to tell generated showers from Monte Carlo's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import log_loss, roc_auc_score
+
+from calopipe import storage
+from calopipe.errors import InputError, require_seed
+from calopipe.showers.cells import Showers
+from calopipe.showers.files import ShowerFile, open_all
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import SplitRule
+from calopipe.showers.writer import shower_writer
+from calopipe.storage import Location
+from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION
+from preprocessing.dataset import Manifest, Settings
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from preprocessing.reading import ordered_batches
+from training.fit import fit
+from training.loading import load
+from training.models.classifier import LEVELS, ClassifierConfig
+from training.models.classifier.model import Discriminator
+
+# As published: trained on, watched (the best epoch, and the calibration), and judged by.
+FRACTIONS = {"train": 0.6, "validation": 0.2, "test": 0.2}
+_LEAST = 20  # showers of each set
+_CLIPPED = 1e-6  # of the calibrated probabilities, as published
+_BATCH = 1_000
+_AT_ONCE = 200  # showers of each set: 5 MB of dataset 2's
+
+Parts = npt.NDArray[np.int8]
+Array = npt.NDArray[np.float64]
+
+
+def discriminate(
+    reference: Sequence[Location],
+    candidate: Sequence[Location],
+    output: Path,
+    *,
+    selection: Selection | None = None,
+    levels: Sequence[str] = (),
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train a classifier of each of `levels` ("low", "high"; all that the cells allow) and write `output`, a JSON file.
+
+    As many showers of the `selection` of `reference` as of `candidate` take part, in their order; the cut is zero.
+    `settings` are those of `ClassifierConfig`. AUC and JSD are of a fifth of the showers that decided nothing. JSD is
+    the Jensen-Shannon divergence in bits that the calibrated classifier shows, one less its cross-entropy.
+    InputError: files that cannot be read or compared, too few showers.
+    """
+    chosen = selection or Selection()
+    mine, theirs = open_all(reference, chosen), open_all(candidate, replace(chosen, split="all"))
+    if mine[0].geometry != theirs[0].geometry:
+        raise InputError(f"{theirs[0].path}: of another detector than {mine[0].path}; compare showers of one detector")
+    asked = levels or LEVELS[: 2 if mine[0].geometry.rings else 1]
+    configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
+    for config in configs.values():
+        require_seed(config.seed)
+        config.check_shape(mine[0].geometry)
+    storage.require_writable(output.parent)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="calopipe-") as place:
+        work = Path(place)
+        showers = _merged(mine, theirs, work, chosen, seed=next(iter(configs.values())).seed)
+        rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
+        inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
+        manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
+        for level, config in configs.items():
+            fit(work / "dataset", work / level, config)
+            found[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
+    document = {
+        "kind": CLASSIFIER_KIND,
+        "schema_version": GIVEN_VERSION,
+        "inputs": {
+            "reference": [file.sha256 for file in mine], "candidate": [file.sha256 for file in theirs],
+            "split": chosen.split,
+        },
+        "showers": showers,
+        "classifiers": found,
+    }  # fmt: skip
+    storage.write_json(output, document)
+    return document
+
+
+def _merged(
+    mine: Sequence[ShowerFile], theirs: Sequence[ShowerFile], work: Path, selection: Selection, *, seed: int
+) -> int:
+    """Write a file of each part in which the sets alternate, Monte Carlo's first; showers of each set in all."""
+    masks = [file.chosen(selection)[0] for file in mine]
+    showers = min(sum(int(mask.sum()) for mask in masks), sum(file.events for file in theirs))
+    if showers < _LEAST:
+        raise InputError(f"--reference and --candidate share {showers} showers, a classifier needs {_LEAST} of each")
+    rng = np.random.default_rng(seed)
+    counts = [int(showers * share) for share in list(FRACTIONS.values())[:-1]]
+    ends = np.repeat(np.arange(3), [*counts, showers - sum(counts)]).astype(np.int8)
+    parts = rng.permuted(ends), rng.permuted(ends)
+    streams = (
+        _pieces(mine, masks, parts[0]), _pieces(theirs, [np.ones(file.events, np.bool_) for file in theirs], parts[1])
+    )  # fmt: skip
+    waiting: list[list[list[Showers]]] = [[[], []] for _ in FRACTIONS]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(shower_writer(work / f"{split}.h5", mine[0].geometry, {})) for split in FRACTIONS
+        ]
+        for of_sets in zip(*streams, strict=True):
+            for origin, piece in enumerate(of_sets):
+                for part, some in enumerate(piece):
+                    waiting[part][origin].append(some)
+            for part, writer in enumerate(writers):
+                first, second = (_joined(each) for each in waiting[part])
+                count = min(len(first), len(second))
+                if count:
+                    writer.write(_alternating(first[:count], second[:count]))
+                waiting[part] = [[first[count:]], [second[count:]]]
+    return showers
+
+
+def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], parts: Parts) -> Iterator[list[Showers]]:
+    """The first of the chosen showers of files, as many as `parts`, some at a time and always as many: by part."""
+    held: list[Showers] = []
+    begin = 0
+    for file, mask in zip(files, masks, strict=True):
+        for start in range(0, file.events, file.chunk_events):
+            stop = min(start + file.chunk_events, file.events)
+            held.append(file.read(start, stop)[mask[start:stop]])
+            while begin < len(parts) and sum(map(len, held)) >= min(_AT_ONCE, len(parts) - begin):
+                both = _joined(held)
+                count = min(_AT_ONCE, len(parts) - begin)
+                labels, some, held = parts[begin : begin + count], both[:count], [both[count:]]
+                begin += count
+                yield [some[labels == part] for part in range(len(FRACTIONS))]
+
+
+def _joined(some: Sequence[Showers]) -> Showers:
+    return Showers(*(np.concatenate([getattr(each, name) for each in some]) for name in vars(some[0])))
+
+
+def _alternating(first: Showers, second: Showers) -> Showers:
+    pairs = (np.stack([getattr(each, name) for each in (first, second)], axis=1) for name in vars(first))
+    return Showers(*(pair.reshape(-1, *pair.shape[2:]) for pair in pairs))
+
+
+def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
+    """AUC and JSD of the trained model on the test split, calibrated on the validation split by isotonic regression."""
+    card, found_model = load(model)
+    classifier = cast(Discriminator, found_model)
+
+    def answers(split: str) -> tuple[Array, Array]:
+        batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)
+        found = [(each["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(each)).numpy()) for each in batches]
+        labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*found, strict=True))
+        return labels, probabilities
+
+    labels, probabilities = answers("validation")
+    calibration = IsotonicRegression(y_min=_CLIPPED, y_max=1 - _CLIPPED, out_of_bounds="clip")
+    calibration.fit(probabilities, labels)
+    labels, probabilities = answers("test")
+    return {
+        "auc": float(roc_auc_score(labels, probabilities)),
+        "jsd": 1 - float(log_loss(labels, calibration.predict(probabilities))) / np.log(2),
+        "tested": len(labels),
+        "chosen_step": card.trained["chosen_step"],
+    }

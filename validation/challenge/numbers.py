@@ -1,0 +1,151 @@
+"""All numbers of CaloChallenge for two sets of showers, as a part of the verdict's document. They decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.showers.cells import Geometry
+from calopipe.showers.challenge.highlevel import Array
+from calopipe.storage import Location
+from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
+from validation.challenge.distances import Distance, fpd, kpd
+from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
+from validation.challenge.published import published
+from validation.challenge.showers import Vectors, features
+from validation.measure.sets import ShowerSet
+
+_LEAST = 50  # showers in each half of Monte Carlo, for distances
+
+_LABELS = {
+    "total": "Energy in all cells over the incident energy",
+    "layer": "Energy of a layer",
+    "x": "Centre in x (the challenge's eta)",
+    "y": "Centre in y (phi)",
+    "x_width": "Width in x",
+    "y_width": "Width in y",
+    "sparsity": "Share of cells that are not empty",
+    "cells": "Energies of single cells",
+}
+SKIPPED = (
+    "Separation powers, FPD and KPD of CaloChallenge are left out: its features are for cells in rings, and this "
+    "calorimeter's are rectangular."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `python -m training discriminate` and `benchmarks/generation.py --json` wrote, where it is given."""
+
+    classifier: dict[str, Any] | None = None
+    timing: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
+        """InputError: a file that is not of its kind."""
+        found = [
+            None if path is None else storage.read_json(path, kind=kind, schema_version=GIVEN_VERSION)
+            for path, kind in ((classifier, CLASSIFIER_KIND), (timing, TIMING_KIND))
+        ]
+        return cls(*found)
+
+    def require_of(self, reference: ShowerSet, candidate: ShowerSet) -> None:
+        """InputError unless the classifier was trained on files of these sets."""
+        if self.classifier is None:
+            return
+        for name, showers in (("reference", reference), ("candidate", candidate)):
+            given = {file.sha256 for file in showers.files}
+            if given != set(self.classifier["inputs"][name]):
+                raise InputError(
+                    f"--classifier: was trained on other {name} files than {showers.files[0].path} and those beside "
+                    "it; run `python -m training discriminate` on these"
+                )
+
+
+def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[str, Any]:
+    """Separation powers by observable, FPD and KPD with Monte Carlo's own, and what is given in files.
+
+    Monte Carlo's own values are of its even and odd showers, so of half as many.
+    """
+    found: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
+    showers = min(len(reference), len(candidate))
+    if reference.geometry.rings:
+        measured = _Measured(reference, candidate)
+        showers = min(len(measured.vectors["reference"]), len(measured.vectors["candidate"]))
+        found |= {
+            "skipped": None,
+            "showers": {name: len(measured.vectors[name]) for name in ("reference", "candidate")},
+            "separations": measured.separations(),
+            **measured.distances(),
+        }
+    return found | {"published": published(reference.geometry, showers)}
+
+
+class _Measured:
+    """Histograms and features of Monte Carlo, of its even and odd showers, and of the candidate."""
+
+    def __init__(self, reference: ShowerSet, candidate: ShowerSet) -> None:
+        self.geometry: Geometry = reference.geometry
+        self.vectors: dict[str, Vectors] = {}
+        largest_layer, largest_cell = np.zeros(self.geometry.shape[2]), 0.0
+        for found, cells in features(reference, "largest energies"):
+            largest_layer = np.maximum(largest_layer, found.layer_mev.max(axis=0))
+            largest_cell = max(largest_cell, float(cells.max()))
+        self._edges = voxel_edges(self.geometry, largest_cell)
+        names = ("reference", "even", "odd", "candidate")
+        self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
+        self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
+        self._fill(reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)})
+        self._fill(candidate, {"candidate": slice(None)})
+
+    def _fill(self, showers: ShowerSet, parts: Mapping[str, slice]) -> None:
+        for found, cells in features(showers):
+            vector = found.vector()
+            for name, rows in parts.items():
+                self.vectors.setdefault(name, Vectors(vector.shape[1])).add(vector[rows])
+                self.histograms[name].add(found[rows])
+                self.cells[name][:] += np.histogram(cells[rows], self._edges)[0]
+
+    def separations(self) -> dict[str, Any]:
+        values = self._separations("reference", "candidate")
+        own = self._separations("even", "odd")
+        return {
+            name: {
+                "label": label,
+                "value": _mean(values[name]),
+                "own": _mean(own[name]),
+                "largest": finite(np.nanmax(values[name])) if np.isfinite(values[name]).any() else None,
+                "each": [finite(value) for value in values[name]],
+            }
+            for name, label in _LABELS.items()
+        }
+
+    def _separations(self, first: str, second: str) -> dict[str, list[float]]:
+        found = separations(self.histograms[first], self.histograms[second])
+        return found | {"cells": [separation(self.cells[first], self.cells[second])]}
+
+    def distances(self) -> dict[str, Any]:
+        if min(map(len, self.vectors.values())) < _LEAST:
+            return {"fpd": None, "kpd": None}
+        pairs = {"value": ("reference", "candidate"), "own": ("even", "odd")}
+        found: dict[str, Any] = {}
+        for name, distance in (("fpd", fpd), ("kpd", kpd)):
+            values: dict[str, Distance] = {
+                key: distance(self.vectors[first], self.vectors[second]) for key, (first, second) in pairs.items()
+            }
+            found[name] = {
+                "value": values["value"].value, "uncertainty": finite(values["value"].uncertainty),
+                "own": values["own"].value,
+            }  # fmt: skip
+        return found
+
+
+def _mean(values: list[float]) -> float | None:
+    """The mean over layers; None where no layer has a histogram."""
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.mean(known)) if known else None
