@@ -12,7 +12,7 @@ from calopipe.storage import Location
 
 KIND, SCHEMA_VERSION = "calopipe.verdict", 2
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
-# What a verdict's table of CaloChallenge's numbers is given in files: who made the showers is trained and timed elsewhere.
+# Files that a verdict's table of CaloChallenge's numbers is given: training makes them.
 CLASSIFIER_KIND, TIMING_KIND, GIVEN_VERSION = "calopipe.classifier", "calopipe.timing", 1
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")

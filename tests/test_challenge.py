@@ -45,7 +45,7 @@ def both(geometry: Geometry, reference: int, candidate: int) -> tuple[tuple[Arra
 
 # From the public functions of CaloChallenge/homepage, folder code: HighLevelFeatures.py at 0d102328 (without its plots,
 # and with the radii of a layer found by its place where layers between hold no cells), XMLHandler.py at 4391a08e, and
-# _separation_power and the edges of evaluate_plotting_helper.py at 06dc3622 and 5e12c02b. The edges for sparsity and the
+# _separation_power and edges of evaluate_plotting_helper.py at 06dc3622 and 5e12c02b. The edges for sparsity and the
 # order of the features are those of luigifvr/vit4hep at a44c7c1b, a later version by participants. Distances are from
 # jetnet 0.2.5 without its compiler, counts from Matplotlib 3.11.2. For `recipe(600, 1, 1.0, 368)`, `recipe(500, 2, 1.1,
 # 368)` and binning_dataset_1_photons.xml:
