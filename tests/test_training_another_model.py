@@ -33,7 +33,7 @@ from training import __main__ as command
 from training import folder
 from training.configs import named_config
 from training.folder import read_card
-from training.generation import generate
+from training.generation import Conditions, generate
 from training.generator import Generator
 from training.loading import load
 from training.models.base import Batch, Losses, Phase
@@ -147,7 +147,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     layers = ("--config", "layers", "--batch", "8")
     fit_small(tmp_path / "ds", tmp_path / "m", *layers, "--steps", "4")
     selection = Selection("test", cut_gev=0)
-    assert generate(tmp_path / "m", [tmp_path / "mc.h5"], tmp_path / "g.h5", selection=selection) > 16
+    assert generate(tmp_path / "m", Conditions([tmp_path / "mc.h5"], selection), tmp_path / "g.h5") > 16
     like, made = (open_showers(tmp_path / name) for name in ("mc.h5", "g.h5"))
     assert (made.geometry, made.deposits) == (geometry, "showers")
     chosen, _ = like.chosen(selection)
@@ -169,7 +169,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
         with shower_writer(tmp_path / "other.h5", other, {}) as writer:
             writer.write(make_toy_showers(events=40, geometry=other))
         with pytest.raises(InputError, match=f"{told} .*, the model was trained on .*; use files of one detector"):
-            generate(tmp_path / "m", [tmp_path / "other.h5"], tmp_path / "h.h5", selection=selection)
+            generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
     preprocess(discover([str(tmp_path / "other.h5")]), tmp_path / "ds2", Settings())
     with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* in its calorimeter, in the .* 3 mm"):
         fit_small(tmp_path / "ds2", tmp_path / "m2", *layers, "--warm-start", str(tmp_path / "m"))
