@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.context import Plan, context, context_numbers, plan
+from training.models.autoregressive.context import Plan, context, context_numbers, plan, share_logit, with_share
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 
@@ -26,6 +26,8 @@ FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _RIDGE = 1e-6
+_LEAST_KNOWN = 50  # showers of which a total can be regressed on the labels
+_SMALLEST_SPREAD = 1e-9
 
 
 def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
@@ -41,7 +43,7 @@ def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (totals.MEAN_TERMS, all_totals), "scale": (totals.SCALE_TERMS, all_totals),
         "quantiles": (totals.QUANTILES, all_totals),
-        "whitening": (all_totals, all_totals), "colouring": (all_totals, all_totals),
+        "colouring": (all_totals, all_totals), "presence": (layers,),
         "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS),
         "odds": (layers, knots), "log_deposit": (layers, knots),
         "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),
@@ -86,14 +88,16 @@ class Adaptation:
         self._store.set(self._labels(energy_gev, theta_rad))
         self._store.set(self._scales(kept[: max(1, SCOUTS // len(kept[0]["energy_gev"]))]))
         found = [self._describe({name: tf.constant(each) for name, each in batch.items()}) for batch in kept]
-        sums, values, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(4))
+        sums, values, there, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(5))
         energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
         reflected = frame.reflected_angle(tf.constant(theta))
         labels = totals.label_terms(tf.constant(energy), reflected, self._store).numpy()
-        self._store.set(_copula(values, labels))
+        self._store.set(_copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
+        rate = (there.sum(axis=0) + 0.5) / (len(there) + 1)
+        self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
-        self._store.set(self._priors([each[4:] for each in found], axis_x, axis_y))
-        self._store.set(self._contexts(sums, values, energy, reflected.numpy()))
+        self._store.set(self._priors([each[5:] for each in found], axis_x, axis_y))
+        self._store.set(self._contexts(sums, (values, there), energy, reflected.numpy()))
 
     @staticmethod
     def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
@@ -130,20 +134,11 @@ class Adaptation:
     def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry)
-        layers = self._geometry.shape[2]
-        noise = tf.random.stateless_normal([tf.shape(sums)[0], layers - 1], [layers, 0])
-        values = totals.totals_of(
-            tf.reduce_sum(sums, 2),
-            axis,
-            batch["energy_gev"],
-            least=self._store["least"],
-            unit=REFERENCE_UNIT_GEV,
-            noise=noise,
-        )
+        values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
         seen = hits.value > 0
         radius = _radius(hits)
         return (
-            sums, values, axis.x, axis.y,
+            sums, values, there, axis.x, axis.y,
             *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
@@ -173,11 +168,12 @@ class Adaptation:
             **_proposals(share, mesh),
         }  # fmt: skip
 
-    def _contexts(self, sums: Array, values: Array, energy: Array, theta: Array) -> dict[str, Any]:
+    def _contexts(self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
         some = slice(0, 2 * SCOUTS)
         energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
-        planned = plan(tf.constant(values[some]), energy_gev, theta_rad, self._store, self._geometry)
+        whole = tf.constant(values[0][some]), tf.constant(values[1][some])
+        planned = plan(whole, energy_gev, theta_rad, self._store, self._geometry)
         found: dict[str, Any] = {}
         for name in ("even", "odd"):
             contexts = contexts_of(
@@ -192,9 +188,9 @@ def _radius(hits: frame.Hits) -> Tensor:
 
 
 def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:
-    """`contexts` (M, ...) with mean 0 and width 1 in the train split, and never far off."""
-    name = "odd" if odd else "even"
-    return tf.clip_by_value((contexts - store[f"{name}_mean"]) / store[f"{name}_scale"], -6.0, 6.0)
+    """`contexts` (M, ...), or the first of their numbers, with mean 0 and width 1 in the train split, never far off."""
+    name, given = "odd" if odd else "even", contexts.shape[1]
+    return tf.clip_by_value((contexts - store[f"{name}_mean"][:given]) / store[f"{name}_scale"][:given], -6.0, 6.0)
 
 
 def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tensor:
@@ -206,30 +202,43 @@ def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tenso
     before = tf.cumsum(whole, axis=1, exclusive=True) + off[:, None]
     one, two = (tf.pad(whole[:, :-k], [[0, 0], [k, 0], [0, 0]]) for k in (1, 2))
     flat = [tf.reshape(each, [-1, len(SUMS)]) for each in (before, one, two, sums[:, :, 0])]
-    return context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    found = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    if odd:
+        return found
+    even, energy = frame.column(flat[3], "energy"), tf.reshape(frame.column(whole, "energy"), [-1])
+    return with_share(found, share_logit(even, energy), energy)
 
 
-def _copula(values: Array, labels: Array) -> dict[str, Array]:
-    """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores."""
+def _copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
+    """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
+
+    Of each total (showers, D) those that are `known` count; the others have the score 0.
+    """
     values, labels = values.astype(np.float64), labels.astype(np.float64)
-    mean = _least_squares(labels, values)
-    residual = values - labels @ mean
-    short = labels[:, : totals.SCALE_TERMS]
-    scale = _least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std(axis=0)))
-    residual /= np.exp(short @ scale)
-    showers, number = residual.shape
-    levels = ndtri((np.arange(showers) + 0.5) / showers)
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
-    quantiles = np.empty((totals.QUANTILES, number))
-    scores = np.empty((showers, number))
+    showers, number = values.shape
+    mean, scale = np.zeros((totals.MEAN_TERMS, number)), np.zeros((totals.SCALE_TERMS, number))
+    quantiles, scores = np.tile(knots[:, None], (1, number)), np.zeros((showers, number))
     for k in range(number):
-        order = np.argsort(residual[:, k])
-        quantiles[:, k] = _rising(np.interp(knots, levels, residual[order, k]), knots, levels, residual[order, k])
-        scores[order, k] = levels
-    colouring = np.linalg.cholesky(np.corrcoef(scores.T) + _RIDGE * np.eye(number))
+        rows = np.flatnonzero(known[:, k])
+        if len(rows) < _LEAST_KNOWN:
+            mean[0, k] = values[rows, k].mean() if len(rows) else 0.0
+            continue
+        mean[:, k] = _least_squares(labels[rows], values[rows, k])
+        residual = values[rows, k] - labels[rows] @ mean[:, k]
+        short = labels[rows, : totals.SCALE_TERMS]
+        scale[:, k] = _least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
+        residual /= np.exp(short @ scale[:, k])
+        levels = ndtri((np.arange(len(rows)) + 0.5) / len(rows))
+        order = np.argsort(residual)
+        quantiles[:, k] = _rising(np.interp(knots, levels, residual[order]), knots, levels, residual[order])
+        scores[rows[order], k] = levels
+    spread = np.maximum(scores.std(axis=0), _SMALLEST_SPREAD)
+    correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
+    np.fill_diagonal(correlation, 1.0)
     return {
-        "mean": mean, "scale": scale, "quantiles": quantiles, "colouring": colouring,
-        "whitening": np.linalg.inv(colouring),
+        "mean": mean, "scale": scale, "quantiles": quantiles,
+        "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
     }  # fmt: skip
 
 

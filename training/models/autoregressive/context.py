@@ -23,6 +23,8 @@ _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
 _FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS)
 _TINY = 1e-3
+SHARE_NUMBERS = 2  # that even cells are given of their share of the layer's energy
+SHARE_REACH = 6.0  # the logit of a share of nothing, or of all
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,21 @@ class Plan:
 
 
 def context_numbers(layers: int, *, odd: bool) -> int:
-    """How many numbers `context` gives for a calorimeter of so many `layers`."""
-    return _PROMISED + layers + _SPENT + (_EVEN_CELLS if odd else 0)
+    """How many numbers the densities of the cells are given of a layer of a calorimeter of so many `layers`."""
+    return _PROMISED + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS)
 
 
-def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry) -> Plan:
-    """The plan, (N, layers, ...), of showers with `totals` (N, D) and labels (N,); `theta_rad` is reflected."""
+def plan(
+    totals: tuple[Tensor, Tensor], energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry
+) -> Plan:
+    """The plan, (N, layers, ...), of showers with labels (N,), where `theta_rad` is reflected.
+
+    `totals` are the numbers (N, D), and which layers are not empty, (N, layers).
+    """
+    values, there = totals
     layers = geometry.shape[2]
     labels = label_terms(energy_gev, theta_rad, constants)
-    energy, offset, logs = layers_of(totals, energy_gev, constants["least"], REFERENCE_UNIT_GEV, layers)
+    energy, offset, logs = layers_of(values, there, energy_gev, REFERENCE_UNIT_GEV, layers)
     axis = axis_of(offset, theta_rad, constants, geometry)
     budgets = budgets_in_units(logs, energy)
     expected = tf.cumsum(expected_layers(energy, labels, constants), axis=1, reverse=True)
@@ -84,7 +92,7 @@ def plan(totals: Tensor, energy_gev: Tensor, theta_rad: Tensor, constants: Const
         rest,
         tf.zeros_like(energy) + depth,
         tf.stack([axis.x, axis.y], -1),
-        _promised(labels, totals[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
+        _promised(labels, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
 
 
@@ -133,6 +141,18 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
         found.append(tf.clip_by_value(ratio, -2.0, 2.0))
     found += _displacement(planned, before, spent)
     return tf.concat([planned.promised, tf.stack(found, 1)], 1)
+
+
+def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
+    """The contexts (M, ...) of even cells, which are to have a share of this `logit` (M,) of the layer's `energy`."""
+    mine = tf.math.log(tf.maximum(tf.sigmoid(logit) * energy, _TINY))
+    return tf.concat([contexts, tf.clip_by_value(logit, -SHARE_REACH, SHARE_REACH)[:, None], mine[:, None]], 1)
+
+
+def share_logit(even: Tensor, energy: Tensor) -> Tensor:
+    """The logit (...) of the share that `even` (...) is of `energy` (...): at most SHARE_REACH to either side."""
+    share = tf.clip_by_value(tf.math.divide_no_nan(even, energy), 1e-4, 1 - 1e-4)
+    return tf.clip_by_value(tf.math.log(share) - tf.math.log1p(-share), -SHARE_REACH, SHARE_REACH)
 
 
 def _of_layer(sums: Tensor) -> list[Tensor]:

@@ -14,10 +14,10 @@ from preprocessing.dataset import Manifest
 from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
-from training.models.autoregressive.context import context_numbers, plan
+from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import Tensor
-from training.models.autoregressive.networks import CellDensity, TotalsDensity, log_mixture
+from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
 from training.models.base import Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
@@ -44,10 +44,10 @@ class Autoregressive(ShowerModel):
     The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
     """
 
-    weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "occupancy": 1.0, "deposits": 1.0})
+    weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "shares": 1.0, "occupancy": 1.0, "deposits": 1.0})
     evaluation_cost = 4.0
     generation_batch = 256
-    averaged = ("totals", *_COLOURS)
+    averaged = ("totals", "share", *_COLOURS)
 
     def __init__(self, geometry: Geometry, *, width: int) -> None:
         self._geometry = geometry
@@ -55,8 +55,10 @@ class Autoregressive(ShowerModel):
         layers = geometry.shape[2]
         self._store = ConstantsStore(geometry)
         self._totals = TotalsDensity(
-            totals.number_of_totals(layers), totals.LABEL_INPUTS, width=24, components=_MIXTURE_OF_TOTALS
+            totals.number_of_totals(layers), layers, totals.LABEL_INPUTS, width=24, components=_MIXTURE_OF_TOTALS
         )
+        contexts = context_numbers(layers, odd=False) - SHARE_NUMBERS
+        self._share = ShareDensity(contexts, width=width, components=_MIXTURE_OF_DEPOSITS)
         even, odd = (
             CellDensity(
                 name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd"), width=width, depth=2,
@@ -65,16 +67,19 @@ class Autoregressive(ShowerModel):
             for name, inputs in zip(_COLOURS, (cells.EVEN_INPUTS, cells.ODD_INPUTS), strict=True)
         )  # fmt: skip
         self._cells = (even, odd)
-        self.networks = {"totals": self._totals, "even": even, "odd": odd, "constants": self._store}
+        self.networks = {
+            "totals": self._totals, "share": self._share, "even": even, "odd": odd, "constants": self._store,
+        }  # fmt: skip
         of_cells = {"occupancy": 1.0, "deposits": 1.0}
         self.phases = (
             Phase("totals", "totals", self._of_totals, {"totals": 1.0}),
+            Phase("share", "share", self._of_shares, {"shares": 1.0}),
             Phase("even", "even", lambda view, draws: self._of_cells(0, view, draws), of_cells),
             Phase("odd", "odd", lambda view, draws: self._of_cells(1, view, draws), of_cells),
         )
         accelerated = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU")
         capacity = _CAPACITY if accelerated else 0
-        self._sampler = Sampler(self._store, self._totals, self._cells, geometry, capacity=capacity)
+        self._sampler = Sampler(self._store, (self._totals, self._share, *self._cells), geometry, capacity=capacity)
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         decay = _DECAY * min(1000 / showers, 2.0) ** _DECAY_FALLS if network == "totals" else 0.0
@@ -93,15 +98,15 @@ class Autoregressive(ShowerModel):
         energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
         hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry)
-        noise = draws.normal("empty", [tf.shape(sums)[0], self._geometry.shape[2] - 1])
-        values = totals.totals_of(
-            tf.reduce_sum(sums, 2), axis, energy, least=self._store["least"], unit=REFERENCE_UNIT_GEV, noise=noise
-        )
+        values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
         labels = totals.label_terms(energy, theta, self._store)
-        planned = plan(self._off(values, labels, draws), energy, theta, self._store, self._geometry)
+        off = self._off(values, labels, draws), there
+        planned = plan(off, energy, theta, self._store, self._geometry)
         spent = self._spent_off(sums, draws)
         return {
-            "normal": totals.to_normal(values, labels, self._store),
+            "normal": totals.to_normal(values, there, labels, self._store),
+            "there": there,
+            "sums": sums,
             "labels": totals.label_inputs(labels),
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
             "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
@@ -116,9 +121,11 @@ class Autoregressive(ShowerModel):
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
         view = self.view(batch, draws)
         of_cells = [self._of_cells(colour, view, draws.fold(name)) for colour, name in enumerate(_COLOURS)]
-        losses = self._of_totals(view, draws) | {
-            name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")
-        }
+        losses = (
+            self._of_totals(view, draws)
+            | self._of_shares(view, draws)
+            | {name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")}
+        )
         showers = tf.shape(batch["energy_gev"])[0]
         noise = draws.uniform("showers", [showers, self.noise_numbers])
         return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise)
@@ -146,7 +153,20 @@ class Autoregressive(ShowerModel):
 
     @tf.autograph.experimental.do_not_convert
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
-        return {"totals": -tf.reduce_sum(self._totals.log_density(view["normal"], view["labels"]), 1)}
+        there, labels = view["there"], view["labels"]
+        values = self._totals.log_density(view["normal"], there, labels) * totals.defined(there)
+        presence = self._totals.log_presence(there, labels, self._store["presence"])
+        return {"totals": -tf.reduce_sum(values, 1) - presence}
+
+    @tf.autograph.experimental.do_not_convert
+    def _of_shares(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
+        """-log p of the shares of the layers' energies that their even cells hold."""
+        energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
+        whole = tf.reduce_sum(energy, -1)
+        logit = share_logit(energy[..., 0], whole)
+        mixture = self._share.mixture(view["even"][:, :-SHARE_NUMBERS])
+        found = tf.reshape(log_mixture(tf.reshape(logit, [-1]), *mixture), tf.shape(whole))
+        return {"shares": -tf.reduce_sum(tf.where(whole > 0, found, 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:

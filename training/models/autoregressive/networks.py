@@ -14,51 +14,108 @@ from training.models.autoregressive.mesh import Tensor
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class TotalsDensity(keras.Model):
-    """p(v) of the D totals that `totals.to_normal` gives: v_k is a mixture of normals, given v_<k and the labels.
+class _Ladder(keras.layers.Layer):
+    """`steps` small networks, the k-th of which sees the first k of `steps` numbers and all of `others` more."""
 
-    Each k has a network of its own, as in Uria et al. (arXiv 1605.02226), with the mixtures of Bishop (1994). It begins
-    as the standard normal distribution, so that training begins at the copula.
-    """
-
-    def __init__(self, totals: int, labels: int, *, width: int, components: int) -> None:
-        super().__init__(name="totals")
-        self.totals, self.components, self._labels = totals, components, labels
-        inputs = totals + labels
-        glorot = keras.initializers.RandomNormal
-        self._first = self.add_weight((totals, inputs, width), glorot(stddev=inputs**-0.5), name="first")
-        self._first_bias = self.add_weight((totals, 1, width), "zeros", name="first_bias")
-        self._second = self.add_weight((totals, width, width), glorot(stddev=width**-0.5), name="second")
-        self._second_bias = self.add_weight((totals, 1, width), "zeros", name="second_bias")
-        self._last = self.add_weight((totals, width, 3 * components), glorot(stddev=0.02 * width**-0.5), name="last")
-        self._last_bias = self.add_weight((totals, 1, 3 * components), _standard_normal(components), name="last_bias")
-        mask = np.tril(np.ones((totals, totals), np.float32), -1)
-        self._mask = np.concatenate([mask, np.ones((totals, labels), np.float32)], 1)[:, :, None]
+    def __init__(self, name: str, steps: int, others: int, *, width: int, bias: Any) -> None:
+        super().__init__(name=name)
+        inputs, outputs = steps + others, len(bias)
+        normal = keras.initializers.RandomNormal
+        self._first = self.add_weight((steps, inputs, width), normal(stddev=inputs**-0.5), name="first")
+        self._first_bias = self.add_weight((steps, 1, width), "zeros", name="first_bias")
+        self._second = self.add_weight((steps, width, width), normal(stddev=width**-0.5), name="second")
+        self._second_bias = self.add_weight((steps, 1, width), "zeros", name="second_bias")
+        self._last = self.add_weight((steps, width, outputs), normal(stddev=0.02 * width**-0.5), name="last")
+        self._last_bias = self.add_weight((steps, 1, outputs), _constant(bias), name="last_bias")
+        mask = np.tril(np.ones((steps, steps), np.float32), -1)
+        self._mask = np.concatenate([mask, np.ones((steps, others), np.float32)], 1)[:, :, None]
         self.built = True
 
-    def _mixtures(self, known: Tensor, chosen: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, means and log widths, (chosen, N, components), of the totals that `chosen` (chosen,) counts."""
+    def call(self, known: Tensor, chosen: Any) -> Tensor:
+        """Outputs (chosen, N, outputs) of the networks that `chosen` (chosen,) counts, given `known` (N, inputs)."""
         weights = (self._first, self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
         first, first_bias, second, second_bias, last, last_bias = (tf.gather(each.value, chosen) for each in weights)
         hidden = tf.nn.silu(tf.einsum("ni,dih->dnh", known, first * tf.gather(self._mask, chosen)) + first_bias)
         hidden += tf.nn.silu(tf.matmul(hidden, second) + second_bias)
-        return _mixture(tf.matmul(hidden, last) + last_bias)
+        return tf.matmul(hidden, last) + last_bias
 
-    def log_density(self, normal: Tensor, labels: Tensor) -> Tensor:
-        """log p(v_k | v_<k, labels), (N, D)."""
-        mixtures = self._mixtures(tf.concat([normal, labels], 1), tf.range(self.totals))
+
+class TotalsDensity(keras.Model):
+    """p(layers that are not empty) and p(v) of the D totals that `totals.to_normal` gives.
+
+    Each layer is present with a probability given those before it and the labels; v_k is a mixture of normals, given
+    v_<k, the layers that are present and the labels. Each k has a network of its own, as in Uria et al. (arXiv
+    1605.02226), with the mixtures of Bishop (1994). It begins as independent layers of the `prior` odds, and the
+    standard normal distribution, so that training begins at the copula.
+    """
+
+    def __init__(self, totals: int, layers: int, labels: int, *, width: int, components: int) -> None:
+        super().__init__(name="totals")
+        self.totals, self.layers_seen = totals, layers
+        self._presence = _Ladder("presence", layers, labels, width=width, bias=[0.0])
+        normal = np.concatenate(
+            [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
+        )
+        self._values = _Ladder("values", totals, layers + labels, width=width, bias=normal)
+        self.built = True
+
+    def log_presence(self, there: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
+        """log p (N,) of the layers `there` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
+        odds = self._presence(tf.concat([there - 1, labels], 1), tf.range(self.layers_seen))[..., 0]
+        return -tf.reduce_sum(tf.nn.softplus((1 - 2 * there) * (tf.transpose(odds) + prior)), 1)
+
+    def log_density(self, normal: Tensor, there: Tensor, labels: Tensor) -> Tensor:
+        """log p(v_k | v_<k, there, labels), (N, D)."""
+        known = tf.concat([normal, there - 1, labels], 1)
+        mixtures = _mixture(self._values(known, tf.range(self.totals)))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
-    def sample(self, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
-        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each."""
+    def sample_presence(self, labels: Tensor, prior: Tensor, choice: Tensor) -> Tensor:
+        """Which layers are not empty, (N, layers), 1 or 0, by uniform numbers `choice`; the first if none is."""
 
         def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-            weights, means, widths = (part[0] for part in self._mixtures(tf.concat([drawn, labels], 1), k[None]))
-            value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k])
+            odds = self._presence(tf.concat([drawn, labels], 1), k[None])[0, :, 0] + tf.gather(prior, k)
+            empty = tf.cast(tf.gather(choice, k, axis=1) >= tf.sigmoid(odds), tf.float32)
+            return k + 1, drawn - empty[:, None] * tf.one_hot(k, self.layers_seen)
+
+        start = (tf.constant(0), tf.zeros_like(choice))
+        drawn = (
+            1 + tf.while_loop(lambda k, _: k < self.layers_seen, step, start, maximum_iterations=self.layers_seen)[1]
+        )
+        none = tf.cast(tf.reduce_sum(drawn, 1, keepdims=True) == 0, tf.float32)
+        return drawn + none * tf.one_hot(0, self.layers_seen)
+
+    def sample(self, there: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`."""
+
+        def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self._values(tf.concat([drawn, there - 1, labels], 1), k[None])
+            weights, means, widths = (part[0] for part in _mixture(outputs))
+            value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
             return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
 
         start = (tf.constant(0), tf.zeros_like(noise))
         return tf.while_loop(lambda k, _: k < self.totals, step, start, maximum_iterations=self.totals)[1]
+
+
+class ShareDensity(keras.Model):
+    """The density of the share of a layer's energy that its even cells hold: of its logit, a mixture of normals."""
+
+    def __init__(self, contexts: int, *, width: int, components: int) -> None:
+        super().__init__(name="share")
+        self._first = keras.layers.Dense(2 * width, "silu", name="first")
+        self._second = keras.layers.Dense(width, "silu", name="second")
+        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
+        self._last = keras.layers.Dense(
+            3 * components, kernel_initializer=small, bias_initializer=_spread(components), name="last"
+        )
+        for layer, inputs in ((self._first, contexts), (self._second, 2 * width), (self._last, width)):
+            layer.build((None, inputs))
+        self.built = True
+
+    def mixture(self, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means and log widths, (M, components), of layers with these `contexts` (M, contexts)."""
+        return _mixture(tf.cast(self._last(self._second(self._first(contexts))), tf.float32))
 
 
 class CellDensity(keras.Model):
@@ -127,12 +184,9 @@ def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor,
     return tf.reduce_sum(chosen * means, 1) + tf.exp(tf.reduce_sum(chosen * widths, 1)) * noise
 
 
-def _standard_normal(components: int) -> Any:
+def _constant(bias: Any) -> Any:
     def values(shape: Any, dtype: Any = None) -> Tensor:
-        bias = np.concatenate(
-            [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
-        )
-        return tf.constant(np.broadcast_to(bias, shape).copy(), dtype)
+        return tf.constant(np.broadcast_to(np.asarray(bias), shape).copy(), dtype)
 
     return values
 

@@ -15,38 +15,38 @@ import tensorflow as tf
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.constants import FAR_MOST, FAR_TABLE, ConstantsStore, normalised
-from training.models.autoregressive.context import Plan, context, plan
+from training.models.autoregressive.context import SHARE_REACH, Plan, context, plan, with_share
 from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor, mesh_of
-from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture
+from training.models.autoregressive.mesh import AROUND, Tensor, mesh_of
+from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, draw_mixture
 from training.models.randomness import box_muller, hashed_uniform
 
 
 def noise_numbers(geometry: Geometry) -> int:
     """Uniform numbers in [0, 1) that a shower takes: for its totals, its far cells, its other cells, its reflection."""
     layers = geometry.shape[2]
-    return 3 * totals.number_of_totals(layers) + layers * (FAR_MOST + 1) + 3
+    return totals.noise_numbers(layers) + layers * (FAR_MOST + 1) + 3
 
 
 class Sampler:
-    """Draws showers of `geometry` from the densities `of_totals` and `of_cells`, of even and of odd cells.
+    """Draws showers of `geometry` from the `densities` of totals, of shares, of even and of odd cells.
 
     With a `capacity` of so many cells a shower, layer and colour all shapes are static, as XLA wants them; without it
     there are as many as there are, which is faster on a processor.
     """
 
     def __init__(
-        self, store: ConstantsStore, of_totals: TotalsDensity, of_cells: tuple[CellDensity, CellDensity],
+        self, store: ConstantsStore, densities: tuple[TotalsDensity, ShareDensity, CellDensity, CellDensity],
         geometry: Geometry, capacity: int = 0,
     ) -> None:  # fmt: skip
-        self._store, self._totals, self._cells = store, of_totals, of_cells
+        self._store, (self._totals, self._share, *self._cells) = store, densities
         self._geometry, self._capacity = geometry, capacity
         self._mesh = mesh_of(geometry)
 
     def showers(self, energy_gev: Tensor, theta_rad: Tensor, noise: Tensor) -> Tensor:
         """Cells (N, x, y, layer) in units of 0.02 GeV, of labels (N,) and uniform numbers (N, noise_numbers)."""
         layers = self._geometry.shape[2]
-        sizes = [3 * totals.number_of_totals(layers), layers * (FAR_MOST + 1), 3]
+        sizes = [totals.noise_numbers(layers), layers * (FAR_MOST + 1), 3]
         of_totals, far, rest = tf.split(noise, sizes, 1)
         planned = self._plan(energy_gev, frame.reflected_angle(theta_rad), of_totals)
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
@@ -54,12 +54,15 @@ class Sampler:
         return self._all_layers(planned, tf.reshape(far, [-1, layers, FAR_MOST + 1]), keys, turned)
 
     def _plan(self, energy_gev: Tensor, reflected: Tensor, noise: Tensor) -> Plan:
-        """The plans of showers whose totals are drawn with `noise` (N, 3 D)."""
-        choice, one, two = tf.split(noise, 3, 1)
+        """The plans of showers whose totals are drawn with `noise` (N, 3 D + layers)."""
+        layers, number = self._geometry.shape[2], totals.number_of_totals(self._geometry.shape[2])
+        choice, one, two, presence = tf.split(noise, [number, number, number, layers], 1)
         labels = totals.label_terms(energy_gev, reflected, self._store)
-        normal = self._totals.sample(totals.label_inputs(labels), choice, box_muller(one, two)[0])
+        inputs = totals.label_inputs(labels)
+        there = self._totals.sample_presence(inputs, self._store["presence"], presence)
+        normal = self._totals.sample(there, totals.defined(there), inputs, choice, box_muller(one, two)[0])
         values = totals.from_normal(normal, labels, self._store)
-        return plan(values, energy_gev, reflected, self._store, self._geometry)
+        return plan((values, there), energy_gev, reflected, self._store, self._geometry)
 
     def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor, turned: Tensor) -> Tensor:
         """Showers; those `turned` (N, 2) are reflected in x and in y."""
@@ -81,6 +84,10 @@ class Sampler:
         return tf.reshape(tf.transpose(deposits.stack(), [1, 2, 0]), [showers, *self._geometry.shape])
 
 
+# How near to its end the logit of a share counts as nothing, or all.
+_ALL = 0.1
+
+
 class _Layer:
     """One layer of N showers: `images` are those before it, scaled, with an empty cell, `sums` their SUMS."""
 
@@ -88,7 +95,7 @@ class _Layer:
         self, sampler: Sampler, layer: Tensor, planned: Plan, *, images: tuple[Tensor, Tensor],
         sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
     ) -> None:  # fmt: skip
-        self._store, self._densities = sampler._store, sampler._cells
+        self._store, self._share, self._densities = sampler._store, sampler._share, sampler._cells
         self._mesh, self._capacity = sampler._mesh, sampler._capacity
         self._layer, self._planned, self._images, self._sums, self._keys = layer, planned, images, sums, keys
         self._met = self._mesh.met(planned.axis, layer)
@@ -105,18 +112,38 @@ class _Layer:
         core = tf.gather(self._store["core"], self._layer)
         proposed = self._marked(tf.concat([away, tf.repeat(core[None], tf.shape(away)[0], axis=0)], 1))
         parity = tf.constant(mesh.parity)
-        own, even, found = tf.zeros([tf.shape(far)[0], mesh.places + 1]), None, []
-        beside = tf.zeros_like(proposed)
-        for colour in range(COLOURS):
-            cell, chosen = self._chosen((proposed | beside) & (parity == colour))
-            cell, value = self._deposits(colour, cell, chosen, beside=beside, own=own, even=even)
-            found.append((cell, value))
-            if not colour:
-                even = self._summed(cell, value)
-                own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
-                beside = self._beside(cell, value)
-        cell, value = (tf.concat(parts, 0) for parts in zip(*found, strict=True))
-        return self._filled(cell, value)
+        given = context(self._planned, *self._sums, None)
+        logit = self._drawn_share(given)
+        own = tf.zeros([tf.shape(far)[0], mesh.places + 1])
+        cell, value = self._deposits(
+            0, *self._chosen(proposed & (parity == 0)), beside=tf.zeros_like(proposed), own=own,
+            given=with_share(given, logit, self._planned.energy),
+        )  # fmt: skip
+        share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
+        value = self._scaled(cell, value, share * self._planned.energy)
+        even = self._summed(cell, value)
+        own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
+        beside = self._beside(cell, value)
+        odd = self._deposits(
+            1, *self._chosen((proposed | beside) & (parity == 1)), beside=beside, own=own,
+            given=context(self._planned, *self._sums, even),
+        )  # fmt: skip
+        left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
+        odd_value = self._scaled(*odd, left)
+        return self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd_value], 0))
+
+    def _drawn_share(self, given: Tensor) -> Tensor:
+        """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
+        first = 4 * (self._mesh.layers * self._mesh.places + self._layer)
+        numbers = [hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + first + k, 1)[:, 0] for k in range(3)]
+        mixture = self._share.mixture(normalised(given, self._store, odd=False))
+        return draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0])
+
+    def _scaled(self, cell: Tensor, value: Tensor, energy: Tensor) -> Tensor:
+        """The deposits (R,) scaled to this `energy` (N,), and none of less than the smallest of the train split."""
+        got = tf.math.unsorted_segment_sum(value, cell[:, 0], tf.shape(self._keys)[0])
+        value *= tf.gather(tf.math.divide_no_nan(energy, got), cell[:, 0])
+        return tf.where(value > 0, tf.maximum(value, self._store["least"]), 0.0)
 
     def _marked(self, at: Tensor) -> Tensor:
         """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
@@ -154,13 +181,12 @@ class _Layer:
         return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1]
 
     def _deposits(
-        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, even: Tensor | None
+        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Cells (R', 2) and energies (R',) of those of the cells `cell` (R, 2) that are hit."""
+        """Cells (R', 2) and energies (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`."""
         shower, place = cell[:, 0], cell[:, 1]
         dx, dy, ring = self._distance(cell)
         radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
-        given = context(self._planned, *self._sums, even)
         density = self._densities[colour]
         shared = density.of_layers(normalised(given, self._store, odd=bool(colour)))
         known = self._known(cell, own, (dx, dy, radius), odd=bool(colour))
@@ -233,9 +259,8 @@ class _Layer:
         """The deposits scaled to the layer's energy, on the axis where no cell was hit, and their SUMS."""
         mesh, showers = self._mesh, tf.shape(self._keys)[0]
         energy = self._planned.energy
+        value = self._scaled(cell, value, energy)
         got = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
-        value *= tf.gather(tf.math.divide_no_nan(energy, got), cell[:, 0])
-        value = tf.where(value > 0, tf.maximum(value, self._store["least"]), 0.0)
         axis = mesh.clipped(self._met, self._layer)
         cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
         value = tf.concat([value, tf.where(got > 0, 0.0, energy)], 0)

@@ -1,8 +1,9 @@
 """The totals of a shower: what they are, how they are made normal, and how a shower's layers and axis follow from them.
 
-A total z is made normal in three steps: z = mean(E, theta) + scale(E, theta) * q_k(g), with polynomials for mean and
-log scale and the quantiles q_k of the train split; and g = L v, with the Cholesky factor L of the correlations of g.
-So far that is a Gaussian copula with smooth margins; a network learns what v still is beside normal.
+Which layers hold energy comes first. A total z is made normal in three steps: z = mean(E, theta) + scale(E, theta) *
+q_k(g), with polynomials for mean and log scale and the quantiles q_k of the train split; and g = L v, with the Cholesky
+factor L of the correlations of g. So far that is a Gaussian copula with smooth margins; a network learns what v still
+is beside normal. An empty layer, and the last one that is not, which takes all that reaches it, have no total: v is 0.
 """
 
 from __future__ import annotations
@@ -19,10 +20,6 @@ QUANTILES = 129
 QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and continue in a straight line
 MEAN_TERMS, SCALE_TERMS = 11, 6
 _SMALLEST = 1e-6
-# An empty layer, or one that takes all that reaches it, has no logit of its own. It is given one beyond those that the
-# smallest deposit can have, by so much, and scattered so widely that a mixture of normals can learn it.
-_BEYOND, _SCATTER, _FARTHEST = 1.75, 0.25, 3.0
-_NOTHING = 0.6  # of the smallest deposit: what is less is no deposit
 
 
 def number_of_totals(layers: int) -> int:
@@ -42,57 +39,51 @@ def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants) -> 
     )  # fmt: skip
 
 
-def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, *, least: Tensor, unit: float, noise: Tensor) -> Tensor:
-    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12).
+def noise_numbers(layers: int) -> int:
+    """Uniform numbers that the totals of a shower take: three each, and one for each layer."""
+    return 3 * number_of_totals(layers) + layers
+
+
+def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tuple[Tensor, Tensor]:
+    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12); and which layers are not
+    empty, (N, layers), 1 or 0.
 
     log E_vis / E; of each layer but the last the logit of its share of what reaches it; the axis's offset; and the logs
     of BUDGETS, of cells and hits as they are, of the others as shares of the energy. `unit` is that of the sums, GeV.
-    `least` is the smallest deposit; `noise` (N, layers - 1), normal numbers, scatters the logits of empty layers.
     """
     layer_energy = column(sums, "energy")
     visible = tf.reduce_sum(layer_energy, 1)
-    reaching = tf.cumsum(layer_energy, axis=1, reverse=True)[:, :-1]
-    energy = layer_energy[:, :-1]
-    edge = _edge(reaching, least)
-    share = tf.clip_by_value(tf.math.divide_no_nan(energy, reaching), _SMALLEST, 1 - _SMALLEST)
-    beyond = edge + _BEYOND + _SCATTER * tf.clip_by_value(noise, -_FARTHEST, _FARTHEST)
-    logit = tf.math.log(share) - tf.math.log1p(-share)
-    logit = tf.where(reaching - energy < _NOTHING * least, beyond, logit)
-    logit = tf.where(energy < _NOTHING * least, -beyond, logit)
+    reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
+    share = tf.clip_by_value(tf.math.divide_no_nan(layer_energy, reaching), _SMALLEST, 1 - _SMALLEST)[:, :-1]
     budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
-    return tf.concat(
+    values = tf.concat(
         [
             tf.math.log(visible * unit / energy_gev)[:, None],
-            logit,
+            tf.math.log(share) - tf.math.log1p(-share),
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), _SMALLEST)),
         ], 1,
     )  # fmt: skip
+    return values, tf.cast(layer_energy > 0, tf.float32)
 
 
-def _edge(reaching: Tensor, least: Tensor) -> Tensor:
-    """The logit of a layer that leaves no more than the smallest deposit of what reaches it."""
-    return tf.math.log(tf.maximum(reaching, 2 * least) / least - 1.0)
+def defined(there: Tensor) -> Tensor:
+    """Which totals (N, layers + 10) showers with these layers, `there` (N, layers), have: 1 or 0."""
+    later = tf.cumsum(there, axis=1, reverse=True, exclusive=True)
+    logits = there[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
+    return tf.concat([tf.ones_like(there[:, :1]), logits, tf.ones_like(there[:, :1]) * tf.ones([4 + len(BUDGETS)])], 1)
 
 
 def layers_of(
-    totals: Tensor, energy_gev: Tensor, least: Tensor, unit: float, layers: int
+    totals: Tensor, there: Tensor, energy_gev: Tensor, unit: float, layers: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs.
-
-    What would be less than the smallest deposit, `least`, is none or, if it is nearly as much, as much.
-    """
-    left = energy_gev * tf.exp(totals[:, 0]) / unit
-    shares = tf.sigmoid(totals[:, 1:layers])
-    found = []
-    for layer in range(layers - 1):
-        energy = left * shares[:, layer]
-        energy = tf.where(left - energy < _NOTHING * least, left, energy)
-        energy = tf.where(energy < _NOTHING * least, 0.0, tf.maximum(energy, least))
-        found.append(energy)
-        left = tf.maximum(left - energy, 0.0)
-    left = tf.where(left < _NOTHING * least, 0.0, tf.maximum(left, least))
-    return tf.stack([*found, left], 1), totals[:, layers : layers + 4], totals[:, layers + 4 :]
+    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
+    visible = energy_gev * tf.exp(totals[:, 0]) / unit
+    logits = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
+    last = tf.cast(tf.cumsum(there, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
+    share = there * (last + (1 - last) * logits)
+    passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
+    return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
 
 
 LABEL_INPUTS = 4
@@ -108,8 +99,8 @@ def scales(labels: Tensor, constants: Constants) -> Tensor:
     return tf.exp(labels[:, :SCALE_TERMS] @ constants["scale"])
 
 
-def to_normal(totals: Tensor, labels: Tensor, constants: Constants) -> Tensor:
-    """v, (N, D), of the totals z; `labels` as `label_terms` gives them."""
+def to_normal(totals: Tensor, there: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """v, (N, D), of the totals z of showers with the layers `there`; `labels` as `label_terms` gives them."""
     residual = (totals - labels @ constants["mean"]) / scales(labels, constants)
     quantiles = tf.transpose(constants["quantiles"])  # (D, QUANTILES), rising
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
@@ -118,7 +109,10 @@ def to_normal(totals: Tensor, labels: Tensor, constants: Constants) -> Tensor:
     low, high = (tf.gather(quantiles, left + k, batch_dims=1) for k in (0, 1))
     normal = tf.transpose((tf.cast(left, tf.float32) + (tf.transpose(residual) - low) / (high - low)) * step)
     normal = tf.clip_by_value(normal - QUANTILE_REACH, -QUANTILE_REACH - 1, QUANTILE_REACH + 1)
-    return normal @ tf.transpose(constants["whitening"])
+    # g = L v where a total is defined, and v = 0 where it is not
+    known = defined(there)[..., None]
+    system = known * constants["colouring"] + (1 - known) * tf.eye(totals.shape[1])
+    return tf.linalg.triangular_solve(system, known * normal[..., None])[..., 0]
 
 
 def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
