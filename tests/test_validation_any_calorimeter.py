@@ -23,7 +23,9 @@ from validation.measure.voxels import listed_blocks
 MIXED = Geometry.of_layers(
     [Layer(4.0, 0.5, (9, 8), size_mm=(5.0, 5.0))] * 3 + [Layer(12.0, 2.0, (3, 4), size_mm=(15.0, 10.0))] * 2, 0.02
 )
-ALIKE = Geometry.of_layers([Layer(20.0, 5.02, (17, 17), size_mm=(15.3, 15.3))] * 5, 0.02)
+ALIKE = replace(
+    SMALL_GEOMETRY, layers=(Layer(20.0, 5.02, (17, 17), size_mm=(15.3, 15.3)),) * 5
+)  # `of_layers` would not list them
 
 
 def random_cells(geometry: Geometry, events: int = 4) -> FloatArray:

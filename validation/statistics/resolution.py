@@ -49,16 +49,16 @@ class ByEnergy:
         energy, inverse, square, shift, *powers = (each / count for each in sums)
         variance = np.maximum(powers[0] - shift**2, 0)
         fourth = powers[2] - 4 * shift * powers[1] + 6 * shift**2 * powers[0] - 3 * shift**4
-        tails = 1.0
-        if variance.any():
-            tails = max(float((count * fourth).sum() / (3 * count * variance**2).sum()), 1 / 3)
-        return Resolutions(count, energy, inverse, square, 1 + shift, variance * count / (count - 1), tails)
+        tails = np.maximum(fourth / np.where(variance > 0, 3 * variance**2, np.inf), 1 / 3)
+        return Resolutions(
+            count, energy, inverse, square, 1 + shift, variance * count / (count - 1), _smoothed(tails, count)
+        )
 
 
 @dataclass(frozen=True)
 class Resolutions:
     """Of each bin with enough showers: their number, the means of E, 1/E, 1/E² and of the response E_vis/E, and the
-    variance of the response. `tails`: its fourth moment over that of a normal distribution, of all bins together.
+    variance of the response. `tails`: its fourth moment over that of a normal distribution, of five bins together.
     """
 
     count: Array
@@ -67,7 +67,7 @@ class Resolutions:
     square: Array
     response: Array
     variance: Array
-    tails: float
+    tails: Array
 
     @property
     def _relative_error(self) -> Array:
@@ -116,6 +116,13 @@ def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
     a, b, c = (fit["terms"].get(name, {"value": 0.0})["value"] for name in TERMS)
     found: Array = np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
     return found
+
+
+def _smoothed(values: Array, count: Array) -> Array:
+    """Means over each bin and the two to either side, by their showers: a fourth moment is known poorly in one."""
+    window = np.abs(np.subtract.outer(np.arange(len(values)), np.arange(len(values)))) <= 2
+    mean: Array = (window @ (values * count)) / (window @ count)
+    return mean
 
 
 def _least_squares(terms: Array, squares: Array, relative: Array) -> tuple[Array, Array, float]:
