@@ -10,7 +10,15 @@ from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.constants import contexts_of, normalised
-from training.models.autoregressive.context import Plan, context, context_numbers, plan
+from training.models.autoregressive.context import (
+    SHARE_NUMBERS,
+    Plan,
+    context,
+    context_numbers,
+    plan,
+    share_logit,
+    with_share,
+)
 from training.models.autoregressive.frame import SUMS, Tensor
 from training.models.autoregressive.model import Autoregressive
 
@@ -26,10 +34,7 @@ def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis, Tensor]:
     batch = as_batch(*uneven_showers(events=12, seed=5))
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
     sums = frame.layer_sums(hits, store, SMALL_GEOMETRY)
-    values = totals.totals_of(
-        tf.reduce_sum(sums, 2), axis, batch["energy_gev"], least=store["least"], unit=0.02,
-        noise=tf.zeros([12, LAYERS - 1]),
-    )  # fmt: skip
+    values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], 0.02)
     reflected = frame.reflected_angle(batch["theta_rad"])
     return plan(values, batch["energy_gev"], reflected, store, SMALL_GEOMETRY), sums, axis, batch["energy_gev"]
 
@@ -44,6 +49,9 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
     before, one, two = off, tf.zeros_like(off), tf.zeros_like(off)
     for layer in range(LAYERS):
         found = context(planned.at(tf.constant(layer)), before, one, two, sums[:, layer, 0] if odd else None)
+        if not odd:
+            energy = frame.column(sums[:, layer], "energy")
+            found = with_share(found, share_logit(energy[:, 0], tf.reduce_sum(energy, 1)), tf.reduce_sum(energy, 1))
         # what a difference of sums leaves over, where a budget is all but spent, is small beside its floor
         np.testing.assert_allclose(at_once[:, layer], found, rtol=1e-3, atol=2e-3, err_msg=f"layer {layer}")
         own = tf.reduce_sum(sums[:, layer], 1)
@@ -51,7 +59,10 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
 
 
 def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(model: Autoregressive) -> None:
-    """Other deposits in layer 2 change what is told from layer 3 on, and in layer 2 of even cells to odd ones."""
+    """Other deposits in layer 2 change what is told from layer 3 on, and in layer 2 of even cells to odd ones.
+
+    Even cells are told their share of the layer's energy besides, which is drawn before them.
+    """
     planned, sums, _, _ = _planned(model)
     none = tf.zeros([1, len(SUMS)])
     for colour, first in ((0, {False: 3, True: 2}), (1, {False: 3, True: 3})):
@@ -62,6 +73,8 @@ def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(mod
                 contexts_of(planned.flat(), tf.constant(each), none, odd=odd).numpy().reshape(12, LAYERS, -1)
                 for each in (sums.numpy(), changed)
             )
+            if not odd:
+                usual, other = usual[..., :-SHARE_NUMBERS], other[..., :-SHARE_NUMBERS]
             differs = (usual != other).any(axis=(0, 2))
             np.testing.assert_array_equal(differs, np.arange(LAYERS) >= first[odd])
 

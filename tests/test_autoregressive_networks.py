@@ -9,7 +9,14 @@ import tensorflow as tf
 from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
-from training.models.autoregressive.networks import CellDensity, TotalsDensity, draw_mixture, log_mixture
+from training.models.autoregressive.networks import (
+    CellDensity,
+    ShareDensity,
+    TotalsDensity,
+    _mixture,
+    draw_mixture,
+    log_mixture,
+)
 from training.models.randomness import box_muller
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -25,28 +32,30 @@ def _uneven(weights: list[tf.Variable], size: float) -> None:
 @pytest.fixture
 def density() -> TotalsDensity:
     keras.utils.set_random_seed(1)
-    return TotalsDensity(5, 3, width=6, components=4)
+    return TotalsDensity(5, 2, 3, width=6, components=4)
 
 
-def _inputs(rows: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _inputs(rows: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Totals, layers that are there, labels."""
     rng = np.random.default_rng(7)
-    return tuple(tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (5, 3))
+    normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (5, 3))
+    return normal, tf.constant(rng.integers(0, 2, (rows, 2)), tf.float32), labels
 
 
 def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(density: TotalsDensity) -> None:
     _uneven(density.trainable_weights, 0.3)
-    normal, labels = _inputs(8)
-    usual = density.log_density(normal, labels).numpy()
+    normal, there, labels = _inputs(8)
+    usual = density.log_density(normal, there, labels).numpy()
     for j in range(5):
-        moved = density.log_density(normal + tf.one_hot(j, 5), labels).numpy()
+        moved = density.log_density(normal + tf.one_hot(j, 5), there, labels).numpy()
         differs = (np.abs(moved - usual) > 1e-5).any(0)
         np.testing.assert_array_equal(differs, np.arange(5) >= j)
-    assert (np.abs(density.log_density(normal, labels + 1.0) - usual) > 1e-5).any(0).all()
+    assert (np.abs(density.log_density(normal, there, labels + 1.0) - usual) > 1e-5).any(0).all()
 
 
 def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
-    normal, labels = _inputs(500)
-    found = density.log_density(normal, labels).numpy()
+    normal, there, labels = _inputs(500)
+    found = density.log_density(normal, there, labels).numpy()
     inside = np.abs(normal) < 2.5
     assert np.abs(found - norm.logpdf(normal))[inside].max() < 0.25
     assert abs((found - norm.logpdf(normal)).mean()) < 0.05
@@ -54,11 +63,15 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
 
 def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> None:
     _uneven(density.trainable_weights, 0.3)
-    normal, labels = _inputs(1)
+    normal, there, labels = _inputs(1)
     for k in range(5):
         known = np.repeat(normal.numpy(), len(_GRID), 0)
         known[:, k] = _GRID
-        found = np.exp(density.log_density(tf.constant(known), tf.repeat(labels, len(_GRID), 0)).numpy()[:, k])
+        found = np.exp(
+            density.log_density(
+                tf.constant(known), *(tf.repeat(each, len(_GRID), 0) for each in (there, labels))
+            ).numpy()[:, k]
+        )
         assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
 
 
@@ -66,16 +79,53 @@ def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
     """Each at its place in its own cumulative density, which has to be uniform; the first, whose density is one."""
     _uneven(density.trainable_weights, 0.3)
     rows = 2000
-    _, labels = _inputs(1)
+    _, _, labels = _inputs(1)
     labels = tf.repeat(labels, rows, 0)
     noise = np.random.default_rng(5).random((3, rows, 5)).astype(np.float32)
-    drawn = density.sample(labels, tf.constant(noise[0]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0])
-    mixtures = density._mixtures(tf.concat([drawn, labels], 1), tf.range(5))  # of those drawn before
+    there, normal = tf.ones([rows, 2]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
+    drawn = density.sample(there, tf.ones([rows, 5]), labels, tf.constant(noise[0]), normal)
+    known = tf.concat([drawn, there - 1, labels], 1)
+    mixtures = _mixture(density._values(known, tf.range(5)))  # of those drawn before
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
     placed = (np.exp(weights) * norm.cdf((drawn.numpy()[..., None] - means) / np.exp(widths))).sum(-1)
     for k in range(5):
         assert kstest(placed[:, k], "uniform").pvalue > 1e-3
     assert np.abs(np.corrcoef(placed.T) - np.eye(5)).max() < 5 / np.sqrt(rows)
+
+
+def test_layers_are_drawn_as_often_as_they_are_likely(density: TotalsDensity) -> None:
+    """Each of the four pairs of layers, of which none at all becomes the first alone; at uneven prior odds."""
+    _uneven(density.trainable_weights, 0.3)
+    rows, prior = 20_000, tf.constant([0.4, -0.9])
+    _, _, labels = _inputs(1)
+    labels = tf.repeat(labels, rows, 0)
+    choice = tf.constant(np.random.default_rng(4).random((rows, 2)), tf.float32)
+    drawn = density.sample_presence(labels, prior, choice).numpy()
+    pairs = np.array([(0, 0), (0, 1), (1, 0), (1, 1)], np.float32)
+    likely = np.exp(density.log_presence(tf.constant(pairs), labels[:4], prior).numpy().astype(np.float64))
+    assert likely.sum() == pytest.approx(1, abs=1e-5)
+    likely[2] += likely[0]
+    for pair, expected in list(zip(pairs, likely, strict=True))[1:]:
+        found = (drawn == pair).all(1).mean()
+        assert abs(found - expected) < 4.5 * np.sqrt(expected * (1 - expected) / rows)
+    assert not (drawn == 0).all(1).any()
+
+
+def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
+    noise = tf.constant(np.random.default_rng(3).normal(size=(50, 5)), tf.float32)
+    known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, 5)), tf.float32)
+    drawn = density.sample(tf.ones([50, 2]), known, tf.zeros([50, 3]), tf.zeros([50, 5]) + 0.5, noise).numpy()
+    np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)
+
+
+def test_the_density_of_a_share_integrates_to_one() -> None:
+    keras.utils.set_random_seed(1)
+    density = ShareDensity(4, width=6, components=6)
+    _uneven(density.trainable_weights, 0.1)
+    mixture = density.mixture(tf.constant(np.random.default_rng(3).normal(size=(3, 4)), tf.float32))
+    for row in range(3):
+        found = np.exp(log_mixture(tf.constant(_GRID), *(each[row : row + 1] for each in mixture)).numpy())
+        assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
 
 
 def test_a_mixture_is_drawn_as_it_is_dense() -> None:

@@ -231,7 +231,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     where = positions(geometry)
     assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : 3 * totals.number_of_totals(layers)])
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(layers)])
     )
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)

@@ -53,7 +53,7 @@ class _Drawn:
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
         self.images = drawn(model, self.energy_gev, theta, noise)
-        of_totals = tf.constant(noise[:, : 3 * totals.number_of_totals(LAYERS)])
+        of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals)
         axis = self.plan.axis.numpy()
         dx = np.arange(_NX)[None, None] - 8 - axis[..., 0, None]  # (N, layers, x)
@@ -173,7 +173,7 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model._store, model._totals, model._cells, SMALL_GEOMETRY, capacity=150)
+    sampler = Sampler(model._store, (model._totals, model._share, *model._cells), SMALL_GEOMETRY, capacity=150)
     given = [tf.constant(each) for each in (energy, theta, noise)]
     made = tf.function(sampler.showers, autograph=False, jit_compile=True)(*given).numpy()
     np.testing.assert_array_equal(made > 0, expected > 0)
@@ -188,7 +188,7 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(of_priors: Autoregress
     found = drawn(model, energy, theta, noise)
     assert ((found > 0).sum((1, 2)) == 1).all()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : 3 * totals.number_of_totals(LAYERS)])
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
     )
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored

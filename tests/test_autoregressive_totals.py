@@ -18,7 +18,6 @@ from training.models.autoregressive.model import Autoregressive
 from training.models.randomness import Draws
 
 _UNIT = 0.02
-_LEAST = np.float32(1e-6)  # of the deposits
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +31,15 @@ def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
     return tf.reduce_sum(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), 2), axis
 
 
-def _totals(sums: Any, axis: Axis, energy: Any, least: Any = _LEAST, noise: Any = 0.0) -> tf.Tensor:
-    scatter = tf.zeros([len(energy), LAYERS - 1]) + noise
-    return totals.totals_of(sums, axis, tf.constant(energy), least=least, unit=_UNIT, noise=scatter)
+def _totals(sums: Any, axis: Axis, energy: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    return totals.totals_of(sums, axis, tf.constant(energy), _UNIT)
 
 
 def test_totals_by_hand() -> None:
     cells, energy, theta = uneven_showers(events=6)
     sums, axis = _described(cells, theta)
-    found = _totals(sums, axis, energy).numpy()
+    found, there = (each.numpy() for each in _totals(sums, axis, energy))
+    np.testing.assert_array_equal(there, 1)
     layers = cells.sum((1, 2), dtype=np.float64)
     expected = np.empty_like(found, np.float64)
     expected[:, 0] = np.log(layers.sum(1) * _UNIT / energy)
@@ -58,8 +57,8 @@ def test_totals_by_hand() -> None:
 def test_layers_axis_and_budgets_follow_from_the_totals() -> None:
     cells, energy, theta = uneven_showers(events=50)
     sums, axis = _described(cells, theta)
-    values = _totals(sums, axis, energy)
-    layer_energy, offset, logs = totals.layers_of(values, tf.constant(energy), _LEAST, _UNIT, LAYERS)
+    values, there = _totals(sums, axis, energy)
+    layer_energy, offset, logs = totals.layers_of(values, there, tf.constant(energy), _UNIT, LAYERS)
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-4)
     np.testing.assert_array_equal(offset, axis.offset)
     budgets = totals.budgets_in_units(logs, layer_energy).numpy()
@@ -74,14 +73,15 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     batch = as_batch(cells, energy, theta)
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
     sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
-    values = _totals(sums, axis, energy, store["least"])
+    values, _ = _totals(sums, axis, energy)
     labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
-    normal = totals.to_normal(values, labels, store)
+    every = tf.ones_like(values)
+    normal = totals.to_normal(values, every, labels, store)
     again = totals.from_normal(normal, labels, store).numpy()
     spread = values.numpy().std(0)
     assert (np.abs(again - values) / spread).max() < 1e-3
     drawn = np.random.default_rng(1).normal(size=normal.shape).astype(np.float32)
-    there = totals.to_normal(totals.from_normal(tf.constant(drawn), labels, store), labels, store).numpy()
+    there = totals.to_normal(totals.from_normal(tf.constant(drawn), labels, store), every, labels, store).numpy()
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
@@ -96,35 +96,39 @@ def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
     for each in (*view.values(), *(loss for losses in found for loss in losses.values())):
         assert np.isfinite(each).all()
     sums, axis = _described(cells, theta)
-    values = _totals(sums, axis, energy)
+    values, there = _totals(sums, axis, energy)
     assert np.isfinite(values).all()
-    layer_energy, _, _ = totals.layers_of(values, tf.constant(energy), _LEAST, _UNIT, LAYERS)
+    layer_energy, _, _ = totals.layers_of(values, there, tf.constant(energy), _UNIT, LAYERS)
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-3, atol=2e-5 * cells.sum((1, 2, 3)).max())
 
 
-def test_empty_layers_stay_empty_whatever_the_noise() -> None:
-    """Layers before the first deposit, after the last and between; down to showers of the smallest deposit."""
+def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
+    """Before the first deposit, after the last and between; whatever number stands where a total is not defined."""
     cells, energy, theta = uneven_showers(events=40)
-    least = np.float32(cells[cells > 0].min())
-    rng = np.random.default_rng(6)
-    cells *= rng.random((40, 1, 1, LAYERS)) < 0.6
-    for shower in range(3):  # the smallest deposit alone, as the last layer, and as all that follows another
-        cells[shower] = 0
-        cells[shower, 8, 8, 1 + shower] = least
-    cells[1, 8, 8, 1] = 3.0
-    cells = cells[cells.sum((1, 2, 3)) > 0]
-    energy, theta = energy[: len(cells)], theta[: len(cells)]
+    cells *= np.random.default_rng(6).random((40, 1, 1, LAYERS)) < 0.6
+    kept = cells.sum((1, 2, 3)) > 0
+    cells, energy, theta = cells[kept], energy[kept], theta[kept]
     expected = cells.sum((1, 2))
     sums, axis = _described(cells, theta)
-    found = []
-    for noise in (-5.0, 0.0, 5.0):
-        values = _totals(sums, axis, energy, least, noise)
-        layer_energy, _, _ = totals.layers_of(values, tf.constant(energy), least, _UNIT, LAYERS)
+    values, there = _totals(sums, axis, energy)
+    np.testing.assert_array_equal(there, expected > 0)
+    known = totals.defined(there).numpy()
+    last = LAYERS - 1 - np.argmax(expected[:, ::-1] > 0, axis=1)
+    for layer in range(LAYERS - 1):
+        np.testing.assert_array_equal(known[:, 1 + layer], (expected[:, layer] > 0) & (layer < last))
+    assert known[:, LAYERS:].all()
+    for other in (-3.0, 4.0):
+        moved = tf.where(known > 0, values, other)
+        layer_energy, _, _ = totals.layers_of(moved, there, tf.constant(energy), _UNIT, LAYERS)
         np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
-        np.testing.assert_allclose(layer_energy, expected, rtol=2e-3, atol=0.3 * least)
-        found.append(values.numpy())
-    emptied = (expected == 0)[:, :-1]
-    assert (found[0] != found[2])[:, 1:LAYERS][emptied].all()  # the noise reaches them
+        np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
+    store = model.networks["constants"]
+    labels = totals.label_terms(tf.constant(energy), frame.reflected_angle(tf.constant(theta)), store)
+    normal = totals.to_normal(values, tf.constant(known), labels, store).numpy()
+    assert (normal[known == 0] == 0).all()
+    again = totals.from_normal(tf.constant(normal), labels, store).numpy()
+    away = np.abs(again - values.numpy())[known > 0] / np.broadcast_to(values.numpy().std(0), known.shape)[known > 0]
+    assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped
 
 
 def _synthetic(showers: int) -> tuple[Any, ...]:
@@ -152,7 +156,7 @@ def _correlation() -> npt.NDArray[np.float64]:
 
 def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     labels, mean, scale, normal, values = _synthetic(20_000)
-    found = constants._copula(values, labels)
+    found = constants._copula(values, labels, np.ones(values.shape, bool))
     error = np.abs(labels @ (found["mean"] - mean)).max(0) / values.std(0)
     assert (error < 0.1).all()  # 20,000 showers, 11 terms, at the edges of the labels
     # log |residual| is scattered about the log of the width, less by (log 2 + Euler's gamma) / 2
@@ -160,11 +164,10 @@ def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     np.testing.assert_allclose(widths, -(np.log(2) + 0.5772) / 2, atol=0.12)
     correlation = found["colouring"] @ found["colouring"].T
     np.testing.assert_allclose(correlation, _correlation(), atol=5 / np.sqrt(20_000))
-    np.testing.assert_allclose(found["colouring"] @ found["whitening"], np.eye(4), atol=1e-10)
 
     store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
     given = tf.constant(labels, tf.float32)
-    white = totals.to_normal(tf.constant(values, tf.float32), given, store).numpy()
+    white = totals.to_normal(tf.constant(values, tf.float32), tf.ones(values.shape), given, store).numpy()
     np.testing.assert_allclose(np.cov(white.T), np.eye(4), atol=5 / np.sqrt(20_000))
     for k in range(4):
         assert kstest(white[::7, k], "norm").pvalue > 1e-3
@@ -172,11 +175,28 @@ def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     np.testing.assert_allclose(scores[np.abs(normal) < 3], normal[np.abs(normal) < 3], atol=0.3)
 
 
+def test_the_copula_of_totals_that_some_showers_lack_is_of_the_others() -> None:
+    """Means and quantiles are those of the showers that have a total, whatever stands for it in the rest."""
+    labels, _, _, _, values = _synthetic(4000)
+    known = np.ones(values.shape, bool)
+    known[1000:, 2] = False
+    filled = np.where(known, values, 1e3)
+    found, alone = (
+        constants._copula(filled, labels, known),
+        constants._copula(values[:1000], labels[:1000], known[:1000]),
+    )
+    for name in ("mean", "scale", "quantiles"):
+        np.testing.assert_allclose(found[name][:, 2], alone[name][:, 2], rtol=1e-6, atol=1e-9)
+    assert np.isfinite(found["colouring"]).all()
+    none = constants._copula(filled, labels, np.zeros(values.shape, bool))  # a total that no shower has
+    assert all(np.isfinite(each).all() for each in none.values())
+
+
 def test_quantiles_rise_and_go_on_straight_beyond_the_sample() -> None:
     """Where half of the showers have the same value, too: counts do."""
     values = np.random.default_rng(1).normal(size=(500, 2))
     values[:250, 1] = 0.0
-    found = constants._copula(values, np.eye(11)[np.zeros(500, int)])
+    found = constants._copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool))
     steps = np.diff(found["quantiles"], axis=0)
     assert (steps > 0).all()
     np.testing.assert_allclose(steps[:10, 0], steps[0, 0], rtol=1e-3)

@@ -64,7 +64,9 @@ def test_losses_fall(model: Path) -> None:
     judged = [entry["validation"] for entry in history if "validation" in entry]
     assert judged[-1]["total"] < judged[0]["total"] - 10
     for losses in judged:
-        assert losses["total"] == pytest.approx(losses["totals"] + losses["occupancy"] + losses["deposits"], rel=1e-5)
+        assert losses["total"] == pytest.approx(
+            sum(losses[name] for name in ("totals", "shares", "occupancy", "deposits")), rel=1e-5
+        )
 
 
 def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: Path) -> None:
@@ -75,7 +77,7 @@ def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: 
     del judged[0]
     card = read_card(model)
     assert card.trained["chosen_step"] == min(judged, key=lambda step: judged[step])
-    assert set(card.weights) == {f"{name}.weights.h5" for name in ("totals", "even", "odd", "constants")}
+    assert set(card.weights) == {f"{name}.weights.h5" for name in ("totals", "share", "even", "odd", "constants")}
 
 
 def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(dataset: Path, model: Path) -> None:
@@ -123,7 +125,7 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
     begun = engine.state()
     with np.load(model / f"checkpoints/step-{read_card(model).trained['chosen_step']:09d}.npz") as state:
         number = 0
-        for name in ("totals", "even", "odd"):
+        for name in ("totals", "share", "even", "odd"):
             for k in range(len(engine.model.networks[name].weights)):
                 np.testing.assert_array_equal(begun[f"network/{name}/{k}"], state[f"average/{number}"])
                 np.testing.assert_array_equal(begun[f"average/{number}"], state[f"average/{number}"])

@@ -104,7 +104,7 @@ class Autoregressive(ShowerModel):
         planned = plan(off, energy, theta, self._store, self._geometry)
         spent = self._spent_off(sums, draws)
         return {
-            "normal": totals.to_normal(values, there, labels, self._store),
+            "normal": totals.to_normal(values, totals.defined(there), labels, self._store),
             "there": there,
             "sums": sums,
             "labels": totals.label_inputs(labels),

@@ -99,8 +99,8 @@ def scales(labels: Tensor, constants: Constants) -> Tensor:
     return tf.exp(labels[:, :SCALE_TERMS] @ constants["scale"])
 
 
-def to_normal(totals: Tensor, there: Tensor, labels: Tensor, constants: Constants) -> Tensor:
-    """v, (N, D), of the totals z of showers with the layers `there`; `labels` as `label_terms` gives them."""
+def to_normal(totals: Tensor, known: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `labels` as `label_terms` gives them."""
     residual = (totals - labels @ constants["mean"]) / scales(labels, constants)
     quantiles = tf.transpose(constants["quantiles"])  # (D, QUANTILES), rising
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
@@ -109,10 +109,10 @@ def to_normal(totals: Tensor, there: Tensor, labels: Tensor, constants: Constant
     low, high = (tf.gather(quantiles, left + k, batch_dims=1) for k in (0, 1))
     normal = tf.transpose((tf.cast(left, tf.float32) + (tf.transpose(residual) - low) / (high - low)) * step)
     normal = tf.clip_by_value(normal - QUANTILE_REACH, -QUANTILE_REACH - 1, QUANTILE_REACH + 1)
-    # g = L v where a total is defined, and v = 0 where it is not
-    known = defined(there)[..., None]
-    system = known * constants["colouring"] + (1 - known) * tf.eye(totals.shape[1])
-    return tf.linalg.triangular_solve(system, known * normal[..., None])[..., 0]
+    # g = L v where a total is known, and v = 0 where it is not
+    rows = known[..., None]
+    system = rows * constants["colouring"] + (1 - rows) * tf.eye(totals.shape[1])
+    return tf.linalg.triangular_solve(system, rows * normal[..., None])[..., 0]
 
 
 def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
