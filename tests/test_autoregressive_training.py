@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,9 @@ from preprocessing.pipeline import preprocess
 from training import fit
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.folder import read_card
+from training.folder import load_weights, read_card
 from training.models.autoregressive.constants import shapes
+from training.models.base import build
 from training.nodes.workers import PREEMPTED
 from training.run.history import ProgressBar
 
@@ -139,6 +141,19 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
 def test_a_warm_start_from_another_shape_or_model_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="of the model autoregressive, not 3dgan-small"):
         fit.fit(dataset, tmp_path / "m", _TRAINED.with_values({"model": "3dgan-small"}), warm_start=model)
+
+
+def test_a_model_of_an_earlier_version_is_refused_in_one_line(model: Path, tmp_path: Path) -> None:
+    """Its weights are those of networks that have changed since, or are not there."""
+    shutil.copytree(model, tmp_path / "m")
+    card = read_card(tmp_path / "m")
+    shutil.copy(tmp_path / "m/even.weights.h5", tmp_path / "m/odd.weights.h5")
+    networks = build(card.config, card.geometry).networks
+    with pytest.raises(InputError, match=r"odd\.weights\.h5: not the weights of this version's odd network; use the"):
+        load_weights(tmp_path / "m", networks)
+    (tmp_path / "m/share.weights.h5").unlink()
+    with pytest.raises(InputError, match=r"share\.weights\.h5: not the weights of this version's share network"):
+        load_weights(tmp_path / "m", networks)
 
 
 def test_two_replicas_have_the_weights_of_one(tmp_path: Path) -> None:

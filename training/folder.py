@@ -212,6 +212,13 @@ def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
-    """Read what `save_weights` wrote."""
+    """Read what `save_weights` wrote. InputError: it is of networks that this version does not have any more."""
     for name, network in networks.items():
-        network.load_weights(folder / f"{name}.weights.h5")
+        path = folder / f"{name}.weights.h5"
+        try:
+            network.load_weights(path)
+        except (FileNotFoundError, ValueError):
+            raise InputError(
+                f"{path}: not the weights of this version's {name} network; use the version of calopipe that trained "
+                "the model, or train it again"
+            ) from None
