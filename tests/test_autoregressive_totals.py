@@ -12,7 +12,8 @@ from likelihoods import CONSTANTS, LAYERS, as_batch, new_model, uneven_showers
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import constants, frame, totals
+from training.models.autoregressive import frame, totals
+from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis
 from training.models.autoregressive.model import Autoregressive
 from training.models.randomness import Draws
@@ -156,7 +157,7 @@ def _correlation() -> npt.NDArray[np.float64]:
 
 def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     labels, mean, scale, normal, values = _synthetic(20_000)
-    found = constants._copula(values, labels, np.ones(values.shape, bool))
+    found = copula(values, labels, np.ones(values.shape, bool))
     error = np.abs(labels @ (found["mean"] - mean)).max(0) / values.std(0)
     assert (error < 0.1).all()  # 20,000 showers, 11 terms, at the edges of the labels
     # log |residual| is scattered about the log of the width, less by (log 2 + Euler's gamma) / 2
@@ -182,13 +183,13 @@ def test_the_copula_of_totals_that_some_showers_lack_is_of_the_others() -> None:
     known[1000:, 2] = False
     filled = np.where(known, values, 1e3)
     found, alone = (
-        constants._copula(filled, labels, known),
-        constants._copula(values[:1000], labels[:1000], known[:1000]),
+        copula(filled, labels, known),
+        copula(values[:1000], labels[:1000], known[:1000]),
     )
     for name in ("mean", "scale", "quantiles"):
         np.testing.assert_allclose(found[name][:, 2], alone[name][:, 2], rtol=1e-6, atol=1e-9)
     assert np.isfinite(found["colouring"]).all()
-    none = constants._copula(filled, labels, np.zeros(values.shape, bool))  # a total that no shower has
+    none = copula(filled, labels, np.zeros(values.shape, bool))  # a total that no shower has
     assert all(np.isfinite(each).all() for each in none.values())
 
 
@@ -196,7 +197,7 @@ def test_quantiles_rise_and_go_on_straight_beyond_the_sample() -> None:
     """Where half of the showers have the same value, too: counts do."""
     values = np.random.default_rng(1).normal(size=(500, 2))
     values[:250, 1] = 0.0
-    found = constants._copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool))
+    found = copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool))
     steps = np.diff(found["quantiles"], axis=0)
     assert (steps > 0).all()
     np.testing.assert_allclose(steps[:10, 0], steps[0, 0], rtol=1e-3)

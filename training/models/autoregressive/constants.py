@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from scipy import stats
-from scipy.special import ndtri
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, context, context_numbers, plan, share_logit, with_share
+from training.models.autoregressive.copula import copula, least_squares
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 
@@ -25,9 +25,6 @@ FAR_TABLE = 4096  # places of a layer, as often as they are proposed
 FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
-_RIDGE = 1e-6
-_LEAST_KNOWN = 50  # showers of which a total can be regressed on the labels
-_SMALLEST_SPREAD = 1e-9
 
 
 def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
@@ -92,7 +89,7 @@ class Adaptation:
         energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
         reflected = frame.reflected_angle(tf.constant(theta))
         labels = totals.label_terms(tf.constant(energy), reflected, self._store).numpy()
-        self._store.set(_copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
+        self._store.set(copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
         rate = (there.sum(axis=0) + 0.5) / (len(there) + 1)
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
@@ -209,54 +206,6 @@ def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tenso
     return with_share(found, share_logit(even, energy), energy)
 
 
-def _copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
-    """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
-
-    Of each total (showers, D) those that are `known` count; the others have the score 0.
-    """
-    values, labels = values.astype(np.float64), labels.astype(np.float64)
-    knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
-    showers, number = values.shape
-    mean, scale = np.zeros((totals.MEAN_TERMS, number)), np.zeros((totals.SCALE_TERMS, number))
-    quantiles, scores = np.tile(knots[:, None], (1, number)), np.zeros((showers, number))
-    for k in range(number):
-        rows = np.flatnonzero(known[:, k])
-        if len(rows) < _LEAST_KNOWN:
-            mean[0, k] = values[rows, k].mean() if len(rows) else 0.0
-            continue
-        mean[:, k] = _least_squares(labels[rows], values[rows, k])
-        residual = values[rows, k] - labels[rows] @ mean[:, k]
-        short = labels[rows, : totals.SCALE_TERMS]
-        scale[:, k] = _least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
-        residual /= np.exp(short @ scale[:, k])
-        levels = ndtri((np.arange(len(rows)) + 0.5) / len(rows))
-        order = np.argsort(residual)
-        quantiles[:, k] = _rising(np.interp(knots, levels, residual[order]), knots, levels, residual[order])
-        scores[rows[order], k] = levels
-    spread = np.maximum(scores.std(axis=0), _SMALLEST_SPREAD)
-    correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
-    np.fill_diagonal(correlation, 1.0)
-    return {
-        "mean": mean, "scale": scale, "quantiles": quantiles,
-        "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
-    }  # fmt: skip
-
-
-def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:
-    """Quantiles that always rise, and continue beyond the sample in a straight line of the slope of its outer parts."""
-    reach = max(len(ordered) // 50, 2)
-    for side, edge in ((knots < levels[0], 0), (knots > levels[-1], -1)):
-        inner = reach if edge == 0 else -1 - reach
-        slope = (ordered[edge] - ordered[inner]) / (levels[edge] - levels[inner])
-        inside[side] = ordered[edge] + slope * (knots[side] - levels[edge])
-    return inside + np.arange(len(knots)) * 1e-6 * max(float(np.ptp(ordered)), 1e-6)
-
-
-def _least_squares(terms: Array, values: Array) -> Array:
-    square = terms.T @ terms
-    return np.linalg.solve(square + _RIDGE * np.trace(square) * np.eye(len(square)), terms.T @ values)
-
-
 def _expectations(sums: Array, labels: Array) -> Array:
     """Coefficients (6, layers, 8) of the log of what each layer takes of each budget."""
     whole = sums.sum(axis=2, dtype=np.float64)
@@ -269,7 +218,7 @@ def _expectations(sums: Array, labels: Array) -> Array:
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
         logs = np.log(amount / unit + totals.EXPECTED_FLOOR[name])
         for layer in range(layers):
-            found[number, layer] = _least_squares(terms[:, layer], logs[:, layer])
+            found[number, layer] = least_squares(terms[:, layer], logs[:, layer])
             predicted = np.exp(terms[:, layer] @ found[number, layer]) * unit[:, layer]
             found[number, layer, 0] += np.log(max(amount[:, layer].sum(), 1e-6) / predicted.sum())
     return found
