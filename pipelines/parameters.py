@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import InputError
+from components.parameters import require_plain
 
 # Options with another name than their parameter, since they are given once for each of its elements.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -96,6 +97,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     if values["geometry"]:
         from calopipe.showers.detectors import settled  # noqa: PLC0415  numpy
 
+        require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
     if values["settings"] is not None:
         values["settings"] = dict(_settings(values["settings"]))
