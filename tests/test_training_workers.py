@@ -436,7 +436,8 @@ def test_restarts_count_anew_after_progress(run: Run, tmp_path: Path) -> None:
 
 
 def test_bad_input_that_all_found_is_told_of_once(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("print('error: no such dataset', file=sys.stderr); sys.exit(2)", restarts=3) == 2
+    program = "print('error: no such dataset', file=sys.stderr); sys.exit(2)"
+    assert run(program, restarts=3, settle_s=_PATIENCE) == 2  # however late the other one starts
     assert capfd.readouterr().err == "error: no such dataset\n"
     assert len(_starts(tmp_path)) == 2
 
