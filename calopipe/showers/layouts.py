@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.flaws import BadFileError
 
+if TYPE_CHECKING:
+    import h5py
+
 CELLS = "ECAL"  # (N, x, y, layer), in the file's unit
 VOXELS = "showers"  # in CaloChallenge's layout: (N, voxels), in MeV
 ENERGIES = "incident_energies"  # there: (N, 1), in MeV
 GEOMETRY = "calopipe_geometry"  # attribute: the geometry as JSON, where its layers are listed
-Datasets = Mapping[str, h5py.Dataset]
+Datasets = Mapping[str, "h5py.Dataset"]
 Labels = dict[str, npt.NDArray[Any]]
 
 
