@@ -60,6 +60,12 @@ def test_a_shower_in_one_layer_has_no_slope() -> None:
     cells[0, 10, 7, 3], cells[0, 11, 7, 3] = 1.0, 3.0
     _, axis = _reflected(cells, np.array([math.pi / 2], np.float32))
     np.testing.assert_allclose(axis.offset[0], [2.75, 0, -1, 0], atol=1e-5)
+    rng = np.random.default_rng(2)
+    for layer in range(LAYERS):  # whatever the energies, which round differently
+        many = np.zeros((200, *SMALL_GEOMETRY.shape), np.float32)
+        many[..., layer] = rng.lognormal(0, 2, (200, *SMALL_GEOMETRY.shape[:2]))
+        _, axis = _reflected(many, np.full(200, math.pi / 2, np.float32))
+        np.testing.assert_allclose(axis.offset.numpy()[:, [1, 3]], 0, atol=1e-5)
 
 
 def test_mirrored_showers_are_the_same_shower() -> None:

@@ -16,6 +16,7 @@ from likelihoods import CONFIG, as_batch, drawn, noise_of, of_every_cell
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
 from training.models.autoregressive import cells, frame, rows, totals
+from training.models.autoregressive.constants import _proposals
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import _Layer
@@ -29,6 +30,9 @@ _FINE = Layer(2.0, 0.5, (11, 9), size_mm=(5.0, 5.0))
 _GEOMETRIES = {
     "rings": Geometry.of_layers((_RING,) * 4, 1e-3),
     "rings that differ": Geometry.of_layers((_FULL, _RING, replace(_RING, cells=(4, 5)), _RING, _FULL), 1e-3),
+    "angles that differ": Geometry.of_layers((_RING, replace(_RING, cells=(5, 5)), _RING), 1e-3),
+    "one layer": Geometry.of_layers((_RING,), 1e-3),
+    "even numbers of cells": Geometry.of_layers((replace(_COARSE, cells=(6, 8)),) * 3, 0.02),
     "layers that differ": Geometry.of_layers((_FINE, _FINE, _COARSE, _FINE), 0.02),
 }
 
@@ -46,7 +50,8 @@ def _showers(geometry: Geometry, events: int, seed: int = 0) -> tuple[FloatArray
     found = np.where(rng.random(mean.shape) < 1 - np.exp(-mean), mean * rng.lognormal(0, 0.6, mean.shape), 0)
     found[:, 0, int(density[0].argmax())] += 0.1
     found[found < 1e-4] = 0
-    found[rng.random(events) < 0.4, -1] = 0
+    if layers > 1:
+        found[rng.random(events) < 0.4, -1] = 0
     shaped = found.transpose(0, 2, 1).reshape(events, n, m, layers).astype(np.float32)
     return shaped, energy, np.full(events, np.pi / 2, np.float32)
 
@@ -97,7 +102,7 @@ def _touching(layer: Layer, first: int, second: int, wide: int) -> list[int]:
             apart = abs((i - first) * turn + math.pi) % (2 * math.pi) - math.pi  # of the angles
             beside = j == second and math.isclose(abs(apart), turn) and n > 1
             outward = i == first and abs(j - second) == 1
-            across = second == j == 0 and math.isclose(abs(apart), math.pi) and n > 1
+            across = second == j == 0 and i == (first + n // 2) % n and n > 1
             if beside or outward or across:
                 found.append(i * wide + j)
     return found
@@ -105,7 +110,9 @@ def _touching(layer: Layer, first: int, second: int, wide: int) -> list[int]:
 
 def test_mirrored_cells_lie_at_the_mirrored_place(geometry: Geometry) -> None:
     mesh, where = mesh_of(geometry), positions(geometry)
-    for axis, sign in ((0, (-1, 1)), (1, (1, -1))):
+    if not mesh.folds:
+        np.testing.assert_array_equal(mesh.mirror[0], np.tile(np.arange(mesh.places), (mesh.layers, 1)))
+    for axis, sign in ((0, (-1, 1)), (1, (1, -1)))[0 if mesh.folds else 1 :]:
         for layer in range(mesh.layers):
             there = np.flatnonzero(where.exists[layer])
             image = mesh.mirror[axis, layer, there]
@@ -235,7 +242,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     )
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
-    assert (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
+    assert layers == 1 or (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
     np.testing.assert_array_equal(found.sum((1, 2))[plan.energy.numpy() == 0], 0)
     assert found[found > 0].min() >= 0.999 * least
 
@@ -268,3 +275,28 @@ def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: G
         odds = cells.prior(model._store["odds"], tf.fill(radius.shape, layer), radius).numpy()
         occupied = (images[..., layer] > 0).reshape(300, -1)[:, there].mean()
         assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)
+
+
+def test_the_lattice_lies_about_the_cell_that_the_axis_meets(geometry: Geometry) -> None:
+    """In rectangular layers: no other cell is nearer to the axis. In rings the lattice is the layer."""
+    mesh, where = mesh_of(geometry), positions(geometry)
+    rng = np.random.default_rng(3)
+    for layer in range(mesh.layers):
+        axis = rng.uniform(-1.8, 1.8, (50, 2)).astype(np.float32)
+        met = mesh.met(tf.constant(axis), tf.fill([50], layer)).numpy()
+        if geometry.rings:
+            np.testing.assert_array_equal(met, 0)
+            continue
+        away = np.hypot(*(places - axis[:, k, None] * geometry.cell_mm
+                          for k, places in enumerate((where.x_mm[layer], where.y_mm[layer]))))  # fmt: skip
+        nearest = np.nanargmin(away, axis=1)
+        np.testing.assert_array_equal(met @ [mesh.shape[1], 1], nearest)
+
+
+def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
+    """More places than the table had entries."""
+    mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
+    share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
+    found = _proposals(share, mesh)
+    assert found["far_table"].shape == (2, 3 * 81 * 81 // 2)
+    assert (found["chance"] > 0).all()

@@ -217,7 +217,11 @@ def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
         path = folder / f"{name}.weights.h5"
         try:
             network.load_weights(path)
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: no such file; the folder is not whole, or of an earlier version of calopipe: train it again"
+            ) from None
+        except ValueError:
             raise InputError(
                 f"{path}: not the weights of this version's {name} network; use the version of calopipe that trained "
                 "the model, or train it again"

@@ -72,7 +72,8 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
 
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
-    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, degree, w=weights), dtype=np.float64)
+    known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no more
+    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
     return found
 
 

@@ -50,12 +50,13 @@ def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) ->
     `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     `log_area` (R,) is that of the cell over the mean.
     """
+    far = [tf.minimum(each / 8.0, 8.0) for each in (r, tf.abs(dx), tf.abs(dy))]
     return tf.stack(
         [
             tf.clip_by_value(dx, -2.0, 2.0), tf.clip_by_value(dy, -2.0, 2.0),
             tf.clip_by_value(dx, -0.8, 0.8), tf.clip_by_value(dy, -0.8, 0.8),
-            tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), r / 8.0,
-            tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), tf.abs(dx) / 8.0, tf.abs(dy) / 8.0,
+            tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), far[0],
+            tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), far[1], far[2],
             slope * tf.clip_by_value(dy, -1.0, 1.0), slope * tf.clip_by_value(dy, -6.0, 6.0),
             log_area,
         ], 1,

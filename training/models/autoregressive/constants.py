@@ -21,9 +21,11 @@ from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 Array = npt.NDArray[Any]
 
 SCOUTS = 1000  # showers that the scales are taken from
-FAR_TABLE = 4096  # places of a layer, as often as they are proposed
+_FAR_TABLE = 4096  # places of a layer, as often as they are proposed; more where there are more places
 FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
+_SELDOM = 1e-7
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
+_CORE_BOUND = 0.7  # the chance above which a cell is always looked at
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 
 
@@ -44,11 +46,15 @@ def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
         "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS),
         "odds": (layers, knots), "log_deposit": (layers, knots),
         "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),
-        "far_table": (layers, FAR_TABLE), "far_counts": (layers, FAR_MOST),
+        "far_table": (layers, _far_entries(places)), "far_counts": (layers, FAR_MOST),
         "chance": (layers, places), "core": (layers, mesh.core_most),
         "even_mean": (context_numbers(layers, odd=False),), "even_scale": (context_numbers(layers, odd=False),),
         "odd_mean": (context_numbers(layers, odd=True),), "odd_scale": (context_numbers(layers, odd=True),),
     }  # fmt: skip
+
+
+def _far_entries(places: int) -> int:
+    return max(_FAR_TABLE, 3 * places // 2)
 
 
 class ConstantsStore(keras.Model):
@@ -90,7 +96,7 @@ class Adaptation:
         reflected = frame.reflected_angle(tf.constant(theta))
         labels = totals.label_terms(tf.constant(energy), reflected, self._store).numpy()
         self._store.set(copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
-        rate = (there.sum(axis=0) + 0.5) / (len(there) + 1)
+        rate = np.clip(there.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
         self._store.set(self._priors([each[5:] for each in found], axis_x, axis_y))
@@ -197,7 +203,7 @@ def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tenso
     """
     whole = tf.reduce_sum(sums, 2)
     before = tf.cumsum(whole, axis=1, exclusive=True) + off[:, None]
-    one, two = (tf.pad(whole[:, :-k], [[0, 0], [k, 0], [0, 0]]) for k in (1, 2))
+    one, two = (tf.pad(whole, [[0, 0], [k, 0], [0, 0]])[:, : whole.shape[1]] for k in (1, 2))
     flat = [tf.reshape(each, [-1, len(SUMS)]) for each in (before, one, two, sums[:, :, 0])]
     found = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
     if odd:
@@ -251,23 +257,27 @@ def _proposals(share: Array, mesh: Mesh) -> dict[str, Array]:
     bound = np.where(there, np.clip(_HEADROOM * chance, 2e-4, None), 0.0)
     likeliest = np.argsort(-bound, axis=1)[:, : mesh.core_most]
     core = np.zeros_like(bound, dtype=bool)
-    np.put_along_axis(core, likeliest, np.take_along_axis(bound, likeliest, 1) >= 0.7, 1)
+    # In rings every cell is looked at, as long as there is room: a cell's chance at the highest energies is many times
+    # its mean over decades.
+    least_bound = 0.0 if mesh.geometry.rings else _CORE_BOUND
+    np.put_along_axis(core, likeliest, np.take_along_axis(bound, likeliest, 1) > least_bound, 1)
     listed = np.where(np.take_along_axis(core, likeliest, 1), likeliest, -1)
     listed = np.pad(listed, ((0, 0), (0, mesh.core_most - listed.shape[1])), constant_values=-1)
     rate = np.where(core, 0.0, -np.log1p(-np.minimum(bound, 0.7)))
     total = np.minimum(rate.sum(axis=1), FAR_MOST / 2)
-    table = np.empty((layers, FAR_TABLE))
+    entries = _far_entries(places)
+    table = np.empty((layers, entries))
     chosen = np.zeros_like(rate)  # the chance of a place, as the table makes it
     for layer in range(layers):
         if not rate[layer].any():  # every cell is in the core
             table[layer], total[layer], chosen[layer] = 0, 0.0, core[layer]
             continue
-        wanted = rate[layer] / rate[layer].sum() * (FAR_TABLE - np.count_nonzero(rate[layer]))
+        wanted = rate[layer] / rate[layer].sum() * (entries - np.count_nonzero(rate[layer]))
         counts = np.floor(wanted) + (rate[layer] > 0)
-        short = FAR_TABLE - int(counts.sum())
+        short = entries - int(counts.sum())
         counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
         table[layer] = np.repeat(np.arange(places), counts.astype(int))
-        chosen[layer] = np.where(core[layer], 1.0, -np.expm1(-total[layer] * counts / FAR_TABLE))
+        chosen[layer] = np.where(core[layer], 1.0, -np.expm1(-total[layer] * counts / entries))
     return {
         "proposal": cumulative / cumulative[-1], "core": listed, "far_table": table,
         "far_counts": stats.poisson.cdf(np.arange(FAR_MOST), total[:, None]), "chance": chosen,

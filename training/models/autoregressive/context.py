@@ -100,7 +100,8 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
-    ahead = [tf.concat([log_share[:, k:], tf.repeat(log_share[:, -1:], k, axis=1)], 1) for k in (1, 2)]
+    longer = tf.concat([log_share, tf.repeat(log_share[:, -1:], 2, axis=1)], 1)
+    ahead = [longer[:, k : k + log_share.shape[1]] for k in (1, 2)]
     behind = tf.concat([log_share[:, :1], log_share[:, :-1]], 1)
     layer = tf.range(energy.shape[1], dtype=tf.float32)
     depth = tf.reduce_sum(share * layer, 1, keepdims=True)

@@ -23,6 +23,7 @@ SUMS = (
     "energy", "cells", "hits", "squares", "beyond_half", "beyond_most", "x", "y", "xx", "yy", "x_depth", "y_depth",
 )  # fmt: skip
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
+_ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
 
 
@@ -105,12 +106,13 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
 
     A shower in a single layer has no slope: 0.
     """
-    s0, s1, s2, p0, p1 = (
-        tf.reduce_sum(weight * factor, 1) for factor in (1.0, depth, depth * depth, place, place * depth)
-    )
-    determinant = s0 * s2 - s1 * s1
-    slope = tf.math.divide_no_nan(s0 * p1 - s1 * p0, determinant)
-    return tf.math.divide_no_nan(p0 - slope * s1, s0), slope
+    total = tf.reduce_sum(weight, 1)
+    mean_depth, mean_place = (tf.math.divide_no_nan(tf.reduce_sum(weight * each, 1), total) for each in (depth, place))
+    away = depth - mean_depth[:, None]
+    variance = tf.math.divide_no_nan(tf.reduce_sum(weight * away * away, 1), total)
+    covariance = tf.math.divide_no_nan(tf.reduce_sum(weight * away * place, 1), total)
+    slope = tf.where(variance > _ONE_LAYER, tf.math.divide_no_nan(covariance, variance), 0.0)
+    return mean_place - slope * mean_depth, slope
 
 
 def terms(value: Tensor, distance: tuple[Tensor, Tensor, Tensor], depth: Tensor, constants: Constants) -> Tensor:

@@ -62,19 +62,21 @@ class Mesh:
         whole = all(layer.cells[0] % 2 == 0 or layer.cells[0] == 1 for layer in geometry.layers)
         self.folds = not geometry.rings or whole
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
+        if not self.folds:
+            self.mirror[0] = np.arange(self.places)
         counts = np.array([layer.cells for layer in layers_of(geometry)])
         self._most = (counts - 1).astype(np.int32)
         if geometry.rings:
             self.start, self.lattice_shape, self.core_most = (0, 0), (n, m), min(n * m, _CORE_IN_RINGS)
             self._per_unit = np.zeros((self.layers, 2), np.float32)
-            self._middle = np.zeros((self.layers, 2), np.int32)
+            self._middle = np.zeros((self.layers, 2), np.float32)
         else:
             half = (n // 2, m // 2)
             self.start, self.core_most = (-half[0], -half[1]), 160
             self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
             sizes = np.array([layer.size_mm for layer in layers_of(geometry)])
             self._per_unit = (unit / sizes).astype(np.float32)
-            self._middle = ((counts - 1) // 2).astype(np.int32)
+            self._middle = ((counts - 1) / 2).astype(np.float32)
 
     @property
     def pairs_a_row(self) -> int:
@@ -96,13 +98,13 @@ class Mesh:
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
         per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self._per_unit, self._middle))
-        return tf.cast(tf.round(axis * per_unit), tf.int32) + middle
+        return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
     def within(self, axis: Tensor) -> Tensor:
         """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
         if self.geometry.rings:
             return tf.clip_by_value(axis, -2.0, 2.0)
-        scaled = axis * tf.constant(self._per_unit)
+        scaled = axis * tf.constant(self._per_unit) + tf.constant(self._middle)
         return scaled - tf.round(scaled)
 
     def place(self, first: Tensor, second: Tensor) -> Tensor:

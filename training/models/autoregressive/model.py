@@ -13,10 +13,10 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.dataset import Manifest
 from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, rows, totals
-from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
+from training.models.autoregressive.constants import FAR_MOST, Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
 from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.mesh import Tensor
+from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
 from training.models.base import Batch, Losses, Phase
@@ -78,7 +78,8 @@ class Autoregressive(ShowerModel):
             Phase("odd", "odd", lambda view, draws: self._of_cells(1, view, draws), of_cells),
         )
         accelerated = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU")
-        capacity = _CAPACITY if accelerated else 0
+        most = max(_CAPACITY, mesh_of(geometry).core_most // 2 + FAR_MOST) if geometry.rings else _CAPACITY
+        capacity = most if accelerated else 0
         self._sampler = Sampler(self._store, (self._totals, self._share, *self._cells), geometry, capacity=capacity)
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:

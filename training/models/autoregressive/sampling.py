@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.constants import FAR_MOST, FAR_TABLE, ConstantsStore, normalised
+from training.models.autoregressive.constants import FAR_MOST, ConstantsStore, normalised
 from training.models.autoregressive.context import SHARE_REACH, Plan, context, plan, with_share
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import AROUND, Tensor, mesh_of
@@ -103,10 +103,10 @@ class _Layer:
         self._corner = self._met + self._mesh.start
 
     def draw(self, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cells (R, 2), shower and place, and their deposits (R,), which sum to the layer's energy; SUMS (N, 12)."""
+        """Cells (R, 2), shower and place; their deposits (R,), which sum to about the layer's energy; SUMS (N, 12)."""
         mesh = self._mesh
         number = tf.reduce_sum(tf.cast(tf.gather(self._store["far_counts"], self._layer) < far[:, :1], tf.int32), 1)
-        entry = tf.cast(far[:, 1:] * FAR_TABLE, tf.int32)
+        entry = tf.cast(far[:, 1:] * self._store["far_table"].shape[1], tf.int32)
         away = tf.gather(tf.gather(self._store["far_table"], self._layer), entry)
         away = tf.where(tf.range(FAR_MOST) < number[:, None], away, -1.0)
         core = tf.gather(self._store["core"], self._layer)
