@@ -33,8 +33,9 @@ from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
-from preprocessing.dataset import Manifest, Settings
+from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from training.configs import CONFIGS, named_config
 from training.engine.step import Engine

@@ -31,8 +31,9 @@ from calopipe.errors import run_command
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
-from preprocessing.dataset import Manifest, Settings
+from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, steps_per_epoch
 from preprocessing.reading import dense as dense_of_hits

@@ -20,8 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from calopipe.errors import run_command
-from preprocessing.dataset import SHARDS, Manifest, Settings, Shard, read_manifest, write_manifest
+from preprocessing.dataset import SHARDS, Settings, read_manifest, write_manifest
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest, Shard
 from preprocessing.pipeline import preprocess
 from preprocessing.staging import MEMORY
 

@@ -272,20 +272,25 @@ class DocumentError(InputError):
 
 
 def read_json(
-    path: Location, *, kind: str, schema_version: int, advice: str = "make it again with this version"
+    path: Location, *, kind: str | tuple[str, ...], schema_version: int, advice: str = "make it again with this version"
 ) -> dict[str, Any]:
-    """Read a JSON document of this kind and version. DocumentError, which gives `advice` about another version."""
+    """Read a JSON document of this version and of this kind, or of one of these.
+
+    DocumentError, which gives `advice` about another version.
+    """
+    kinds = (kind,) if isinstance(kind, str) else kind
+    kind = kinds[0]
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         raise DocumentError(f"{path}: no such file; a {kind} was expected there") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise DocumentError(f"{path}: not a {kind}: not valid JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("kind") != kind:
+    if not isinstance(document, dict) or document.get("kind") not in kinds:
         raise DocumentError(f"{path}: not a {kind}: its 'kind' is missing or another")
     if document.get("schema_version") != schema_version:
         raise DocumentError(
-            f"{path}: {kind} of schema version {document.get('schema_version')}, this program reads "
+            f"{path}: {document['kind']} of schema version {document.get('schema_version')}, this program reads "
             f"{schema_version}; {advice}"
         )
     return document

@@ -64,7 +64,7 @@ def _check_input(values: Mapping[str, Any], rule: SplitRule, tolerance: Toleranc
     memory = dataset if (dataset / MEMORY).is_file() else None  # a check makes no folder
     files = discover(values["input"], values["geometry"], tolerance=tolerance, memory=memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
-    config.check_shape(files[0].geometry)
+    config.check(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):
         most = sum(file.events for file in files if rule.may_hold(split, file.path.name))  # how many, the cells decide
         if most < least:

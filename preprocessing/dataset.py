@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calopipe import storage
@@ -14,11 +14,11 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
-from preprocessing.inputs import BadFile, Source
+from preprocessing.flow.manifest import FlowManifest
+from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source
 
 KIND = "calopipe.dataset"
 RECEIPT_KIND = "calopipe.shards"
-SCHEMA_VERSION = 3
 _AGAIN = (
     "preprocess again into the same folder: an event's split now follows from its own content, so that no copy of a "
     "file brings a test event into training"
@@ -29,6 +29,11 @@ SHARDS = "shards"
 # Why an event that was read was not written.
 BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
 DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
+# The names in a manifest of showers, as they have always come.
+_ORDER = (
+    "kind", "schema_version", "fingerprint", "request", "settings", "geometry", "index_type", "events", "energy_gev",
+    "theta_rad", "inputs", "plausibility", "bad_files", "bad_events", "shards", "most_hits", "splits",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,71 +75,32 @@ class Settings:
         return [source.sha256, source.name if self.selection.rule.by_file else ""]
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder."""
+@dataclass(frozen=True, kw_only=True)
+class ShowerManifest(Manifest):
+    """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
-    name: str
-    split: str
-    events: int
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class BadEvent:
-    """A corrupt event that was left out: the file's name, the index in it, and one of `flaws.FLAWS`."""
-
-    name: str
-    event: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a dataset holds and how it was made; see `docs/formats.md` for the JSON.
-
-    `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
-    "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
-    the content of another event of their split. `energy_gev` and `theta_rad` are the lowest and highest label of the
-    events written. `plausibility` holds the `preprocessing.plausibility.Look` of each file used. `bad_events` and
-    `bad_files` were left out. `most_hits` are the hits of each split's largest shower, {} if version 0.2 made a shard.
+    `plausibility` holds the `preprocessing.plausibility.Look` of each file used.
     """
 
-    fingerprint: str
-    request: str
-    settings: dict[str, Any]
+    kind = KIND
+    domain = Geometry
+
     geometry: Geometry
     index_type: str
-    events: dict[str, Any]
     energy_gev: tuple[float, float]
     theta_rad: tuple[float, float]
-    inputs: tuple[Source, ...]
     plausibility: tuple[dict[str, Any], ...]
-    bad_files: tuple[BadFile, ...]
-    bad_events: tuple[BadEvent, ...]
-    shards: tuple[Shard, ...]
-    most_hits: dict[str, int]
 
     @property
-    def split_files(self) -> list[list[str]]:
-        """[split, pattern] of the files that were assigned to a split by name."""
-        return [list(pair) for pair in self.settings["split_rule"]["by_file"]]
-
-    def count(self, split: str) -> int:
-        """Number of showers in `split` ("all" for every one)."""
-        return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
-
-    def summary(self) -> str:
-        """One line: how many showers the dataset holds, and how many were left out."""
-        counts = ", ".join(f"{split} {self.count(split)}" for split in SPLITS)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in self.events["dropped"].items() if count)
-        return f"{self.events['written']} showers ({counts}); dropped: {dropped or 'none'}"
+    def valid_range(self) -> dict[str, tuple[float, float]]:
+        return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad}
 
     def to_json(self) -> dict[str, Any]:
-        splits = {split: self.count(split) for split in SPLITS}
-        own = asdict(self) | {"geometry": self.geometry.to_json(), "splits": splits}
-        return {"kind": KIND, "schema_version": SCHEMA_VERSION} | own
+        own = super().to_json()
+        return {name: own[name] for name in _ORDER}
+
+
+_KINDS: dict[str, type[Manifest]] = {each.kind: each for each in (ShowerManifest, FlowManifest)}
 
 
 def ranges(file: Header, settings: Settings) -> list[tuple[int, int, str]]:
@@ -180,15 +146,9 @@ def require_dataset(folder: Location, fingerprint: str) -> None:
 def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
-    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION, advice=_AGAIN)
-    document.setdefault("most_hits", {})
+    document = storage.read_json(path, kind=tuple(_KINDS), schema_version=SCHEMA_VERSION, advice=_AGAIN)
     try:
-        values = {each.name: document[each.name] for each in fields(Manifest)}
-        values["geometry"] = Geometry.from_json(document["geometry"])
-        values |= {name: tuple(document[name]) for name in ("energy_gev", "theta_rad", "plausibility")}
-        for name, kind in (("inputs", Source), ("bad_files", BadFile), ("bad_events", BadEvent), ("shards", Shard)):
-            values[name] = tuple(kind(**each) for each in document[name])
-        manifest = Manifest(**values)
+        manifest = _KINDS[document["kind"]].from_json(document)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole manifest ({error!r}); preprocess again") from None
     dropped = sum(manifest.events["dropped"].values())

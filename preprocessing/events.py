@@ -16,7 +16,8 @@ from calopipe.showers.hits import Digests
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
-from preprocessing.dataset import RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Manifest, Settings, ranges, read_manifest
+from preprocessing.dataset import RECEIPT_KIND, SHARDS, Settings, ranges, read_manifest
+from preprocessing.manifest import SCHEMA_VERSION, Manifest
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])

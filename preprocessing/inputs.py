@@ -17,22 +17,10 @@ from calopipe.showers.contents import Header, distinct, read_memory, write_memor
 from calopipe.showers.detectors import settled
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
+from preprocessing.manifest import BadFile
 from preprocessing.plausibility import Look, look_at, summary
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Source:
-    """An input file, by its content."""
-
-    name: str
-    sha256: str
-    events: int
-
-    @classmethod
-    def of(cls, file: Header) -> Source:
-        return cls(file.path.name, file.sha256, file.events)
 
 
 @dataclass(frozen=True)
@@ -52,14 +40,6 @@ class InputFile(Header):
         geometry = Geometry.from_json(document["geometry"])
         look = Look.from_json(document["look"]) if document["look"] else None
         return cls(path, **document | {"stamp": (size, changed), "geometry": geometry, "look": look})
-
-
-@dataclass(frozen=True)
-class BadFile:
-    """A file that was left out, and why."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from calopipe.showers.flaws import Tolerance
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, BadEvent, Manifest, Settings, Shard
-from preprocessing.inputs import BadFile, InputFile, Inputs, Source
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, Settings, ShowerManifest
+from preprocessing.inputs import InputFile, Inputs
+from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
 
 if TYPE_CHECKING:
     from preprocessing.shards import Plan, Receipt
@@ -138,7 +139,7 @@ def _compose(
     geometry = inputs.files[0].geometry
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
-    manifest = Manifest(
+    manifest = ShowerManifest(
         fingerprint=dataset.fingerprint_of(used_files, settings),
         request=dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
         settings=settings.to_json(),

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
+from preprocessing.records import index_type
 
 # What a replica shuffles together: so many bytes of records, but a few batches at least and 10,000 records at most,
 # which are 60 MB of the Geant4 sample's.
@@ -23,12 +24,12 @@ _HITS_ROUNDED = 128  # the length of lists of hits is rounded up to a multiple o
 
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
-    """Whole batches in one pass over `split`. An epoch leaves out the showers that do not fill a batch."""
+    """Whole batches in one pass over `split`. An epoch leaves out the events that do not fill a batch."""
     steps = manifest.count(split) // batch
     if steps == 0:
         raise InputError(
-            f"the {split} split holds {manifest.count(split)} showers, too few for one batch of {batch}; "
-            "give a smaller --batch or more input"
+            f"the {split} split holds {manifest.count(split)} {manifest.geometry.items}, too few for one batch of "
+            f"{batch}; give a smaller --batch or more input"
         )
     return steps
 
@@ -94,7 +95,7 @@ def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor
     parsed = tf.io.parse_example(
         records, {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
     )
-    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), manifest.index_type)
+    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
     value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
     value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
     return parsed, tf.cast(index, tf.int32), value, tf.strings.length(parsed["value"]) // 4

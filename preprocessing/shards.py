@@ -26,9 +26,10 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SCHEMA_VERSION, SHARDS, Settings, Shard, ranges
+from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, Settings, ranges
 from preprocessing.events import NOT_WRITTEN, packed
 from preprocessing.inputs import InputFile
+from preprocessing.manifest import SCHEMA_VERSION, Shard
 
 Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 _NOTES = "notes"

@@ -16,7 +16,8 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
-from preprocessing.dataset import Manifest, Shard, require_unaltered
+from preprocessing.dataset import require_unaltered
+from preprocessing.manifest import Manifest, Shard
 
 MEMORY = "checked.json"  # the hashes of shards as they were checked; not part of the dataset
 _MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.checked", "schema_version": 1}

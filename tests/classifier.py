@@ -19,7 +19,7 @@ from showers import make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode
 from training.models.base import Batch, Guard, Judge, Losses, Model, Phase, Rows, ValidRange
 from training.models.config import CONFIGS, FitConfig, register, setting

@@ -20,7 +20,8 @@ import tensorflow as tf
 from keras import ops
 
 from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.dataset import read_manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine

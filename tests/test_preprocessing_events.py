@@ -16,9 +16,10 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command
-from preprocessing.dataset import SCHEMA_VERSION, Manifest, Settings, read_manifest
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.events import digests_in
 from preprocessing.inputs import discover
+from preprocessing.manifest import SCHEMA_VERSION, Manifest
 from preprocessing.pipeline import preprocess
 
 _ORDER = np.random.default_rng(0).permutation(60)

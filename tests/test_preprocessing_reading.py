@@ -13,8 +13,9 @@ import tensorflow as tf
 from showers import make_file
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Manifest, Settings, Shard, read_manifest
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest, Shard
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import (
     TrainingSplit,

@@ -13,8 +13,9 @@ from showers import make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
-from preprocessing.dataset import Manifest, Settings, read_manifest
+from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.staging import MEMORY, at_hand
 

@@ -25,8 +25,9 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import Manifest, Settings
+from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits, dense
 from training import __main__ as command
@@ -171,7 +172,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
         with pytest.raises(InputError, match=f"{told} .*, the model was trained on .*; use files of one detector"):
             generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
     preprocess(discover([str(tmp_path / "other.h5")]), tmp_path / "ds2", Settings())
-    with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* in its calorimeter, in the .* 3 mm"):
+    with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* it was trained, in the .* 3 mm"):
         fit_small(tmp_path / "ds2", tmp_path / "m2", *layers, "--warm-start", str(tmp_path / "m"))
 
 

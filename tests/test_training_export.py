@@ -88,7 +88,7 @@ def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, saved: Pat
     card = folder.read_card(trained / "model")
     serve = tf.saved_model.load(str(saved)).signatures["serving_default"]
     made = serve(
-        energy_gev=tf.constant(card.energy_gev), theta_rad=tf.constant(card.theta_rad), seed=tf.constant(2**31 - 1)
+        **{name: tf.constant(bounds) for name, bounds in card.valid_range.items()}, seed=tf.constant(2**31 - 1)
     )
     assert made["cells_gev"].shape == (2, *card.geometry.shape)
     none = tf.constant([], tf.float32)

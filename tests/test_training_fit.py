@@ -56,7 +56,8 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     assert card.trained["steps"] == 14
     assert card.config.model == "3dgan-small"
     assert card.dataset["fingerprint"] == json.loads((dataset / "manifest.json").read_text())["fingerprint"]
-    assert 100 <= card.energy_gev[0] < card.energy_gev[1] <= 200
+    low, high = card.valid_range["energy_gev"]
+    assert 100 <= low < high <= 200
     assert list((model / "tensorboard").iterdir())
     assert list((model / "checkpoints").iterdir())
     history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]

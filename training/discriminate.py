@@ -24,8 +24,9 @@ from calopipe.showers.splits import SplitRule
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION
-from preprocessing.dataset import Manifest, Settings
+from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from training.fit import fit
@@ -68,7 +69,7 @@ def discriminate(
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():
         require_seed(config.seed)
-        config.check_shape(mine[0].geometry)
+        config.check(mine[0].geometry)
     storage.require_writable(output.parent)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="calopipe-") as place:

@@ -65,7 +65,7 @@ def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping
     whole = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
     try:
         served = tf.Module()
-        served.function = model.serving(card)
+        served.function = model.serving(card.valid_range)
         served.weights = served.function.get_concrete_function().variables  # not those that only training needs
         tf.saved_model.save(served, str(whole), signatures={"serving_default": served.function})
         storage.write_json(whole / CARD, {**identity, "card": card.to_json()})
@@ -81,7 +81,7 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
     import onnx  # noqa: PLC0415  nothing else needs the converter
     import tf2onnx  # noqa: PLC0415
 
-    function = model.onnx(card)
+    function = model.onnx(card.valid_range)
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
     # else it copies the graph before each of its optimisations, which takes minutes
     os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")

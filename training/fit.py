@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from calopipe.errors import InputError
 from calopipe.progress import say
-from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, read_manifest, require_unaltered
 from preprocessing.reading import steps_per_epoch
@@ -60,7 +60,7 @@ def fit(
     """
     options = options or RunOptions()
     manifest = read_manifest(dataset)
-    config.check_shape(manifest.geometry)
+    config.check(manifest.geometry)
     steps_per_epoch(manifest, "train", config.batch)  # too few showers are an error before anything is written
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
@@ -113,9 +113,9 @@ def _train(
     """Train from the newest checkpoint to the end."""
     seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=chief)
     say(
-        f"training {engine.config.model} on {engine.showers} showers: steps {engine.step} to {engine.last_step}, "
-        f"{engine.steps_an_epoch} an epoch, {engine.global_batch} images each over {engine.replicas} replica(s) on "
-        f"{'processors' if engine.on_processors else 'accelerators'}"
+        f"training {engine.config.model} on {engine.showers} {engine.config.domain.items}: steps {engine.step} to "
+        f"{engine.last_step}, {engine.steps_an_epoch} an epoch, {engine.global_batch} images each over "
+        f"{engine.replicas} replica(s) on {'processors' if engine.on_processors else 'accelerators'}"
     )
     looks = Looks(engine, evaluator, History(output, engine.step) if chief else None, checkpoints, alone=alone)
     looks.look(engine.state())
@@ -146,7 +146,7 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
         ) from None
 
 
-def _earlier(place: Path, output: Path, config: FitConfig, geometry: Geometry) -> Card:
+def _earlier(place: Path, output: Path, config: FitConfig, geometry: Any) -> Card:
     """The card of the model whose weights training begins with."""
     if place.resolve() == output.resolve():
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
@@ -157,11 +157,12 @@ def _earlier(place: Path, output: Path, config: FitConfig, geometry: Geometry) -
         )
     if card.geometry.shape != geometry.shape:
         raise InputError(
-            f"--warm-start {place}: of showers with {card.geometry.shape} cells, the dataset's have {geometry.shape}"
+            f"--warm-start {place}: of {geometry.items} with {card.geometry.shape} cells, the dataset's have "
+            f"{geometry.shape}"
         )
-    if (card.geometry.layers or geometry.layers) and (differs := card.geometry.difference(geometry)):
+    if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
         name, earlier, found = differs
-        raise InputError(f"--warm-start {place}: {name} is {earlier} in its calorimeter, in the dataset's {found}")
+        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {found}")
     return card
 
 

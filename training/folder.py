@@ -12,8 +12,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 
 logger = logging.getLogger(__name__)
@@ -32,18 +31,18 @@ _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions"
 
 @dataclass(frozen=True)
 class Card:
-    """What a model is: how it was made, of what, and for which energies (GeV) and angles (rad) it may be asked.
+    """What a model is: how it was made, of what, and for which labels it may be asked.
 
     `request` names the training before it is done: dataset, config, version of this program. `trained` and `losses`
-    say how far it went and where it ended. `weights` maps files to their SHA-256.
+    say how far it went and where it ended. `valid_range` holds the least and the largest value of each label, by names
+    with units: `energy_gev` and `theta_rad` of showers, `reynolds` of a flow. `weights` maps files to their SHA-256.
     """
 
     request: str
     config: FitConfig
-    geometry: Geometry
+    geometry: Any
     dataset: dict[str, Any]
-    energy_gev: tuple[float, float]
-    theta_rad: tuple[float, float]
+    valid_range: dict[str, tuple[float, float]]
     trained: dict[str, Any]
     losses: dict[str, float]
     weights: dict[str, str]
@@ -55,7 +54,7 @@ class Card:
             "schema_version": SCHEMA_VERSION,
             "config": self.config.to_json(),
             "geometry": self.geometry.to_json(),
-            "valid_range": {"energy_gev": list(self.energy_gev), "theta_rad": list(self.theta_rad)},
+            "valid_range": {name: list(bounds) for name, bounds in self.valid_range.items()},
             **{name: getattr(self, name) for name in _AS_THEY_ARE},
         }
 
@@ -72,7 +71,7 @@ class Card:
     def summary(self) -> str:
         """How far the training went and how good the model became, in a line."""
         losses = ", ".join(f"{name} {value:.4g}" for name, value in self.losses.items())
-        return f"{self.trained['steps']} steps; on the validation split: {losses or 'no showers'}"
+        return f"{self.trained['steps']} steps; on the validation split: {losses or f'no {self.geometry.items}'}"
 
     def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
         """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
@@ -97,11 +96,11 @@ def read_card(folder: Path) -> Card:
     path = folder / CARD
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
     try:
+        config = FitConfig.from_json(document["config"])
         card = Card(
-            config=FitConfig.from_json(document["config"]),
-            geometry=Geometry.from_json(document["geometry"]),
-            energy_gev=tuple(document["valid_range"]["energy_gev"]),
-            theta_rad=tuple(document["valid_range"]["theta_rad"]),
+            config=config,
+            geometry=config.domain.from_json(document["geometry"]),
+            valid_range={name: (low, high) for name, (low, high) in document["valid_range"].items()},
             **{name: document[name] for name in _AS_THEY_ARE},
         )
     except (KeyError, TypeError) as error:

@@ -21,8 +21,8 @@ from calopipe.showers.hits import Digests
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from preprocessing.dataset import SCHEMA_VERSION
 from preprocessing.events import receipts_of
+from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.folder import Card
 from training.generator import Generator

@@ -98,8 +98,8 @@ class Generator:
 
     def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
         """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
-        self._check("energy", energy_gev, self.card.energy_gev, "GeV")
-        self._check("theta", theta_rad, self.card.theta_rad, "rad")
+        self._check("energy", energy_gev, self.card.valid_range["energy_gev"], "GeV")
+        self._check("theta", theta_rad, self.card.valid_range["theta_rad"], "rad")
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:

@@ -14,7 +14,8 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.storage import Location
-from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.dataset import read_manifest
+from preprocessing.manifest import Manifest
 from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig
@@ -82,8 +83,7 @@ def write_model(
             "split_files": manifest.split_files,
             "seen": storage.sha256_of_file(output / folder.SEEN),
         },
-        energy_gev=manifest.energy_gev,
-        theta_rad=manifest.theta_rad,
+        valid_range=manifest.valid_range,
         trained={
             "steps": steps,
             "epochs": max((each["epoch"] for each in history), default=0),

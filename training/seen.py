@@ -14,8 +14,8 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.hits import Digests
 from calopipe.storage import Location
-from preprocessing.dataset import Manifest
 from preprocessing.events import digests_in
+from preprocessing.manifest import Manifest
 from training.folder import SEEN, Card
 
 JUDGES = "test"  # the split that the verdict is on

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from math import fsum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,10 @@ class Geometry:
     rings, `layers` describes each, the first to be hit first; then `shape` is the most cells that a layer has, in angle
     and radius where they are in rings, and `cell_mm`, `layer_pitch_mm`, `x0_per_layer` are typical sizes (`of_layers`).
     """
+
+    items: ClassVar[str] = "showers"  # what a dataset of it holds
+    # which may differ where a training begins with the weights of another's model
+    rescaled: ClassVar[tuple[str, ...]] = ("cell_mm", "layer_pitch_mm", "x0_per_layer")
 
     shape: tuple[int, int, int]
     cell_mm: float

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
 from training.engine.exchange import shared, summed, total_over_replicas
@@ -52,7 +51,7 @@ class Engine:
         *,
         cache: bool = False,
         warm_start: Path | None = None,
-        build: Callable[[FitConfig, Geometry], Model] = build,
+        build: Callable[[FitConfig, Any], Model] = build,
         compiled: bool | None = None,
     ) -> None:
         self.config, self.strategy = config, strategy

@@ -57,7 +57,7 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
         raise InputError(f"--showers is {options.showers}, expected at least 1")
     else:
         train, validation = (int(options.showers * FRACTIONS[split]) for split in ("train", "validation"))
-    config.check_shape(geometry)
+    config.check(geometry)
     from training.estimate.work import work_of  # noqa: PLC0415  TensorFlow
 
     work = work_of(config, geometry)

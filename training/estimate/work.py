@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest
-from preprocessing.records import index_type
 from training.engine.exchange import statistics
 from training.estimate.model import Work
 from training.models.base import Model, build
@@ -24,11 +21,11 @@ _BACKWARD = "gradient_tape/"  # how TensorFlow names the operations of a gradien
 _STORED = frozenset({"ReadVariableOp", "Const", "Placeholder"})  # not made by the step
 
 
-def work_of(config: FitConfig, geometry: Geometry) -> Work:
-    """The work of `config` for showers of `geometry`."""
+def work_of(config: FitConfig, geometry: Any) -> Work:
+    """The work of `config` for a dataset of `geometry`."""
     with plain_forms():
         model = build(config, geometry)
-    manifest = _stand_in(geometry)
+    manifest: Any = SimpleNamespace(geometry=geometry)  # decoding in a graph that is not run asks for no more
     collectives: list[float] = []
 
     def step(records: tf.Tensor) -> list[Any]:
@@ -64,12 +61,6 @@ def work_of(config: FitConfig, geometry: Geometry) -> Work:
         gradients=gradients,
         activations=max(_kept(operations, phase.name) for phase in model.phases),
     )
-
-
-def _stand_in(geometry: Geometry) -> Manifest:
-    """A manifest of no showers, which decoding in a graph that is not run asks for the cells."""
-    nothing: dict[str, Any] = dict.fromkeys((each.name for each in fields(Manifest)), ())
-    return Manifest(**nothing | {"geometry": geometry, "index_type": index_type(geometry.cells)})
 
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:

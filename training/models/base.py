@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,8 +14,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from training.models.config import FitConfig
 from training.models.precision import arithmetic
 from training.models.randomness import Draws
@@ -24,19 +23,10 @@ Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
 Rows = npt.NDArray[np.float64]  # what a judge keeps of each shower, (N, numbers)
+ValidRange = Mapping[str, tuple[float, float]]  # least and largest value of each label that a model was trained on
 LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class ValidRange(Protocol):
-    """The least and the largest label of the showers that a model was trained on, in GeV and rad; a card is one."""
-
-    @property
-    def energy_gev(self) -> tuple[float, float]: ...
-
-    @property
-    def theta_rad(self) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True)
@@ -142,7 +132,7 @@ class Model(ABC):
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
         """Losses of a batch, or of what is made with its labels, and what is made; in inference mode."""
 
-    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> Judge:  # noqa: ARG002  what others ask for
+    def judge(self, showers: int, geometry: Any, workers: int = 1) -> Judge:  # noqa: ARG002  what others ask for
         """A new judge of so many `showers`, which are divided among so many `workers`."""
         return Judge()
 
@@ -178,8 +168,8 @@ class Model(ABC):
         return self.serving(valid)
 
 
-def build(config: FitConfig, geometry: Geometry) -> Model:
-    """The model that `config` names, for showers of `geometry`, with initial weights drawn from the config's seed."""
+def build(config: FitConfig, geometry: Any) -> Model:
+    """The model that `config` names, for a dataset of `geometry`, with initial weights drawn from the config's seed."""
     keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
     with arithmetic(config.precision):
         model: Model = config.build(geometry)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from calopipe.errors import InputError, require_seed
 from calopipe.showers.cells import Geometry
@@ -67,6 +67,8 @@ class FitConfig(ABC):
     but at 1,000 if there are as many; 0 takes all.
     """
 
+    domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
+
     model: str
     epochs: int = setting(help="passes over the train split", least=1)
     steps: int = setting(0, help="end after N steps, if the epochs have not ended before", least=0)
@@ -108,14 +110,23 @@ class FitConfig(ABC):
             raise InputError("--precision float16 is not for TPUs; give bfloat16")
 
     @abstractmethod
-    def build(self, geometry: Geometry) -> Any:
-        """The `training.models.base.Model` for showers of `geometry`; Keras has the config's seed and precision.
+    def build(self, geometry: Any) -> Any:
+        """The `training.models.base.Model` for a dataset of `geometry`; Keras has the config's seed and precision.
 
         Layers compute in that precision; losses and showers are float32.
         """
 
-    def check_shape(self, geometry: Geometry) -> None:  # noqa: B027  most take any
-        """Raise InputError unless the model takes showers of `geometry`."""
+    def check(self, geometry: Any) -> None:
+        """Raise InputError unless the model takes a dataset of `geometry`."""
+        if not isinstance(geometry, self.domain):
+            raise InputError(
+                f"the dataset holds {geometry.items}, the model {self.model} is for {self.domain.items}; give another "
+                "--config"
+            )
+        self.check_shape(geometry)
+
+    def check_shape(self, geometry: Any) -> None:  # noqa: B027  most take any
+        """Raise InputError unless the model takes this `geometry` of its `domain`."""
 
     def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
         """One of how many showers of the split that watches, `watched` in all, is evaluated at a look.

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits
 from training.models.base import Batch, Model, Tensor, ValidRange
 from training.models.judging import ShowerJudge, enough
@@ -67,8 +67,8 @@ class ShowerModel(Model):
 
         @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32)])
         def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            _require_inside("energy_gev", energy_gev, valid.energy_gev, "GeV")
-            _require_inside("theta_rad", theta_rad, valid.theta_rad, "rad")
+            _require_inside("energy_gev", energy_gev, valid["energy_gev"], "GeV")
+            _require_inside("theta_rad", theta_rad, valid["theta_rad"], "rad")
             cells = self.generate(energy_gev, theta_rad, ShowerDraws(seed, tf.constant(0, tf.int64)))
             return {"cells_gev": cells * REFERENCE_UNIT_GEV}
 
@@ -81,12 +81,12 @@ class ShowerModel(Model):
 
         @tf.function(input_signature=[labels, labels, noise], autograph=False)
         def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-            inside = _inside(energy_gev, valid.energy_gev) & _inside(theta_rad, valid.theta_rad)
+            inside = _inside(energy_gev, valid["energy_gev"]) & _inside(theta_rad, valid["theta_rad"])
             # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
             # tf2onnx makes products and a sum of it
             energy, theta = (
                 tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
-                for values, bounds in ((energy_gev, valid.energy_gev), (theta_rad, valid.theta_rad))
+                for values, bounds in ((energy_gev, valid["energy_gev"]), (theta_rad, valid["theta_rad"]))
             )
             cells = self.generate(energy, theta, NoiseDraws(noise)) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}

@@ -12,8 +12,9 @@ from typing import TypeAlias
 from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
-from preprocessing.dataset import Manifest, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
+from preprocessing.manifest import Manifest
 from training import folder
 from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
 from training.estimate.commands import announce

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import ordered_batches, ordered_records
 from training.engine.exchange import total_over_replicas
 from training.engine.step import State, with_total

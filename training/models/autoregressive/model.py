@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import FAR_MOST, Adaptation, ConstantsStore, contexts_of, normalised
@@ -91,7 +91,7 @@ class Autoregressive(ShowerModel):
         return decode_hits(records, manifest)
 
     def adapt(self, batches: Iterable[Mapping[str, Tensor]], manifest: Manifest) -> None:
-        Adaptation(self._store, self._geometry).run(batches, manifest.energy_gev, manifest.theta_rad)
+        Adaptation(self._store, self._geometry).run(batches, **manifest.valid_range)
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes long to find out
     def view(self, batch: Batch, draws: Draws) -> Batch:

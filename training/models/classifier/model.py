@@ -14,7 +14,7 @@ from keras import ops
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from calopipe.showers.challenge.highlevel import high_level, layers_with_angles
 from calopipe.showers.positions import voxel_order
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Judge, Losses, Model, Phase, Rows
 from training.models.randomness import Draws

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from preprocessing.dataset import Manifest
+from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Guard, Losses, LossTable, Phase, Tensor
 from training.models.gan import physics

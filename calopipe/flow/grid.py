@@ -1,0 +1,61 @@
+"""Where and when a flow's velocity is known: the cells of its frames, and the time between two."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calopipe.errors import InputError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """`shape` (x, y) counts square cells along and across the inflow. Lengths are in heights D of the obstacle, times
+    in D/U, U being the speed of the inflow.
+
+    A cell is `cell_d` wide, and frames are `interval_d` apart, of a dataset the two frames of a pair.
+    """
+
+    items: ClassVar[str] = "pairs of frames"  # what a dataset of it holds
+    rescaled: ClassVar[tuple[str, ...]] = ()  # which may differ where a training begins with another's weights
+
+    shape: tuple[int, int]
+    cell_d: float
+    interval_d: float
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2 or min(self.shape) < 1:
+            raise InputError(f"grid: shape must be two positive counts of cells, found {self.shape}")
+        for name in ("cell_d", "interval_d"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise InputError(f"grid: {name} must be a positive number, found {value}")
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of a frame."""
+        return self.shape[0] * self.shape[1]
+
+    def difference(self, other: Grid, *, unit: bool = False) -> tuple[str, str, str] | None:  # noqa: ARG002  one unit
+        """The first thing in which the grids differ: its name, what it is here, and what in `other`; None if nothing.
+
+        Lengths and times that agree to a millionth are equal: files state both as computed from the solver's.
+        """
+        if self.shape != other.shape:
+            return "shape", str(self.shape), str(other.shape)
+        for name in ("cell_d", "interval_d"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if not np.isclose(mine, theirs, rtol=1e-6, atol=0):
+                return name, f"{mine:g}", f"{theirs:g}"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Grid:
+        """What `to_json` gave. KeyError, TypeError or InputError: it is no grid."""
+        values = {each.name: document[each.name] for each in fields(cls)}
+        return cls(**values | {"shape": tuple(document["shape"])})

@@ -1,0 +1,117 @@
+"""What the datasets of all fields are: shards, and a manifest that lists them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from calopipe.showers.contents import Header
+from calopipe.showers.splits import ALL, SPLITS
+
+SCHEMA_VERSION = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input file, by its content."""
+
+    name: str
+    sha256: str
+    events: int
+
+    @classmethod
+    def of(cls, file: Header) -> Source:
+        return cls(file.path.name, file.sha256, file.events)
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BadEvent:
+    """A corrupt event that was left out: the file's name, the index in it, and one of `flaws.FLAWS`."""
+
+    name: str
+    event: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A TFRecord file of one split of one range of one input file. `name` is relative to the dataset's folder."""
+
+    name: str
+    split: str
+    events: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(ABC):
+    """What a dataset holds and how it was made, whatever its field; see `docs/formats.md` for the JSON.
+
+    An event is what one record holds: a shower, or a pair of frames of a flow. `geometry` says where its values lie.
+    `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
+    "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
+    the content of another event of their split. `bad_files` and `bad_events` were left out. `most_hits` are the hits of
+    each split's largest event, {} if events are no lists of hits, or version 0.2 made a shard.
+    """
+
+    kind: ClassVar[str]  # of the document
+    domain: ClassVar[Any]  # the class of the geometry
+    listed: ClassVar[Mapping[str, type]] = MappingProxyType(
+        {"inputs": Source, "bad_files": BadFile, "bad_events": BadEvent, "shards": Shard}
+    )
+
+    fingerprint: str
+    request: str
+    settings: dict[str, Any]
+    geometry: Any
+    events: dict[str, Any]
+    inputs: tuple[Source, ...]
+    bad_files: tuple[BadFile, ...]
+    bad_events: tuple[BadEvent, ...]
+    shards: tuple[Shard, ...]
+    most_hits: dict[str, int] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def valid_range(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest value of each label over the events written."""
+
+    @property
+    def split_files(self) -> list[list[str]]:
+        """[split, pattern] of the files that were assigned to a split by name."""
+        return [list(pair) for pair in self.settings["split_rule"]["by_file"]]
+
+    def count(self, split: str) -> int:
+        """Number of events in `split` ("all" for every one)."""
+        return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
+
+    def summary(self) -> str:
+        """One line: how many events the dataset holds, and how many were left out."""
+        counts = ", ".join(f"{split} {self.count(split)}" for split in SPLITS)
+        dropped = ", ".join(f"{count} {reason}" for reason, count in self.events["dropped"].items() if count)
+        return f"{self.events['written']} {self.domain.items} ({counts}); dropped: {dropped or 'none'}"
+
+    def to_json(self) -> dict[str, Any]:
+        splits = {split: self.count(split) for split in SPLITS}
+        own = asdict(self) | {"geometry": self.geometry.to_json(), "splits": splits}
+        return {"kind": self.kind, "schema_version": SCHEMA_VERSION} | own
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The manifest that `to_json` wrote. KeyError, TypeError or InputError: it is not whole."""
+        values = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values |= {name: tuple(of(**each) for each in document[name]) for name, of in cls.listed.items()}
+        return cls(**values | {"geometry": cls.domain.from_json(document["geometry"])})
