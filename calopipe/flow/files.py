@@ -1,0 +1,180 @@
+"""HDF5 files of flows, one simulation or roll-out each: opened, checked, read by frames, and written as they are made.
+
+docs/formats.md describes the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.flow.grid import Grid
+from calopipe.flow.mechanics import vorticity
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.flaws import BadFileError
+from calopipe.storage import Location
+
+FRAMES = "velocity"  # the dataset by which a file of a flow is known
+_SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}
+_ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
+_EVENLY = 1e-3  # of the interval, by which two may differ
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What all frames of a simulation have in common.
+
+    `solid` (x, y) is where the obstacle is, `obstacle_d` its length and height in D, `reynolds` is U D / nu, and
+    `solver` says what computed the frames.
+    """
+
+    grid: Grid
+    solid: npt.NDArray[np.bool_]
+    reynolds: float
+    obstacle_d: tuple[float, float]
+    solver: str
+
+
+@dataclass(frozen=True)
+class FlowFile(Flow):
+    """A file whose layout has been checked; its frames are read and checked on demand.
+
+    `time` (T,) of the frames is in D/U, `step` (T,) counts the solver's steps.
+    """
+
+    path: Location
+    time: npt.NDArray[np.float64]
+    step: npt.NDArray[np.int64]
+
+    def velocity(self, first: int, stop: int) -> FloatArray:
+        """Frames `first` to `stop`, (n, x, y, 2) in U. BadFileError: a value is not a finite number."""
+        with _opened(self.path) as file:
+            found: FloatArray = file[FRAMES][first:stop].astype(np.float32)
+        finite = np.isfinite(found).all(axis=(1, 2, 3))
+        if not finite.all():
+            raise BadFileError(
+                f"{self.path}: the velocity in frame {first + int(np.argmin(finite))} is not a finite number; make the "
+                "simulation again with shorter steps"
+            )
+        return found
+
+
+def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
+    """The flow in the file `path`. BadFileError: it is none, is not whole, or has fewer frames than asked for."""
+    with _opened(path) as file:
+        for name, shape in _SHAPES.items():
+            if name not in file or file[name].ndim != len(shape.split(",")):
+                _refuse(path, f"no dataset {name} ({shape}), which a flow has")
+        for name in _ATTRIBUTES:
+            if name not in file.attrs or not np.isfinite(file.attrs[name]).all():
+                _refuse(path, f"no attribute {name}, or it is not a finite number")
+        frames, *shape, components = file[FRAMES].shape
+        solid, time, step = file["solid"][()].astype(bool), file["time"][()], file["step"][()]
+        if components != 2 or solid.shape != tuple(shape) or {len(time), len(step)} != {frames}:
+            _refuse(path, f"velocity {file[FRAMES].shape}, solid {solid.shape} and time {time.shape} do not fit")
+        if frames < least_frames:
+            _refuse(path, f"{frames} frames, at least {least_frames} are needed")
+        intervals = np.diff(time)
+        interval = float((time[-1] - time[0]) / (frames - 1))
+        if not interval > 0 or np.abs(intervals - interval).max() > _EVENLY * interval:
+            _refuse(path, f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
+        length, height = (float(each) for each in file.attrs["obstacle_d"])
+        return FlowFile(
+            grid=Grid((shape[0], shape[1]), float(file.attrs["cell_d"]), interval),
+            solid=solid,
+            reynolds=float(file.attrs["reynolds"]),
+            obstacle_d=(length, height),
+            solver=str(file.attrs.get("solver", "")),
+            path=path,
+            time=time,
+            step=step,
+        )
+
+
+def is_flow(path: Location) -> bool:
+    """Whether `path` is an HDF5 file that holds frames of a flow, whole or not."""
+    try:
+        with _opened(path) as file:
+            return FRAMES in file
+    except BadFileError:
+        return False
+
+
+class FlowWriter:
+    """Appends frames to a file; `first` is the time of the first, `steps` the solver's steps from one to the next."""
+
+    def __init__(self, file: h5py.File, flow: Flow, grid: Grid, *, first: float, steps: int, rounded: float) -> None:
+        self._file, self._grid, self._first, self._steps, self._rounded = file, grid, first, steps, rounded
+        file["solid"] = flow.solid
+        for name, shape, kind in (
+            (FRAMES, (*grid.shape, 2), "f4"), ("vorticity", grid.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
+        ):  # fmt: skip
+            packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
+            file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=(8, *shape), **packed)
+
+    def write(self, velocity: FloatArray) -> None:
+        """Append frames, (n, x, y, 2) in U, and their vorticity."""
+        if self._rounded:
+            velocity = np.round(velocity / self._rounded) * np.float32(self._rounded)
+        start = len(self._file["time"])
+        number = np.arange(start, start + len(velocity))
+        swirl = vorticity(velocity, self._grid.cell_d)
+        if self._rounded:
+            swirl = np.round(swirl / (8 * self._rounded)) * (8 * self._rounded)
+        columns = {
+            FRAMES: velocity,
+            "vorticity": swirl,
+            "time": self._first + number * self._grid.interval_d,
+            "step": number * self._steps,
+        }
+        for name, values in columns.items():
+            self._file[name].resize(start + len(velocity), axis=0)
+            self._file[name][start:] = values
+
+
+@contextmanager
+def flow_writer(
+    path: Location,
+    like: Flow,
+    *,
+    grid: Grid | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    first: float = 0.0,
+    steps: int = 1,
+    rounded: float = 0.0,
+) -> Iterator[FlowWriter]:
+    """A writer of the file `path`, which appears when it is complete, of frames of the flow `like`.
+
+    `grid` takes the place of that of `like`, `attributes` are added. Velocities are `rounded` to multiples of so much U
+    if it is given, and vorticities to multiples of eight times that: such files are a fifth as large.
+    """
+    grid = grid or like.grid
+    with storage.replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        file.attrs.update(
+            {"reynolds": like.reynolds, "cell_d": grid.cell_d, "obstacle_d": like.obstacle_d, "solver": like.solver}
+        )
+        file.attrs.update(attributes or {})
+        yield FlowWriter(file, like, grid, first=first, steps=steps, rounded=rounded)
+
+
+@contextmanager
+def _opened(path: Location) -> Iterator[h5py.File]:
+    try:
+        with path.open("rb") as stream, h5py.File(stream) as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except (OSError, KeyError) as error:
+        _refuse(path, f"not a readable HDF5 file ({error})")
+
+
+def _refuse(path: Location, reason: str) -> NoReturn:
+    raise BadFileError(f"{path}: {reason}; give files as `python -m preprocessing.flow` makes them")

@@ -1,0 +1,99 @@
+"""Files of flows: what is written is read, and what is none is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from flows import GRID, solid_of, street, write_flow
+
+from calopipe.errors import InputError
+from calopipe.flow.files import is_flow, open_flow
+from calopipe.flow.mechanics import divergence, kinetic_energy, strouhal, transverse, unsettled, vorticity
+
+
+def test_frames_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = write_flow(tmp_path / "a.h5", reynolds=120.0, attributes={"seed": 3})
+    found = open_flow(path)
+    assert not found.grid.difference(GRID)
+    assert (found.reynolds, found.obstacle_d, found.solver) == (120.0, (0.5, 1.0), "tests")
+    np.testing.assert_array_equal(found.velocity(0, 24), street())
+    np.testing.assert_array_equal(found.velocity(7, 9), street()[7:9])
+    np.testing.assert_array_equal(found.solid, solid_of())
+    np.testing.assert_allclose(found.time, 0.25 * np.arange(24))
+    np.testing.assert_array_equal(found.step, 10 * np.arange(24))
+    with h5py.File(path) as file:
+        assert file.attrs["seed"] == 3
+        np.testing.assert_allclose(file["vorticity"][5], vorticity(street()[5], 0.25), atol=1e-6)
+
+
+def test_rounded_frames_are_multiples_and_near(tmp_path: Path) -> None:
+    found = open_flow(write_flow(tmp_path / "a.h5", rounded=1 / 128)).velocity(0, 24)
+    np.testing.assert_array_equal(found * 128, np.round(found * 128))
+    assert np.abs(found - street()).max() <= 1 / 256
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda file: file.__delitem__("velocity"), r"no dataset velocity \(T, x, y, 2\)"),
+        (lambda file: file.attrs.__delitem__("reynolds"), "no attribute reynolds"),
+        (lambda file: file.attrs.__setitem__("cell_d", np.nan), "no attribute cell_d, or it is not a finite number"),
+        (lambda file: file["time"].__setitem__(3, 0.9), r"frames 0.1 to 0.4 D/U apart, not evenly"),
+        (lambda file: file["time"].resize(9, axis=0), r"velocity \(24, 32, 16, 2\), solid \(32, 16\) and time \(9,\)"),
+    ],
+)
+def test_what_is_no_flow_is_refused(tmp_path: Path, change: Any, told: str) -> None:
+    path = write_flow(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(InputError, match=f"a.h5: {told}.*; give files as"):
+        open_flow(path)
+
+
+def test_broken_and_short_files_and_nan_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "b.h5").write_bytes(b"no HDF5")
+    with pytest.raises(InputError, match=r"b\.h5: not a readable HDF5 file"):
+        open_flow(tmp_path / "b.h5")
+    with pytest.raises(InputError, match=r"c\.h5: no such file"):
+        open_flow(tmp_path / "c.h5")
+    with pytest.raises(InputError, match=r"d\.h5: 6 frames, at least 8 are needed"):
+        open_flow(write_flow(tmp_path / "d.h5", frames=6), least_frames=8)
+    velocity = street()
+    velocity[17, 20, 3, 1] = np.inf
+    bad = open_flow(write_flow(tmp_path / "e.h5", velocity=velocity))
+    bad.velocity(0, 17)
+    with pytest.raises(InputError, match=r"e\.h5: the velocity in frame 17 is not a finite number"):
+        bad.velocity(15, 20)
+    assert is_flow(tmp_path / "e.h5")
+    assert not is_flow(tmp_path / "b.h5")
+
+
+def test_a_rotation_has_vorticity_and_no_divergence() -> None:
+    x, y = np.meshgrid(np.arange(9) * 0.5, np.arange(7) * 0.5, indexing="ij")
+    rotation, source = np.stack([-3 * y, 3 * x], axis=-1), np.stack([2 * x, 2 * y], axis=-1)
+    np.testing.assert_allclose(vorticity(rotation, 0.5), 6.0)
+    np.testing.assert_allclose(divergence(rotation, 0.5), 0.0, atol=1e-12)
+    np.testing.assert_allclose(divergence(source, 0.5), 4.0)
+    fluid = np.zeros((9, 7), dtype=bool)
+    fluid[2, 3] = fluid[4, 3] = True
+    np.testing.assert_allclose(kinetic_energy(source, fluid), np.mean([(2**2 + 3**2) / 2, (4**2 + 3**2) / 2]))
+
+
+@pytest.mark.parametrize(("number", "frames"), [(0.2, 32), (0.17, 40), (0.23, 100)])
+def test_the_strouhal_number_is_that_of_the_street(number: float, frames: int) -> None:
+    signal = transverse(street(frames=frames, strouhal=number), solid_of(), GRID.cell_d)
+    assert strouhal(signal, GRID.interval_d) == pytest.approx(number, rel=5e-3)
+    assert np.isnan(strouhal(0.01 * signal, GRID.interval_d))
+
+
+def test_a_wake_that_has_not_begun_to_shed_is_told_apart() -> None:
+    def told(**of_street: float) -> str:
+        return unsettled(transverse(street(frames=60, **of_street), solid_of(), GRID.cell_d))
+
+    assert told() == ""
+    assert told(growth=0.2).startswith("the wake's swing still grows, from 0.")
+    assert told(amplitude=0.01) == "the wake swings by 0.01 U"
