@@ -30,7 +30,7 @@ def street(
     grid: Grid = GRID,
     row: int = 6,
 ) -> npt.NDArray[np.float32]:
-    """Velocity (frames, x, y, 2): u = 1, v = amplitude exp(growth t) sin(2 pi (x / 4 D - strouhal t)), 0 in the solid."""
+    """Velocity (frames, x, y, 2): (1, amplitude exp(growth t) sin(2 pi (x / 4 D - strouhal t))), 0 in the solid."""
     time = np.arange(frames)[:, None, None] * grid.interval_d
     x = np.arange(grid.shape[0])[:, None] * grid.cell_d
     v = amplitude * np.exp(growth * time) * np.sin(2 * np.pi * (x / 4 - strouhal * time)) * np.ones(grid.shape[1])
