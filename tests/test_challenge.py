@@ -13,7 +13,6 @@ from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
 from validation.challenge.distances import fpd, kpd
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
-from validation.challenge.showers import Vectors
 
 Array = NDArray[np.float64]
 
@@ -126,7 +125,7 @@ def test_dataset_2_agrees_with_the_challenges_functions() -> None:
 
 def test_distances_agree_with_jetnet() -> None:
     (_, reference), (_, candidate) = both(PHOTONS, 600, 500)
-    pair = Vectors.of(reference.vector()), Vectors.of(candidate.vector())
+    pair = reference.vector(), candidate.vector()
     # jetnet's bounded fit is iterative, and stops short of the line of least squares
     assert fpd(*pair) == pytest.approx(FPD_1, rel=1e-5)
     assert kpd(*pair) == pytest.approx(KPD_1, rel=1e-6)
@@ -158,14 +157,3 @@ def test_separation_power_in_closed_form() -> None:
 def test_rectangular_cells_are_refused() -> None:
     with pytest.raises(InputError, match="rectangular"):
         high_level(np.zeros((1, 51, 51, 25), np.float32), np.ones(1, np.float32), REFERENCE_GEOMETRY)
-
-
-def test_vectors_give_the_rows_that_are_asked_for() -> None:
-    values = np.random.default_rng(3).normal(size=(9_001, 3))
-    stored = Vectors(3)
-    for start in range(0, 9_001, 1_700):
-        stored.add(values[start : start + 1_700])
-    rows = np.array([9_000, 0, 4_000, 3_999, 0, 8_000])
-    np.testing.assert_array_equal(stored[rows], values[rows])
-    np.testing.assert_array_equal(np.concatenate([each for _, each in stored.pieces()]), values)
-    np.testing.assert_array_equal(stored.largest, np.abs(values).max(axis=0))

@@ -20,7 +20,6 @@ from validation.__main__ import main
 from validation.challenge.distances import kpd
 from validation.challenge.numbers import Asked, numbers
 from validation.challenge.published import published
-from validation.challenge.showers import Vectors
 from validation.measure.sets import ShowerSet
 from validation.report.challenge import section
 
@@ -50,7 +49,7 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
     assert found["separations"]["total"]["value"] == pytest.approx(expected)
     assert len(found["separations"]["x"]["each"]) == 3  # the first layer has no angles
     assert len(found["separations"]["layer"]["each"]) == 4
-    whole = kpd(*(Vectors.of(side.vector()) for side in sides))
+    whole = kpd(*(side.vector() for side in sides))
     assert found["kpd"]["value"] == pytest.approx(whole.value)
     assert found["separations"]["y_width"]["own"] < found["separations"]["y_width"]["value"]  # the candidate is wider
     assert "No published values" in section(found)

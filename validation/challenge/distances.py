@@ -18,7 +18,6 @@ from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from calopipe.showers.challenge.highlevel import Array
-from validation.challenge.showers import Vectors
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42
 _MOST = 50_000  # in a subset of FPD
@@ -39,27 +38,27 @@ def sizes(showers: int) -> tuple[int, int]:
     return largest // 5, largest
 
 
-def fpd(reference: Vectors, candidate: Vectors) -> Distance:
+def fpd(reference: Array, candidate: Array) -> Distance:
     """The Fréchet physics distance of sets of at least 50 showers each. The uncertainty is that of the fitted line."""
     least, largest = sizes(min(len(reference), len(candidate)))
     counts = (1 / np.linspace(1 / least, 1 / largest, _SIZES)).astype(np.int32)
     rng = np.random.default_rng(_SEED)
-    scale = reference.largest
+    scale = _largest(reference)
     means = []
     # Two threads take longer than one for matrices of a few hundred, ten times as long on a machine in use.
     with threadpool_limits(1):
         for count in counts:
             values = []
             for _ in range(_DRAWS):
-                drawn = [rng.choice(len(each), size=count) for each in (reference, candidate)]
-                values.append(_frechet(*_moments(reference, drawn[0], scale), *_moments(candidate, drawn[1], scale)))
+                rows = [np.sort(rng.choice(len(each), size=count)) for each in (reference, candidate)]
+                values.append(_frechet(reference[rows[0]] / scale, candidate[rows[1]] / scale))
             means.append(np.mean(values))
     return _intercept(1 / counts, np.array(means))
 
 
-def kpd(reference: Vectors, candidate: Vectors) -> Distance:
+def kpd(reference: Array, candidate: Array) -> Distance:
     """The kernel physics distance. The uncertainty is half the width that holds 67 % of the draws."""
-    scale = reference.largest
+    scale = _largest(reference)
     size = min(_BATCH, len(reference), len(candidate))
     values = []
     for batch in range(_BATCHES):
@@ -70,28 +69,20 @@ def kpd(reference: Vectors, candidate: Vectors) -> Distance:
     return Distance(float(np.median(values)), float(high - low) / 2)
 
 
-def _moments(vectors: Vectors, rows: np.ndarray, scale: Array) -> tuple[Array, Array]:
-    """Mean and covariance of the drawn rows, in units of `scale`, a piece of the set in memory at a time."""
-    weight = np.bincount(rows, minlength=len(vectors)).astype(np.float64)
-    features = len(scale)
-    total, products, centre = np.zeros(features), np.zeros((features, features)), vectors.centre / scale
-    for start, values in vectors.pieces():
-        chosen = weight[start : start + len(values)]
-        some = values[chosen > 0] / scale - centre
-        weighted = some * chosen[chosen > 0, None]
-        total += weighted.sum(axis=0)
-        products += weighted.T @ some
-    mean = total / len(rows)
-    return mean + centre, (products - np.outer(mean, total)) / (len(rows) - 1)
+def _largest(reference: Array) -> Array:
+    """The largest absolute value of each feature, 1 where all are zero; without a copy of all."""
+    found = np.maximum(reference.max(axis=0), -reference.min(axis=0))
+    return np.where(found > 0, found, 1.0)
 
 
-def _frechet(mean: Array, covariance: Array, other_mean: Array, other_covariance: Array) -> float:
+def _frechet(first: Array, second: Array) -> float:
     """|mu1 - mu2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), the root by way of the symmetric C1^1/2 C2 C1^1/2."""
+    covariance, other = np.cov(first, rowvar=False), np.cov(second, rowvar=False)
     variances, axes = np.linalg.eigh(covariance)
     root = axes * np.sqrt(np.maximum(variances, 0))
-    common = np.sqrt(np.maximum(np.linalg.eigvalsh(root.T @ other_covariance @ root), 0)).sum()
-    traces = np.trace(covariance) + np.trace(other_covariance)
-    return float(((mean - other_mean) ** 2).sum() + traces - 2 * common)
+    common = np.sqrt(np.maximum(np.linalg.eigvalsh(root.T @ other @ root), 0)).sum()
+    apart = first.mean(axis=0) - second.mean(axis=0)
+    return float((apart**2).sum() + np.trace(covariance) + np.trace(other) - 2 * common)
 
 
 def _intercept(inverse: Array, values: Array) -> Distance:

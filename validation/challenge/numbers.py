@@ -17,7 +17,7 @@ from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
 from validation.challenge.distances import Distance, fpd, kpd
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
-from validation.challenge.showers import Vectors, features
+from validation.challenge.showers import features, stored
 from validation.measure.sets import ShowerSet
 
 _LEAST = 50  # showers in each half of Monte Carlo, for distances
@@ -91,7 +91,6 @@ class _Measured:
 
     def __init__(self, reference: ShowerSet, candidate: ShowerSet) -> None:
         self.geometry: Geometry = reference.geometry
-        self.vectors: dict[str, Vectors] = {}
         largest_layer, largest_cell = np.zeros(self.geometry.shape[2]), 0.0
         for found, cells in features(reference, "largest energies"):
             largest_layer = np.maximum(largest_layer, found.layer_mev.max(axis=0))
@@ -100,16 +99,23 @@ class _Measured:
         names = ("reference", "even", "odd", "candidate")
         self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
         self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
-        self._fill(reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)})
-        self._fill(candidate, {"candidate": slice(None)})
+        mine = self._filled(reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)})
+        theirs = self._filled(candidate, {"candidate": slice(None)})
+        self.vectors = {"reference": mine, "even": mine[::2], "odd": mine[1::2], "candidate": theirs}
 
-    def _fill(self, showers: ShowerSet, parts: Mapping[str, slice]) -> None:
+    def _filled(self, showers: ShowerSet, parts: Mapping[str, slice]) -> Array:
+        """The features of a set (N, f); its `parts` are filled into histograms."""
+        vectors, count = np.empty((0, 0)), 0
         for found, cells in features(showers):
             vector = found.vector()
+            if not count:
+                vectors = stored(len(showers), vector.shape[1])
+            vectors[count : count + len(vector)] = vector
+            count += len(vector)
             for name, rows in parts.items():
-                self.vectors.setdefault(name, Vectors(vector.shape[1])).add(vector[rows])
                 self.histograms[name].add(found[rows])
                 self.cells[name][:] += np.histogram(cells[rows], self._edges)[0]
+        return vectors[:count]
 
     def separations(self) -> dict[str, Any]:
         values = self._separations("reference", "candidate")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-import weakref
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
@@ -19,67 +16,13 @@ from calopipe.showers.positions import positions
 from calopipe.showers.splits import ALL, event_digests
 from validation.measure.sets import COUNT, ShowerSet
 
-_PIECE = 4_000  # rows of features in memory at a time: 12 MB
 _MEV = 1e3
 
-Index = npt.NDArray[np.integer]
 
-
-class Vectors:
-    """Features of a set (N, f) in a temporary file, gone once the process ends; `largest` is each one's absolute
-    maximum (1 where all are zero) and `centre` about its mean.
-    """
-
-    def __init__(self, features: int) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the vectors
-        weakref.finalize(self, self._file.close)
-        self._features, self._rows = features, 0
-        self._largest, self._sum = np.zeros(features), np.zeros(features)
-
-    @classmethod
-    def of(cls, values: Array) -> Vectors:
-        """Those of an array."""
-        vectors = cls(values.shape[1])
-        vectors.add(values)
-        return vectors
-
-    def add(self, values: Array) -> None:
-        if not len(values):
-            return
-        self._file.write(np.ascontiguousarray(values, dtype=np.float64).data)
-        self._rows += len(values)
-        self._largest = np.maximum(self._largest, np.abs(values).max(axis=0))
-        self._sum += values.sum(axis=0)
-
-    @property
-    def largest(self) -> Array:
-        return np.where(self._largest > 0, self._largest, 1.0)
-
-    @property
-    def centre(self) -> Array:
-        return self._sum / max(self._rows, 1)
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def __getitem__(self, rows: Index) -> Array:
-        """Some rows, (n, f), in the order of their numbers."""
-        order = np.argsort(rows, kind="stable")
-        found = np.empty((len(rows), self._features))
-        ends = np.searchsorted(rows[order], np.arange(0, len(self) + _PIECE, _PIECE))
-        for number, (start, values) in enumerate(self.pieces()):
-            inside = order[ends[number] : ends[number + 1]]
-            found[inside] = values[rows[inside] - start]
-        return found
-
-    def pieces(self) -> Iterator[tuple[int, Array]]:
-        """All rows, a piece at a time, each with its first row's number."""
-        self._file.flush()
-        size = self._features * 8
-        for start in range(0, len(self), _PIECE):
-            count = min(_PIECE, len(self) - start)
-            stored = os.pread(self._file.fileno(), count * size, start * size)
-            yield start, np.frombuffer(stored).reshape(count, self._features)
+def stored(rows: int, columns: int) -> Array:
+    """Zeros (rows, columns) in a temporary file, gone once the array is."""
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, np.float64, shape=(rows, columns))
 
 
 def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatArray]]:
