@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -196,7 +195,7 @@ def test_a_field_that_cannot_be_read_is_left_to_the_server(field: str) -> None:
 
 
 CALENDAR = [date(2001, 1, 1) + timedelta(days) for days in range(60 * 365)]
-NO_DAY = "there are 5 years without such a day"
+NO_DAY = "no year has such a day"
 
 
 def taken(cron: str) -> bool:
@@ -227,21 +226,13 @@ def test_a_day_that_no_month_has_is_refused_and_no_other(weekday: str) -> None:
         ("0 0 3 31 2,4,9/2 *", lambda day: day.day == 31 and day.month in {2, 4, 9, 11}),
         # Neither is * or ?: either suffices.
         ("0 0 3 30 2 1", lambda day: day.month == 2 and (day.day == 30 or day.isoweekday() == 1)),
-        # A step leaves a * one: both are needed, which few years have.
         ("0 0 3 30 2 */2", lambda day: (day.day, day.month) == (30, 2) and day.isoweekday() % 7 % 2 == 0),
-        ("0 0 3 29 2 */3", lambda day: (day.day, day.month) == (29, 2) and day.isoweekday() % 7 % 3 == 0),
-        ("0 0 3 13 6 */6", lambda day: (day.day, day.month) == (13, 6) and day.isoweekday() in {6, 7}),
-        ("0 0 3 13 6 */2", lambda day: (day.day, day.month) == (13, 6) and day.isoweekday() % 7 % 2 == 0),
-        ("0 0 3 13 * */6", lambda day: day.day == 13 and day.isoweekday() in {6, 7}),
         ("0 0 3 */31 6 1", lambda day: (day.day, day.month) == (1, 6) and day.isoweekday() == 1),
         ("0 0 3 */31 * 1", lambda day: day.day == 1 and day.isoweekday() == 1),
     ],
 )
 def test_a_date_that_the_server_would_look_for_in_vain_is_refused(cron: str, matches: Callable[[date], bool]) -> None:
-    """It looks until the end of the fifth year after the last such day, and from then on for ever."""
-    found = [day for day in CALENDAR if matches(day)]
-    comes = all(later.year - day.year <= 5 for day, later in pairwise([CALENDAR[0], *found, CALENDAR[-1]]))
-    if comes:
+    if any(map(matches, CALENDAR)):
         Trigger(cron=cron)
     else:
         with pytest.raises(InputError, match=NO_DAY):
@@ -250,5 +241,4 @@ def test_a_date_that_the_server_would_look_for_in_vain_is_refused(cron: str, mat
 
 def test_both_kinds_of_dates_are_among_the_above() -> None:
     assert taken("0 0 3 29 2 *")
-    assert taken("0 0 3 13 6 */2")
-    assert not taken("0 0 3 29 2 */3")
+    assert not taken("0 0 3 30 2 *")

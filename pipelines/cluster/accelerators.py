@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,8 +17,6 @@ SINGLE_HOST = {
     "tpu-v5p-slice": ("2x2x1",),
     "tpu-v6e-slice": ("1x1", "2x2", "2x4"),
 }
-# What Kubernetes takes as the value of a label.
-LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)

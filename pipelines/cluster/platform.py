@@ -10,7 +10,7 @@ from typing import Any
 
 from calopipe.errors import InputError
 from components.image import IMAGE
-from pipelines.cluster.accelerators import LABEL, SINGLE_HOST, Accelerator, nvidia, tpu
+from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
 from pipelines.cluster.resources import (
     LAUNCHER,
     MEMORY,
@@ -22,29 +22,10 @@ from pipelines.cluster.resources import (
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 _SHM = "1Gi"
-_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-# Registry and path, then a tag, a digest or both, as the distribution specification has them.
-_IMAGE = re.compile(
-    r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
-    r"(?P<tag>:\w[\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
-    re.ASCII,
-)
-# The form of each option, and what an error says of it.
-_FORMS = {
-    "image": (_IMAGE, "not the name of an image; expected NAME:TAG or NAME@sha256:DIGEST"),
-    # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
-    "claim": (
-        re.compile(rf"{_NAME}:(/\w[\w.-]*)+", re.ASCII),
-        "expected NAME:PATH, for example calopipe-data:/data, a name of a-z, 0-9 and '-' and an absolute path",
-    ),
-    "pipeline_root": (
-        re.compile(r"(gs|s3|minio)://\w[\w.-]*(/\w[\w.-]*)*/?", re.ASCII),
-        "expected an address such as gs://BUCKET/runs",
-    ),
-    "gpu_type": (LABEL, "expected the name of a GPU on GKE, for example nvidia-l4"),
-    "shm": (MEMORY, "expected an amount of memory, for example 1Gi"),
-    "runtime": (re.compile(_NAME), "expected the name of a TrainingRuntime, such as calopipe"),
-}
+_CLAIM = re.compile(
+    r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII
+)  # kfp names the volume after the claim
+_PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
 
 
 def _option(default: Any, metavar: str, text: str) -> Any:
@@ -80,12 +61,16 @@ class Platform:
     runtime: str = _option("calopipe", "NAME", "TrainingRuntime of that job (default %(default)s)")
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            form, expected = _FORMS.get(each.name, (None, ""))
-            if form and value != each.default and not form.fullmatch(value):
-                raise InputError(f"--{each.name.replace('_', '-')} {value!r}: {expected}")
-        _require_pinned(self.image)
+        for name in ("image", "pipeline_root", "gpu_type", "runtime"):
+            if (value := getattr(self, name)) and not _PLAIN.fullmatch(value):
+                raise InputError(f"--{name.replace('_', '-')} {value!r}: expected a name or an address; check it")
+        if self.claim and not _CLAIM.fullmatch(self.claim):
+            raise InputError(
+                f"--claim {self.claim!r}: expected NAME:PATH, for example calopipe-data:/data, a name of a-z, 0-9 and "
+                "'-' and an absolute path"
+            )
+        if not MEMORY.fullmatch(self.shm):
+            raise InputError(f"--shm {self.shm!r}: expected an amount of memory, for example 1Gi")
         for refusal in _contradictions(self):
             raise InputError(refusal)
         resources_by_step(self.resources, self.hours)
@@ -161,16 +146,6 @@ class Platform:
         if self.tpu:
             return tpu(self.tpu)
         return nvidia(self.gpus, self.gpu_type) if self.gpus else None
-
-
-def _require_pinned(image: str) -> None:
-    """Raise InputError if the name of an image does not say which image."""
-    found = _IMAGE.fullmatch(image)
-    if found and not found["digest"] and found["tag"] in {None, ":latest"}:
-        raise InputError(
-            f"--image {image!r}: what this names changes; give a tag other than latest or, better, a digest, "
-            "NAME@sha256:DIGEST"
-        )
 
 
 def _contradictions(platform: Platform) -> Iterator[str]:

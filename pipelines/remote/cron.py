@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import calendar
 import re
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +17,7 @@ from calopipe.errors import InputError
 
 _FIELDS = 6  # second, minute, hour, day of the month, month, day of the week
 _MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
-_WEEKDAYS = {calendar.day_abbr[number - 1].lower(): number for number in range(7)}  # from Sunday, which here is 0
-_YEARS_AHEAD = 5  # the server looks for the next date so far
-_YEARS_UNTIL_THE_SAME = 28  # after which a date falls on the same day of the week, until 2100
+_LEAP_YEAR = 2000
 _EXAMPLE = "'0 0 3 * * 1' is Mondays at 3:00:00"
 
 
@@ -58,23 +55,21 @@ def _check(expression: str) -> None:
     fields = expression.split()
     if len(fields) != _FIELDS:
         raise InputError(f"--cron {expression!r}: {len(fields)} fields, expected six fields, seconds first; {_EXAMPLE}")
-    days = _values(fields[3], range(1, 32), {})
-    months = _values(fields[4], range(1, 13), _MONTHS)
-    weekdays = _values(fields[5], range(7), _WEEKDAYS)
-    # Where neither field has * or ?, the server takes a day that one of the two names.
+    months = re.sub("[a-z]+", lambda name: str(_MONTHS.get(name[0], name[0])), fields[4].lower())
+    dates = [(day, month) for month in _values(months, range(1, 13)) for day in _values(fields[3], range(1, 32))]
+    # Where neither the day of the month nor that of the week has * or ?, one of them suffices.
     both_needed = set("*?") & {*fields[3], *fields[5]}
-    if both_needed and days and months and weekdays and not _comes(days, months, weekdays):
+    if both_needed and dates and all(day > calendar.monthrange(_LEAP_YEAR, month)[1] for day, month in dates):
         raise InputError(
-            f"--cron {expression!r}: there are {_YEARS_AHEAD} years without such a day, and the server, which looks no "
-            "further, would start no schedule any more; name a day that the months have"
+            f"--cron {expression!r}: no year has such a day, and the server would look for it for ever and start no "
+            "schedule any more; name a day that the months have"
         )
 
 
-def _values(text: str, allowed: range, names: Mapping[str, int]) -> set[int]:
+def _values(text: str, allowed: range) -> set[int]:
     """The numbers that a field names; empty if the server will refuse it."""
     found: set[int] = set()
-    numbers = re.sub("[a-z]+", lambda name: str(names.get(name[0], name[0])), text.lower())
-    for part in numbers.split(","):
+    for part in text.split(","):
         form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
         if not form:
             return set()
@@ -85,18 +80,3 @@ def _values(text: str, allowed: range, names: Mapping[str, int]) -> set[int]:
             last = allowed[-1] if step else first
         found |= set(range(first, last + 1, step or 1))
     return found if found <= set(allowed) else set()
-
-
-def _comes(days: Set[int], months: Set[int], weekdays: Set[int]) -> bool:
-    """Whether each span of years that the server looks ahead has such a day."""
-    held = {
-        year % _YEARS_UNTIL_THE_SAME
-        for year in range(2001, 2001 + _YEARS_UNTIL_THE_SAME)
-        for month in months
-        for day in days
-        if day <= calendar.monthrange(year, month)[1] and (calendar.weekday(year, month, day) + 1) % 7 in weekdays
-    }
-    return all(
-        held & {(year + ahead) % _YEARS_UNTIL_THE_SAME for ahead in range(_YEARS_AHEAD)}
-        for year in range(_YEARS_UNTIL_THE_SAME)
-    )
