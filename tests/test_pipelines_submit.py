@@ -258,7 +258,7 @@ def test_schedule(kubeflow: Kubeflow, command: Command, option: str, value: str,
     assert made["no_catchup"] is True
     assert made["max_concurrency"] in (1, "1")
     assert made["runtime_config"]["parameters"]["epochs"] == 7
-    with pytest.raises(InputError, match="--name weekly: there is such a schedule; schedule replace weekly"):
+    with pytest.raises(InputError, match="--name weekly: there is such a schedule; schedule delete weekly"):
         command("schedule", "create", option, value, *WHAT, "--name", "weekly")
     assert len(kubeflow.recurring) == 1
 
@@ -270,34 +270,16 @@ def test_the_life_of_a_schedule(kubeflow: Kubeflow, command: Command, small: Non
     command("schedule", "pause", "weekly")
     assert kubeflow.recurring[old]["status"] == "DISABLED"
     assert " paused " in command("schedule", "list")
-    new = _id(command("schedule", "replace", "weekly", "--interval", "60", *WHAT))
-    assert [*kubeflow.recurring] == [new]
-    assert kubeflow.recurring[new]["display_name"] == "weekly"
-    assert kubeflow.recurring[new]["status"] == "DISABLED"  # as the old one was
-    assert "every 60 s" in command("schedule", "list")
-    command("schedule", "resume", new)
-    assert kubeflow.recurring[new]["status"] == "ENABLED"
+    command("schedule", "resume", old)
+    assert kubeflow.recurring[old]["status"] == "ENABLED"
+    twice = kubeflow.scheduled("weekly")  # by another client
+    with pytest.raises(InputError, match="2 have this name; give the id"):
+        command("schedule", "pause", "weekly")
+    command("schedule", "delete", twice)
     command("schedule", "delete", "weekly")
     assert not kubeflow.recurring
     with pytest.raises(InputError, match="schedule weekly: there is none of this name or id"):
         command("schedule", "delete", "weekly")
-
-
-def test_whatever_fails_while_a_schedule_is_replaced_one_is_left(
-    kubeflow: Kubeflow, command: Command, small: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = kubeflow.scheduled("calorimeter")
-    kubeflow.faults["recurring_run_service_create_recurring_run"] = [Fault(status=500)]
-    with pytest.raises(InputError, match="the server failed"):
-        command("schedule", "replace", old, "--interval", "90", *WHAT)
-    assert [*kubeflow.recurring] == [old]
-    kubeflow.faults["recurring_run_service_delete_recurring_run"] = [Fault(status=500)]
-    with pytest.raises(InputError, match="the server failed"):
-        command("schedule", "replace", old, "--interval", "90", *WHAT)
-    assert len(kubeflow.recurring) == 2
-    assert f"schedule delete {old}" in capsys.readouterr().out
-    with pytest.raises(InputError, match="2 have this name; give the id"):
-        command("schedule", "pause", "calorimeter")
 
 
 def test_more_schedules_than_a_page_holds(kubeflow: Kubeflow, command: Command) -> None:

@@ -22,9 +22,8 @@ from pipelines.cluster.resources import (
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 _SHM = "1Gi"
-_CLAIM = re.compile(
-    r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII
-)  # kfp names the volume after the claim
+# kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII)
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
 
 

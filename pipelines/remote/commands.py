@@ -29,7 +29,7 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
         raise InputError("--timeout without --wait: nothing is waited for; give --wait too")
     if options.task == "submit":
         submit(options, parameters)
-    elif options.task == "schedule" and options.action in {"create", "replace"}:
+    elif options.task == "schedule" and options.action == "create":
         set_schedule(options, parameters)
     else:
         {"status": status, "logs": logs, "upload": upload, "schedule": change_schedule}[options.task](options)
@@ -109,17 +109,12 @@ def upload(options: argparse.Namespace) -> None:
 
 
 def set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
-    """Start runs regularly, by a new schedule or by one in the place of another."""
+    """Start runs regularly."""
     trigger, there = Trigger(cron=options.cron, interval=options.interval), connection(options)
-    if options.action == "create":
-        require_storable(options.name, _LONGEST_NAME)
+    require_storable(options.name, _LONGEST_NAME)
     require_storable(there.experiment, _LONGEST_EXPERIMENT, "--experiment")
     with _package(options) as file, connected(there) as server:
-        job = runs.Job(file, parameters)
-        if options.action == "create":
-            made = schedules.create(server, job, options.name, trigger)
-        else:
-            made = schedules.replace(server, job, options.schedule, trigger)
+        made = schedules.create(server, runs.Job(file, parameters), options.name, trigger)
     print(f"recurring run: {made}")
 
 

@@ -18,7 +18,7 @@ def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
     _add_run(submit)
     _add_waiting(submit)
 
-    _add_schedule(tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, replace them"))
+    _add_schedule(tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"))
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
     status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
@@ -43,16 +43,8 @@ def _add_schedule(schedule: argparse.ArgumentParser) -> None:
     actions = schedule.add_subparsers(dest="action", required=True)
     create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
     create.add_argument("--name", default="calorimeter", metavar="NAME", help="of the schedule (default %(default)s)")
-    replace = actions.add_parser(
-        "replace",
-        help="put a new schedule in the place of one",
-        description="A recurring run cannot be edited. State the new one whole, as for create: it is created under the "
-        "same name, then the old one is deleted, so that a failure between leaves both and never none.",
-    )
-    replace.add_argument("schedule", metavar="NAME|ID")
-    for task in (create, replace):
-        _add_run(task)
-        cron.add_options(task)
+    _add_run(create)
+    cron.add_options(create)
     connection.add_options(actions.add_parser("list", help="every schedule of the namespace"))
     for name, text in (
         ("pause", "start no more runs until resume; one that runs goes on"),

@@ -19,70 +19,36 @@ def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
 
     The name must be free, so that it names one schedule, and a creation whose answer was lost is found again.
     """
-    if any(one.display_name == name for one in _all(server)):
-        raise InputError(f"--name {name}: there is such a schedule; schedule replace {name}, or give another --name")
-    return _create(server, job, name, trigger, enabled=True)
-
-
-def replace(server: Server, job: Job, which: str, trigger: Trigger) -> str:
-    """Put a new schedule of the same name in the place of `which`, paused if that is; the new one's id.
-
-    A recurring run cannot be edited. The new one is created first, so a failure between leaves at least one.
-    """
-    before = find(server, which)
-    new = _create(server, job, before.display_name, trigger, enabled=before.status != "DISABLED")
-    try:
-        _delete(server, before.recurring_run_id)
-    except Exception:
-        print(f"both stand: the new {new}, and the old; delete that: schedule delete {before.recurring_run_id}")
-        raise
-    return new
-
-
-def _create(server: Server, job: Job, name: str, trigger: Trigger, *, enabled: bool) -> str:
-    known = {one.recurring_run_id for one in _all(server)}
+    if _named(server, name):
+        raise InputError(f"--name {name}: there is such a schedule; schedule delete {name}, or give another --name")
     wanted = job.body(server) | {
         "display_name": name,
         "trigger": trigger.body(),
-        "mode": "ENABLE" if enabled else "DISABLE",
+        "mode": "ENABLE",
         "max_concurrency": 1,
         "no_catchup": True,
     }
 
-    def new() -> Any:
-        found = (one for one in _all(server) if one.display_name == name and one.recurring_run_id not in known)
-        return next(found, None)
+    def found() -> Any:
+        return next(iter(_named(server, name)), None)
 
     try:
         with refusals(server.connection):
-            made = server.once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), new)
+            made = server.once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), found)
     except FailureError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
             f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
             f"not show it; look, and delete it there: {look}"
         ) from None
-    _require_account(server, made)
-    return str(made.recurring_run_id)
-
-
-def _require_account(server: Server, made: Any) -> None:
-    """Raise InputError, and delete the new schedule, unless it runs as the connection's account, if there is one."""
     account = server.connection.service_account
-    if account in {None, made.service_account}:
-        return
-    try:
-        _delete(server, made.recurring_run_id)
-    except Exception:
-        print(
-            f"a schedule that runs as {made.service_account} stands; delete it: schedule delete {made.recurring_run_id}"
+    if account not in {None, made.service_account}:
+        raise InputError(
+            f"--service-account {account}: the server runs the schedule as {made.service_account}, as Kubeflow "
+            f"Pipelines before 2.17 does; schedule delete {made.recurring_run_id}; update it to 2.17.0, or "
+            "leave --service-account out"
         )
-        raise
-    raise InputError(
-        f"--service-account {account}: the server would run the schedule as {made.service_account}, as Kubeflow "
-        "Pipelines before 2.17 does; the schedule is deleted again; update Kubeflow Pipelines to 2.17.0, or leave "
-        "--service-account out"
-    )
+    return str(made.recurring_run_id)
 
 
 def pause(server: Server, which: str) -> str:
@@ -102,16 +68,12 @@ def resume(server: Server, which: str) -> str:
 def delete(server: Server, which: str) -> str:
     """End a schedule; the runs that it started stay."""
     identity = str(find(server, which).recurring_run_id)
-    _delete(server, identity)
-    return identity
-
-
-def _delete(server: Server, identity: str) -> None:
     try:
         server.schedules.recurring_run_service_delete_recurring_run(identity)
     except ApiException as error:
         if error.status != 404:  # gone: by another, or by a request whose answer was lost
             raise
+    return identity
 
 
 def rows(server: Server) -> Iterator[str]:
@@ -137,6 +99,10 @@ def find(server: Server, which: str) -> Any:
 
 def _all(server: Server) -> list[Any]:
     return all_pages(server.schedules.recurring_run_service_list_recurring_runs, "recurring_runs", **server.scope)
+
+
+def _named(server: Server, name: str) -> list[Any]:
+    return [one for one in _all(server) if one.display_name == name]
 
 
 def _when(one: Any) -> str:
