@@ -81,7 +81,6 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         challenge.section(document.get("challenge")),
         _plots(plots),
         resolution.section(document.get("resolution")),
-        similarity.calibration(document.get("edges")),
         _all_criteria(criteria),
         similarity.distances(document.get("distances")),
         _metric(document["metric"]),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from calopipe.verdict import ALIKE, number, span
-from validation.report.markup import coloured, fill, floor, folded, joined, table
+from validation.report.markup import coloured, fill, floor, folded, table
 
 _MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
 _UNKNOWN = "too few showers"
@@ -87,11 +87,6 @@ _DISTANCES = """<h2>Distances</h2>
 <p class="soft">Not criteria: all are above zero for two samples of one truth too, by about the floor.
 Of {n[candidate]:,} showers of the candidate and {n[reference]:,} of Monte Carlo.</p>
 {observables}"""
-
-_CALIBRATION = """<h2>Calibration to the ends of the labels</h2>
-<p class="soft">The candidate over Monte Carlo, of angles minus it, with 95 % intervals, in fine bins of the true energy
-and angle with a narrow one at either end. Not criteria.</p>
-{}"""
 
 
 def overall(document: Mapping[str, Any]) -> Markup:
@@ -173,30 +168,6 @@ def distances(found: Mapping[str, Any] | None) -> Markup:
             row[title] = _with_details(each[name]["value"], unit, details)
         rows.append(row)
     return fill(_DISTANCES, n=found["showers"], observables=folded(f"{len(rows)} observables", table(rows)))
-
-
-def calibration(found: Mapping[str, Sequence[Mapping[str, Any]]] | None) -> Markup:
-    """Response, resolution and angle in fine bins: a table for each label."""
-    if not found:
-        return Markup()
-    tables = []
-    for label, kind, unit in (("energy_gev", "energy", "GeV"), ("theta_deg", "angle", "degrees")):
-        if label not in found:  # cells in rings have no angles
-            continue
-        rows = [
-            {"Bin": f"{each['low']:.4g} to {each['high']:.4g} {unit}"}
-            | {
-                title: _with_details(each[name]["value"], "", span(each[name]["interval"]))
-                for title, name in (
-                    ("Mean response, ratio", "response"),
-                    ("Resolution, ratio", "resolution"),
-                    ("Measured angle, difference in degrees", "angle_deg"),
-                )
-            }
-            for each in found[label]
-        ]
-        tables.append(folded(f"{len(rows)} bins of {kind}", table(rows)))
-    return fill(_CALIBRATION, joined(tables))
 
 
 def _with_details(value: float | None, unit: str, details: str) -> str:
