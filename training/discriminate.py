@@ -41,7 +41,6 @@ _CLIPPED = 1e-6  # of the calibrated probabilities, as published
 _BATCH = 1_000
 _AT_ONCE = 200  # showers of each set: 5 MB of dataset 2's
 
-Parts = npt.NDArray[np.int8]
 Array = npt.NDArray[np.float64]
 
 
@@ -103,45 +102,34 @@ def _merged(
     showers = min(sum(int(mask.sum()) for mask in masks), sum(file.events for file in theirs))
     if showers < _LEAST:
         raise InputError(f"--reference and --candidate share {showers} showers, a classifier needs {_LEAST} of each")
-    rng = np.random.default_rng(seed)
     counts = [int(showers * share) for share in list(FRACTIONS.values())[:-1]]
-    ends = np.repeat(np.arange(3), [*counts, showers - sum(counts)]).astype(np.int8)
-    parts = rng.permuted(ends), rng.permuted(ends)
-    streams = (
-        _pieces(mine, masks, parts[0]), _pieces(theirs, [np.ones(file.events, np.bool_) for file in theirs], parts[1])
-    )  # fmt: skip
-    waiting: list[list[list[Showers]]] = [[[], []] for _ in FRACTIONS]
+    ends = np.repeat(np.arange(len(FRACTIONS)), [*counts, showers - sum(counts)])
+    parts = np.random.default_rng(seed).permuted(ends)  # of both sets: pairs of one energy stay together
+    everything = [np.ones(file.events, np.bool_) for file in theirs]
     with ExitStack() as stack:
         writers = [
             stack.enter_context(shower_writer(work / f"{split}.h5", mine[0].geometry, {})) for split in FRACTIONS
         ]
-        for of_sets in zip(*streams, strict=True):
-            for origin, piece in enumerate(of_sets):
-                for part, some in enumerate(piece):
-                    waiting[part][origin].append(some)
-            for part, writer in enumerate(writers):
-                first, second = (_joined(each) for each in waiting[part])
-                count = min(len(first), len(second))
-                if count:
-                    writer.write(_alternating(first[:count], second[:count]))
-                waiting[part] = [[first[count:]], [second[count:]]]
+        begin = 0
+        for first, second in zip(_pieces(mine, masks, showers), _pieces(theirs, everything, showers), strict=True):
+            here = parts[begin : begin + len(first)]
+            begin += len(first)
+            for part in np.unique(here):
+                writers[part].write(_alternating(first[here == part], second[here == part]))
     return showers
 
 
-def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], parts: Parts) -> Iterator[list[Showers]]:
-    """The first of the chosen showers of files, as many as `parts`, some at a time and always as many: by part."""
+def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], showers: int) -> Iterator[Showers]:
+    """The first so many of the chosen showers of files, some at a time and always as many."""
     held: list[Showers] = []
-    begin = 0
     for file, mask in zip(files, masks, strict=True):
         for start in range(0, file.events, file.chunk_events):
             stop = min(start + file.chunk_events, file.events)
             held.append(file.read(start, stop)[mask[start:stop]])
-            while begin < len(parts) and sum(map(len, held)) >= min(_AT_ONCE, len(parts) - begin):
+            while (count := min(_AT_ONCE, showers)) and sum(map(len, held)) >= count:
                 both = _joined(held)
-                count = min(_AT_ONCE, len(parts) - begin)
-                labels, some, held = parts[begin : begin + count], both[:count], [both[count:]]
-                begin += count
-                yield [some[labels == part] for part in range(len(FRACTIONS))]
+                yield both[:count]
+                held, showers = [both[count:]], showers - count
 
 
 def _joined(some: Sequence[Showers]) -> Showers:
