@@ -123,10 +123,5 @@ def change_schedule(options: argparse.Namespace) -> None:
     with connected(connection(options)) as server:
         if options.action == "list":
             print("\n".join(schedules.rows(server)))
-            return
-        change, done = {
-            "pause": (schedules.pause, "paused"),
-            "resume": (schedules.resume, "resumed"),
-            "delete": (schedules.delete, "deleted"),
-        }[options.action]
-        print(f"{done}: {change(server, options.schedule)}")
+        else:
+            print(f"{options.action}d: {schedules.change(server, options.schedule, options.action)}")

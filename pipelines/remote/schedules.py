@@ -51,27 +51,21 @@ def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
     return str(made.recurring_run_id)
 
 
-def pause(server: Server, which: str) -> str:
-    """No more runs until `resume`; one that runs goes on."""
-    identity = str(find(server, which).recurring_run_id)
-    server.schedules.recurring_run_service_disable_recurring_run(identity)
-    return identity
+def change(server: Server, which: str, how: str) -> str:
+    """Pause, resume or delete the schedule of this name or id, as `how` says; its id.
 
-
-def resume(server: Server, which: str) -> str:
-    """Runs again, from the next time on; those missed are not caught up."""
-    identity = str(find(server, which).recurring_run_id)
-    server.schedules.recurring_run_service_enable_recurring_run(identity)
-    return identity
-
-
-def delete(server: Server, which: str) -> str:
-    """End a schedule; the runs that it started stay."""
-    identity = str(find(server, which).recurring_run_id)
+    Runs that it started go on. A resumed one starts runs from the next time on.
+    """
+    identity = str(_find(server, which).recurring_run_id)
+    request = {
+        "pause": server.schedules.recurring_run_service_disable_recurring_run,
+        "resume": server.schedules.recurring_run_service_enable_recurring_run,
+        "delete": server.schedules.recurring_run_service_delete_recurring_run,
+    }[how]
     try:
-        server.schedules.recurring_run_service_delete_recurring_run(identity)
+        request(identity)
     except ApiException as error:
-        if error.status != 404:  # gone: by another, or by a request whose answer was lost
+        if error.status != 404 or how != "delete":  # gone: by another, or by a request whose answer was lost
             raise
     return identity
 
@@ -86,7 +80,7 @@ def rows(server: Server) -> Iterator[str]:
         yield "no schedules"
 
 
-def find(server: Server, which: str) -> Any:
+def _find(server: Server, which: str) -> Any:
     """The schedule of this name or id."""
     found = [one for one in _all(server) if which in {one.recurring_run_id, one.display_name}]
     if len(found) == 1:

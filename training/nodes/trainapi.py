@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Any
 
 import urllib3
@@ -47,17 +46,15 @@ class TrainJobs:
 
     def create(self, manifest: Json) -> Json | None:
         """The TrainJob made of `manifest`, or None where its name is taken."""
-        create = self._cluster.objects.create_namespaced_custom_object
         return self._ask(
-            f"create TrainJob {manifest['metadata']['name']}",
-            partial(create, **self._kind, body=manifest, field_validation="Strict"),
-            none_for={409},
-        )
+            f"create TrainJob {manifest['metadata']['name']}", self._cluster.objects.create_namespaced_custom_object,
+            none_for={409}, **self._kind, body=manifest, field_validation="Strict",
+        )  # fmt: skip
 
     def get(self, name: str) -> Json | None:
         """The TrainJob, or None where there is none."""
         get = self._cluster.objects.get_namespaced_custom_object
-        return self._ask(f"get TrainJob {name}", partial(get, **self._kind, name=name), none_for={404})
+        return self._ask(f"get TrainJob {name}", get, none_for={404}, **self._kind, name=name)
 
     def own(self, job: Json, owner: Json) -> Json | None:
         """`job` with `owner` among its owners, or None where it has changed since it was read, or is gone."""
@@ -66,12 +63,10 @@ class TrainJobs:
         if owner["uid"] in {each["uid"] for each in owners}:
             return job
         change = {"metadata": {"resourceVersion": version, "ownerReferences": [*owners, owner]}}
-        patch = self._cluster.objects.patch_namespaced_custom_object
         return self._ask(
-            f"become an owner of TrainJob {name}",
-            partial(patch, **self._kind, name=name, body=change, field_validation="Strict"),
-            none_for={404, 409},
-        )
+            f"become an owner of TrainJob {name}", self._cluster.objects.patch_namespaced_custom_object,
+            none_for={404, 409}, **self._kind, name=name, body=change, field_validation="Strict",
+        )  # fmt: skip
 
     def delete(self, job: Json) -> None:
         """Have `job` deleted, and before it everything that it owns: its name is free once its pods are gone.
@@ -80,18 +75,17 @@ class TrainJobs:
         """
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         options = V1DeleteOptions(propagation_policy="Foreground", preconditions=V1Preconditions(uid=uid))
-        delete = self._cluster.objects.delete_namespaced_custom_object
         self._ask(
-            f"delete TrainJob {name}",
-            partial(delete, **self._kind, name=name, body=options),
-            none_for={404, 409},  # 409: the uid is another's
-        )
+            f"delete TrainJob {name}", self._cluster.objects.delete_namespaced_custom_object,
+            none_for={404, 409}, **self._kind, name=name, body=options,  # 409: the uid is another's
+        )  # fmt: skip
 
     def pods(self, name: str) -> Sequence[V1Pod]:
         """The pods of the TrainJob, those of an attempt that is being cleared away included."""
-        pods = self._cluster.core.list_namespaced_pod
-        selected = partial(pods, self.namespace, label_selector=f"{_JOBSET}={name}", _request_timeout=_REQUEST_S)
-        found = self._ask(f"list the pods of TrainJob {name}", selected)
+        found = self._ask(
+            f"list the pods of TrainJob {name}", self._cluster.core.list_namespaced_pod,
+            namespace=self.namespace, label_selector=f"{_JOBSET}={name}", _request_timeout=_REQUEST_S,
+        )  # fmt: skip
         return list(found.items)
 
     def log(self, pod: str, **which: int) -> list[str] | None:
@@ -111,13 +105,13 @@ class TrainJobs:
             return None  # or its node does not answer
         return None if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def _ask(self, doing: str, request: Callable[[], Any], none_for: Collection[int] = ()) -> Any:
+    def _ask(self, doing: str, request: Callable[..., Any], none_for: Collection[int] = (), **arguments: Any) -> Any:
         """What `request` returns, None for the HTTP statuses `none_for` if they are about the object."""
         until = time.monotonic() + self._patience_s
         silent = False
         while True:
             try:
-                return request()
+                return request(**arguments)
             except ApiException as error:
                 about_object = bool(kubernetes.status(error))
                 if error.status in none_for and about_object:

@@ -22,8 +22,6 @@ _LAYER_EDGES, _VOXEL_EDGES, _SPARSITY_EDGES = 40, 50, 20
 # and 3; the layers EM1 and EM2 of dataset 1; its tile layers.
 _LENGTHS = ((100.0, 30.0, 30.0), (1000.0, 100.0, 100.0), (np.inf, 500.0, 400.0))
 
-KINDS = ("total", "layer", "x", "y", "x_width", "y_width", "sparsity")
-
 
 def least_mev(geometry: Geometry) -> float:
     """Where histograms of energies begin."""
