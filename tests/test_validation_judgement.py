@@ -15,7 +15,6 @@ from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from validation.compare import validate
 from validation.judge.challenger import against_incumbent
-from validation.judge.faults import another_unit
 from validation.judge.judgement import Judgement
 from validation.measure.observables import observe
 from validation.measure.reader import Measured
@@ -140,15 +139,6 @@ def test_repeated_monte_carlo_is_a_caution() -> None:
     reference, candidate = measured(repeated(make_showers(events=50), 2)), measured(make_showers(events=50, seed=1))
     found = judged(reference, candidate, Binning.of(reference.table, 50))
     assert [caution["name"] for caution in found.cautions] == ["The same shower twice in Monte Carlo"]
-
-
-@pytest.mark.parametrize(("factor", "told"), [(1e-3, "0.001 times"), (1.5, None), (1e3, "1000 times")])
-def test_cells_in_another_unit_are_told(factor: float, told: str | None) -> None:
-    showers = make_showers(events=50)
-    reference = measured(showers).table
-    showers.cells[:] *= np.float32(factor)
-    hint = another_unit(reference, measured(showers).table)
-    assert (hint is None) if told is None else (told in str(hint))
 
 
 def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 from validation.challenge.numbers import Asked, numbers
-from validation.judge import faults
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
@@ -36,8 +34,6 @@ from validation.report.curves import Compared, edge_intervals, summarise
 from validation.report.single import draw_pairs
 from validation.statistics.binning import Binning
 
-logger = logging.getLogger(__name__)
-
 OVERVIEW_FILE = "overview.png"
 
 
@@ -49,14 +45,6 @@ class Sets:
     candidate: ShowerSet
     incumbent: ShowerSet | None
     training: ShowerSet | None
-
-    def require_comparable(self) -> None:
-        """InputError where the sets are not of one detector, or candidate or incumbent not of the reference's beam."""
-        for other in (self.candidate, self.incumbent):
-            if other is not None:
-                require_comparable(self.reference, other)
-        if self.training is not None:
-            require_one_detector(self.reference, self.training)
 
     def describe(self) -> dict[str, list[dict[str, Any]]]:
         named = vars(self).items()
@@ -91,15 +79,8 @@ def validate(
     limits = load_grade(grade)
     require_seed(seed)
     chosen = selection or Selection()
-    counted = replace(chosen, split=ALL, bad_event=COUNT, memory=None)
-    learned_from = replace(chosen, split=training_split)
-    sets = Sets(
-        reference=ShowerSet.open(reference, "Monte Carlo", chosen),
-        candidate=ShowerSet.open(candidate, "candidate", counted),
-        incumbent=ShowerSet.open(incumbent, "incumbent", counted) if incumbent else None,
-        training=ShowerSet.open(training, "training", learned_from) if training else None,
-    )
-    sets.require_comparable()
+    files = {"reference": reference, "candidate": candidate, "incumbent": incumbent, "training": training}
+    sets = _opened(files, chosen, training_split)
     if challenge is not None:
         challenge.require_of(sets.reference, sets.candidate)
     inputs: dict[str, Any] = {
@@ -132,6 +113,24 @@ def validate(
     return document
 
 
+def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training_split: str) -> Sets:
+    """The sets by their names. InputError: not of one detector, or not of the reference's beam."""
+    counted = replace(chosen, split=ALL, bad_event=COUNT, memory=None)
+    learned_from = replace(chosen, split=training_split)
+    sets = Sets(
+        reference=ShowerSet.open(files["reference"], "Monte Carlo", chosen),
+        candidate=ShowerSet.open(files["candidate"], "candidate", counted),
+        incumbent=ShowerSet.open(files["incumbent"], "incumbent", counted) if files["incumbent"] else None,
+        training=ShowerSet.open(files["training"], "training", learned_from) if files["training"] else None,
+    )
+    for other in (sets.candidate, sets.incumbent):
+        if other is not None:
+            require_comparable(sets.reference, other)
+    if sets.training is not None:
+        require_one_detector(sets.reference, sets.training)
+    return sets
+
+
 @dataclass(frozen=True)
 class _Found:
     """What was measured of the sets. `candidates`: the candidate, then the incumbent; `paired`: each with Monte Carlo,
@@ -152,8 +151,6 @@ def _measured(sets: Sets, workers: int, fine: bool) -> _Found:
         pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
         found = [reader.measure(each, fine=fine and each is sets.candidate) for each in candidates]
         training = None if sets.training is None else reader.measure(sets.training)
-    if hint := faults.another_unit(mine.table, found[0].table):
-        logger.warning("%s", hint)
     return _Found(mine, found, pairs, training, sets.reference.geometry)
 
 

@@ -12,7 +12,6 @@ from scipy import stats
 from validation.measure.table import Rows
 
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
-_ANOTHER_UNIT = 5.0  # times the mean response: further off than any generator that has learned something
 _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
 
 
@@ -68,21 +67,6 @@ def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | No
         "Visible energy does not rise with E", len(candidate),
         f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
     )  # fmt: skip
-
-
-def another_unit(reference: Rows, candidate: Rows) -> str | None:
-    """A hint where the mean response is several times Monte Carlo's, or a fraction of it: most likely a wrong unit."""
-    mine, theirs = (_mean_visible_gev(rows) / float(rows.energy_gev.mean()) for rows in (reference, candidate))
-    if not theirs > 0 or 1 / _ANOTHER_UNIT < theirs / mine < _ANOTHER_UNIT:
-        return None
-    return (
-        f"the candidate's mean response is {theirs / mine:.4g} times Monte Carlo's: are its cells in another unit than "
-        "its file_unit_gev says?"
-    )
-
-
-def _mean_visible_gev(rows: Rows) -> float:
-    return sum(float(piece.column("visible_gev").sum()) for piece in rows.pieces()) / len(rows)
 
 
 def _slope(rows: Rows) -> tuple[float, float]:
