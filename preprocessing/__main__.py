@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import CommandParser, run_command
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.storage import location
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.runner import add_beam, beam_options_of
 
 _EXAMPLES = """
 examples:
@@ -73,25 +73,13 @@ def parser() -> argparse.ArgumentParser:
         "--verify", action="store_true",
         help="hash inputs and shards again that are otherwise recognised by their size and time",
     )  # fmt: skip
-    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
-    command.add_argument(
-        "--beam-option", action="append", default=[], metavar="NAME=VALUE",
-        help="an option of Apache Beam; without a runner the work is done in this process",
-    )  # fmt: skip
+    add_beam(command)
     return command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = location(options.output)
-    beam_options = [f"--{option}" for option in options.beam_option]
-    for option in options.beam_option:
-        if not re.match(r"[A-Za-z]\w*(=|$)", option):
-            raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
-    if options.workers < 1:
-        raise InputError(f"--workers is {options.workers}, expected at least 1")
-    if options.workers > 1:
-        beam_options += [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
     settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
     found = discover(
@@ -103,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         strict=options.strict,
     )
     print(found.summary())
-    manifest = preprocess(found, output, settings, beam_options, tolerance=tolerance, verify=options.verify)
+    manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance, verify=options.verify)
     if repeated := manifest.events["repeated"]:
         print(f"{repeated} showers repeat another one of their split, and count more than once")
     if manifest.bad_files:

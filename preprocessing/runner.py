@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import logging
 import os
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from calopipe.errors import InputError
 from calopipe.progress import progress_bar
@@ -36,21 +37,33 @@ def carry_out(
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
     attempt = Attempt(tolerance)
     folder = str(output.absolute())
-    logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
-    try:
+    with _progress(output, plans), pipeline(beam_options) as begun:
         import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
 
+        (
+            begun
+            | "Plan" >> beam.Create(list(plans))
+            | "Spread over workers" >> beam.Reshuffle()
+            | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
+        )
+    if stopped := shards.notes(output, attempt):
+        raise InputError(stopped[0])
+
+
+@contextmanager
+def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
+    """A pipeline that is empty, and is carried out at the end of the block on the runner of `beam_options`.
+
+    InputError: the first reason for which an element stopped, or the runner is none.
+    """
+    logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
+    try:
         prepared = _pipeline(beam_options)
     finally:
         logging.disable(logging.NOTSET)
     try:
-        with _progress(output, plans), _quiet_and_interruptible(), prepared as pipeline:
-            (
-                pipeline
-                | "Plan" >> beam.Create(list(plans))
-                | "Spread over workers" >> beam.Reshuffle()
-                | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
-            )
+        with _quiet_and_interruptible(), prepared as begun:
+            yield begun
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}") from None
     except InputError:
@@ -61,8 +74,6 @@ def carry_out(
         if any(option.startswith("--runner") for option in beam_options):
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
         raise
-    if stopped := shards.notes(output, attempt):
-        raise InputError(stopped[0])
 
 
 def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
@@ -89,6 +100,26 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
         raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}; install the extra of its name") from None
+
+
+def add_beam(command: Any) -> None:
+    """Add to a command of argparse the options that `beam_options_of` reads."""
+    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
+    command.add_argument(
+        "--beam-option", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of Apache Beam; without a runner the work is done in this process",
+    )  # fmt: skip
+
+
+def beam_options_of(options: argparse.Namespace) -> list[str]:
+    """What the options of `add_beam` say, as Beam reads it. InputError."""
+    for option in options.beam_option:
+        if not re.match(r"[A-Za-z]\w*(=|$)", option):
+            raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
+    if options.workers < 1:
+        raise InputError(f"--workers is {options.workers}, expected at least 1")
+    several = [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
+    return [f"--{option}" for option in options.beam_option] + (several if options.workers > 1 else [])
 
 
 @contextmanager

@@ -52,6 +52,11 @@ def arithmetic(precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
+def full_precision() -> str:
+    """The dtype of weights, which is also that of images and answers where layers compute in a shorter one."""
+    return keras.config.dtype_policy().variable_dtype
+
+
 def warn_of_slow(precision: str) -> None:
     """Warn where the devices of this machine have no fast form of `precision`."""
     if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):

@@ -58,11 +58,6 @@ def restore(arranged: keras.KerasTensor) -> keras.KerasTensor:
     return ops.transpose(arranged, (1, 2, 3, 0, 4)) if layers_first() else arranged
 
 
-def full_precision() -> str:
-    """The dtype of weights, which is also that of images and answers where layers compute in a shorter one."""
-    return keras.config.dtype_policy().variable_dtype
-
-
 @lru_cache
 def transforms(length: int, taps: int, pad: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix]:
     """Matrices A (2F, taps), B (2F, length), C (outputs, 2F) for a convolution in the frequencies of one axis.

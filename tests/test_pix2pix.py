@@ -1,0 +1,125 @@
+"""pix2pix: its networks as published, how far they see, tiles against the whole frame, and what it knows of flows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from calopipe.errors import InputError
+from training.models.flow import conditions, mirrored
+from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
+from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
+from training.rollout.tiles import tiles
+
+TINY = replace(SMALL, down=(4, 6), full=3)
+NORMALISED = Networks2D((4, 6, 6), 1, patch=(4,), patch_last=4)
+
+
+def _network(table: Networks2D) -> keras.Model:
+    """A U-Net whose weights, with its statistics, are far from zero."""
+    keras.utils.set_random_seed(3)
+    network = unet(table, 4, 2)
+    rng = np.random.default_rng(5)
+    for weight in network.weights:
+        weight.assign(rng.uniform(0.1, 0.5, weight.shape) * rng.choice([-1, 1], weight.shape))
+        if weight.name in {"moving_variance", "scale"}:
+            weight.assign(rng.uniform(0.5, 2, weight.shape))
+    return network
+
+
+def test_the_networks_have_the_published_sizes() -> None:
+    generator, discriminator = unet(PUBLISHED, 3, 3), patch_gan(PUBLISHED, 6)
+    scale = generator.get_layer("scale").count_params()  # the unit of the output is not trained
+    assert generator.count_params() - scale == 54_425_859
+    assert discriminator.count_params() == 2_770_433
+    assert discriminator.compute_output_shape((1, 256, 256, 6)) == (1, 30, 30, 1)
+
+
+def test_levels_are_as_many_as_a_frame_can_be_halved() -> None:
+    assert table_of("pix2pix", (256, 256)) == PUBLISHED
+    assert table_of("pix2pix", (256, 96)).down == (64, 128, 256, 512, 512)
+    assert table_of("pix2pix-small", (64, 12)).down == (32, 64)
+    with pytest.raises(InputError, match=r"\(128, 34\) cells, pix2pix-small .* multiples of 4"):
+        table_of("pix2pix-small", (128, 34))
+
+
+@pytest.mark.parametrize("table", [TINY, NORMALISED, replace(SMALL, full=2, down=(3, 3, 3))])
+def test_no_cell_sees_further_than_the_reach(table: Networks2D) -> None:
+    """One cell of the input is changed at a time: the furthest change of the output is the reach, and is found."""
+    network = _network(table)
+    size, middle = 8 * table.stride, 4 * table.stride
+    image = np.random.default_rng(1).normal(size=(1, size, size, 4)).astype(np.float32)
+    before, furthest = network(image).numpy(), 0
+    for x in range(middle - table.stride // 2, middle + table.stride // 2):
+        changed = image.copy()
+        changed[0, x, middle] += 10
+        where = np.argwhere(np.abs(network(changed).numpy() - before).max(-1)[0] > 0)
+        furthest = max(furthest, np.abs(where - [x, middle]).max())
+    assert furthest == table.reach
+
+
+@pytest.mark.parametrize("side", [(16, 16), (32, 8), (24, 40)])
+@pytest.mark.parametrize("table", [TINY, NORMALISED])
+def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> None:
+    """Also at the borders of the frame, and where the last tile is smaller; a halo that is too small would show."""
+    network, shape = _network(table), (96, 40)
+    image = np.random.default_rng(2).normal(size=(1, *shape, 4)).astype(np.float32)
+    whole = network(image).numpy()
+
+    def largest_difference(reach: int) -> float:
+        cut = tiles(shape, side, reach=reach, stride=table.stride)
+        assert len({image[0][tile.window].shape for tile in cut}) == 1
+        merged = np.full_like(whole, np.nan)
+        for tile in cut:
+            merged[0][tile.core] = network(image[0][tile.window][None]).numpy()[0][tile.inner]
+        return float(np.abs(merged - whole).max())
+
+    scale = np.abs(whole).max()
+    assert largest_difference(table.reach) < 1e-5 * scale
+    assert largest_difference(0) > 1e-2 * scale
+
+
+def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:
+    with pytest.raises(InputError, match=r"--tile is 30x32 for frames of \(128, 32\) cells, expected multiples of 8"):
+        tiles((128, 32), (30, 32), reach=10, stride=8)
+    with pytest.raises(InputError, match="--tile is 0x32"):
+        tiles((128, 32), (0, 32), reach=10, stride=8)
+
+
+def test_a_mirrored_flow_turns_the_other_way_round() -> None:
+    """A vortex and what solves its equation of motion upside down: vorticity changes sign, divergence does not."""
+    x, y = np.meshgrid(np.arange(16.0), np.arange(12.0), indexing="ij")
+    velocity = np.stack([np.sin(x / 3) * np.cos(y / 4), np.cos(x / 5 + y / 2)], -1)[None].astype(np.float32)
+    solid = (np.hypot(x - 4, y - 3) < 2)[None].astype(np.float32)
+    batch = {"now": np.repeat(velocity, 2, 0), "next": np.repeat(velocity * 2, 2, 0), "solid": np.repeat(solid, 2, 0)}
+    turned = {name: value.numpy() for name, value in mirrored(batch, tf.constant([False, True])).items()}
+    for name, value in turned.items():
+        np.testing.assert_array_equal(value[0], batch[name][0])
+    np.testing.assert_array_equal(turned["solid"][1], solid[0, :, ::-1])
+    before, after = (
+        {
+            "vorticity": np.gradient(flow[..., 1], axis=0) - np.gradient(flow[..., 0], axis=1),
+            "divergence": np.gradient(flow[..., 0], axis=0) + np.gradient(flow[..., 1], axis=1),
+        }
+        for flow in turned["next"]
+    )
+    np.testing.assert_allclose(after["vorticity"], -before["vorticity"][:, ::-1], atol=1e-6)
+    np.testing.assert_allclose(after["divergence"], before["divergence"][:, ::-1], atol=1e-6)
+
+
+def test_beyond_the_border_is_the_inflow() -> None:
+    """Zeros, which convolutions fill up with, are the inflow of Reynolds number 100 without an obstacle."""
+    inflow = np.broadcast_to(np.float32([1, 0]), (1, 8, 8, 2))
+    assert not conditions(inflow, np.zeros((1, 8, 8), np.float32), np.float32([100.0])).numpy().any()
+
+
+def test_cross_entropy_of_patches() -> None:
+    logits = np.random.default_rng(1).normal(size=(3, 4, 5, 1)).astype(np.float32)
+    probability = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    for real, of_truth in ((True, probability), (False, 1 - probability)):
+        expected = -np.log(of_truth).mean((1, 2, 3))
+        np.testing.assert_allclose(cross_entropy(logits, real=real), expected, rtol=1e-5)

@@ -1,0 +1,103 @@
+"""The adversarial training of pix2pix on pairs of frames: the next frame of a flow, given this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from preprocessing.dataset import Manifest
+from training.models.base import Batch, Losses, Phase, Tensor
+from training.models.flow import FlowModel, conditions, mirrored
+from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
+from training.models.pix2pix.tables import table_of
+from training.models.randomness import Draws
+
+if TYPE_CHECKING:
+    from training.models.pix2pix import Pix2PixConfig
+
+_CHANNELS = 4  # of `conditions`
+_BOUND = 2.0  # U, which tanh is scaled to: no velocity beside an obstacle is as high
+_BETA_1 = 0.5  # of Adam, as published
+
+
+class Pix2Pix(FlowModel):
+    """A U-Net against a PatchGAN, which is shown the frame before and what the U-Net makes of it.
+
+    As published the U-Net makes the next frame, in units of 2 U; the small one makes its change, in units of the spread
+    that changes have in the train split.
+    """
+
+    averaged = ("generator",)
+    weights = MappingProxyType({"l1": 1.0, "relative_l2": 0.0, "of_change": 0.0})
+
+    def __init__(self, config: Pix2PixConfig, geometry: Any) -> None:
+        self._noise = config.noise
+        table = table_of(config.model, geometry.shape)
+        self.stride, self.reach = table.stride, table.reach
+        self._makes_change = bool(table.full)
+        self._unet = unet(table, _CHANNELS, 2, 1.0 if self._makes_change else _BOUND)
+        self._unit = self._unet.get_layer("scale").scale
+        self._patches = patch_gan(table, _CHANNELS + 2)
+        self.networks = {"generator": self._unet, "discriminator": self._patches}
+        self.phases = (
+            Phase("discriminator", "discriminator", self._discriminator, {"real": 0.5, "fake": 0.5}),
+            Phase("generator", "generator", self._generator, {"adversarial": 1.0, "l1": config.l1_weight}),
+        )
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
+        return keras.optimizers.Adam(learning_rate, _BETA_1)
+
+    def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: ARG002
+        """The spread of each component's change, over all cells, is the unit of the changes that the U-Net makes."""
+        if not self._makes_change:
+            return
+        squares, cells = np.zeros(2), 0
+        for batch in batches:
+            change = np.asarray(batch["next"] - batch["now"], np.float64)
+            squares += np.square(change).sum((0, 1, 2))
+            cells += change[..., 0].size
+        self._unit.assign(np.sqrt(squares / cells))
+
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        """Half of the flows upside down, and noise on the velocity that is given, but not in the obstacle."""
+        flow = mirrored(batch, draws.uniform("mirror", batch["reynolds"].shape) < 0.5)
+        share = draws.uniform("share", (*batch["reynolds"].shape, 1, 1, 1)) * self._noise
+        noise = share * draws.normal("noise", batch["now"].shape) * (1.0 - flow["solid"][..., None])
+        return {**flow, "now": flow["now"] + noise}
+
+    def advance(self, velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
+        return self._made(velocity, solid, conditions(velocity, solid, reynolds), training=False)
+
+    def _made(self, velocity: Tensor, solid: Tensor, given: Tensor, *, training: bool) -> Tensor:
+        made = self._unet(given, training=training)
+        return (velocity + made if self._makes_change else made) * (1.0 - solid)[..., None]
+
+    def _discriminator(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
+        given = _given(view)
+        made = ops.stop_gradient(self._made(view["now"], view["solid"], given, training=True))
+        return {
+            "real": cross_entropy(self._answer(view, given, view["next"]), real=True),
+            "fake": cross_entropy(self._answer(view, given, made), real=False),
+        }
+
+    def _generator(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
+        given = _given(view)
+        made = self._made(view["now"], view["solid"], given, training=True)
+        return {
+            "adversarial": cross_entropy(self._answer(view, given, made), real=True),
+            "l1": ops.mean(ops.abs(made - view["next"]) / self._unit, (1, 2, 3)),
+        }
+
+    def _answer(self, view: Batch, given: Tensor, frame: Tensor) -> Tensor:
+        """The discriminator's logits of the next `frame`, of which it is shown what the U-Net makes, in its unit."""
+        shown = (frame - view["now"] if self._makes_change else frame) / self._unit
+        return self._patches(ops.concatenate([given, shown], -1), training=True)
+
+
+def _given(view: Batch) -> Tensor:
+    return conditions(view["now"], view["solid"], view["reynolds"])

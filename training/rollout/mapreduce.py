@@ -1,0 +1,76 @@
+"""One step from each of many frames on Beam: map, tiles through the network; reduce, tiles to frames.
+
+Elements are numbers of frames and tiles. A worker reads its windows from the file itself, and keeps one network with
+one compiled step for all tiles that it is given, whichever thread asks.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.flow.files import FlowFile, open_flow
+from preprocessing.runner import pipeline
+from training.rollout.tiles import Tile, tiles
+
+Piece = tuple[int, int]  # a frame of the file, and a tile of it
+GROUP = 8  # tiles that go through the network together
+
+_one_at_a_time = threading.Lock()
+
+
+def advance_tiles(
+    model: Path, start: Path, frames: Sequence[int], side: tuple[int, int], beam_options: Sequence[str] = ()
+) -> Iterator[npt.NDArray[np.float32]]:
+    """The velocity (x, y, 2) one interval after each of `frames` of the flow file `start`, in order.
+
+    Cores of tiles have `side` (x, y) cells. InputError: the model is of another field, or `side` does not fit it.
+    """
+    import apache_beam as beam  # noqa: PLC0415  takes seconds
+
+    stepper = _stepper(str(model))
+    cut = tiles(stepper.card.geometry.shape, side, reach=stepper.model.reach, stride=stepper.model.stride)
+    pieces = [(frame, number) for frame in frames for number in range(len(cut))]
+    groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
+    with tempfile.TemporaryDirectory(prefix="calopipe-tiles-") as place:
+        with pipeline(beam_options) as begun:
+            (
+                begun
+                | "Groups of tiles" >> beam.Create(groups)
+                | "Spread over workers" >> beam.Reshuffle()
+                | "Map" >> beam.FlatMap(_through_network, str(model), str(start), cut)
+                | "By frame" >> beam.GroupByKey()
+                | "Reduce" >> beam.MapTuple(_merge, place, cut)
+            )
+        for frame in frames:
+            yield np.load(Path(place) / f"{frame}.npy")
+
+
+def _through_network(group: Sequence[Piece], model: str, start: str, cut: Sequence[Tile]) -> Iterator[Any]:
+    """(frame, (tile, velocity of its core)) of each piece of a group."""
+    stepper, flow = _stepper(model), _flow(start)
+    windows = []
+    for frame, number in group:
+        x, y = cut[number].window
+        windows.append((flow.velocity(frame)[x, y], flow.solid[x, y]))
+    windows += windows[-1:] * (GROUP - len(windows))  # so that the step has one shape
+    velocity, solid = (np.stack(each) for each in zip(*windows, strict=True))
+    made = stepper.step(velocity, solid, np.full(GROUP, flow.reynolds, np.float32))
+    for (frame, number), answer in zip(group, made[: len(group)], strict=True):
+        yield frame, (number, answer[cut[number].inner])
+
+
+def _merge(frame: int, parts: Iterable[tuple[int, Any]], place: str, cut: Sequence[Tile]) -> None:
+    """Write the frame that its tiles' cores make."""
+    shape = tuple(max(tile.core[axis].stop for tile in cut) for axis in (0, 1))
+    whole = np.full((*shape, 2), np.nan, np.float32)
+    for number, core in parts:
+        whole[cut[number].core] = core
+    np.save(Path(place) / f"{frame}.npy", whole)
