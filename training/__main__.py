@@ -32,6 +32,7 @@ from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
 from training.registry import commands as promotions
+from training.rollout import commands as flows
 
 _EXAMPLES = """
 examples:
@@ -44,6 +45,7 @@ examples:
   python -m training export --model runs/model --output runs/model.onnx
   python -m training estimate --config 3dgan --showers 178600 --devices v100:2 v100:128 tpu-v3:128
   python -m training discriminate --reference geant4.h5 --candidate generated.h5 --output classifier.json
+  python -m training rollout --model runs/flow --start data/vortex/re100.h5:0 --steps 40 --output runs/flow.h5
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
   python -m training regrade --registry runs/demo/registry --grade gan
@@ -103,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
     _add_discriminate(tasks)
     _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
+    flows.add_to(tasks)
 
     export = tasks.add_parser(
         "export",
@@ -243,17 +246,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task in promotions.TASKS:
         promotions.perform(options)
         return
+    quiet_tensorflow()  # which is loaded only below, so that --help and bad options answer at once
+    if options.task in flows.TASKS:
+        flows.perform(options)
+        return
     if options.task == estimates.TASK:
-        quiet_tensorflow()
         estimates.perform(options, _config(options))
         return
     if options.task == "discriminate":
-        quiet_tensorflow()
         _discriminate(options)
         return
     output = storage.on_disk(options.output, "--output")
-    # TensorFlow is loaded only now, so that --help and bad options answer at once.
-    quiet_tensorflow()
     if options.task == "fit":
         _fit(options, output, sys.argv[1:] if arguments is None else arguments)
     elif options.task == "keep":

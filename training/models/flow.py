@@ -1,29 +1,43 @@
-"""What a model of a flow has beside what every model has: it makes the next frame, and can make it in tiles."""
+"""What a model of a flow has beside what every model has: how it makes the next frame, is judged and is exported."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
+from matplotlib.figure import Figure
 
-from training.models.base import Batch, Losses, Model, Tensor
+from calopipe.flow.grid import Grid
+from calopipe.flow.mechanics import vorticity
+from preprocessing.flow.reading import decode_pairs
+from preprocessing.manifest import Manifest
+from training.models.base import Batch, Judge, Losses, Model, Rows, Tensor, ValidRange
 from training.models.randomness import Draws
 
-INFLOW = (1.0, 0.0)  # the velocity far upstream, in units of the inflow speed
+INFLOW = (1.0, 0.0)  # the velocity far upstream, in units of the inflow speed U
+_SHOWN = 3  # frames that are drawn
+_SHARE = 0.995  # of cells whose vorticity the colours span
 
 
 class FlowModel(Model):
-    """A model of the velocity one interval later.
+    """A model of the velocity of a flow one interval later.
 
     The next velocity of a cell depends on cells up to `reach` away along an axis, and the network sees a tile as it
-    sees the image if the tile begins at a multiple of `stride` and its sides are multiples of it.
+    sees the frame if the tile begins at a multiple of `stride` and its sides are multiples of it.
     """
 
     stride: int
     reach: int
+    weights = MappingProxyType({"l1": 1.0, "relative_l2": 0.0, "of_change": 0.0})
+    exported = MappingProxyType({"velocity_unit": "U, the speed of the inflow"})
 
     @abstractmethod
     def advance(self, velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
@@ -32,14 +46,16 @@ class FlowModel(Model):
         `solid` (N, x, y) is 1 in the obstacle and 0 elsewhere; `reynolds` (N,). No frame depends on another one.
         """
 
-    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:  # noqa: ARG002  what others draw from
-        """One step: `l1` in U; the L2 norm of the error over that of the frame, and over that of its change.
+    def decode(self, records: Tensor, manifest: Manifest) -> Batch:
+        return decode_pairs(records, manifest)
 
-        An answer that nothing changes has an `of_change` of 1.
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:  # noqa: ARG002
+        """One step: `l1` in U; the L2 norm of the error over that of the frame, and over that of the frame's change.
+
+        An answer in which nothing moves has an `of_change` of 1.
         """
         made = self.advance(batch["now"], batch["solid"], batch["reynolds"])
-        missed = made - batch["next"]
-        axes = (1, 2, 3)
+        missed, axes = made - batch["next"], (1, 2, 3)
         error, frame, change = (
             ops.sqrt(ops.sum(ops.square(each), axes)) for each in (missed, batch["next"], batch["next"] - batch["now"])
         )
@@ -50,38 +66,97 @@ class FlowModel(Model):
         }
         return losses, made
 
+    def judge(self, showers: int, geometry: Grid, workers: int = 1) -> FlowJudge:
+        return FlowJudge(showers, geometry, workers)
+
+    def serving(self, valid: ValidRange) -> Any:
+        """The next velocity, for Reynolds numbers of the valid range; others raise InvalidArgumentError."""
+        low, high = valid["reynolds"]
+
+        @tf.function(input_signature=_SIGNATURE)
+        def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
+            reason = f"the model is valid for reynolds from {low:g} to {high:g}; found:"
+            inside = (reynolds >= low) & (reynolds <= high)
+            tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(reynolds, ~inside)])
+            return {"velocity": self.advance(velocity, solid, reynolds)}
+
+        return advance
+
+    def onnx(self, valid: ValidRange) -> Any:
+        """The same; a frame of a Reynolds number outside the valid range is NaN: ONNX has no errors."""
+        low, high = (np.float32(bound) for bound in valid["reynolds"])
+
+        @tf.function(input_signature=_SIGNATURE, autograph=False)
+        def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
+            inside = (reynolds >= low) & (reynolds <= high)
+            made = self.advance(velocity, solid, tf.where(inside, reynolds, low))
+            return {"velocity": tf.where(inside[:, None, None, None], made, np.float32(np.nan))}
+
+        return advance
+
+
+_SIGNATURE = [tf.TensorSpec([None] * 3 + [2]), tf.TensorSpec([None] * 3), tf.TensorSpec([None])]
+
+
+class FlowJudge(Judge):
+    """Keeps a few of so many frames, evenly from those of a worker, and draws their vorticity beside the solver's."""
+
+    def __init__(self, frames: int, grid: Grid, workers: int) -> None:
+        self._grid, self._seen = grid, 0
+        self._every = -(-frames // (_SHOWN * workers))
+        self._shown: list[tuple[npt.NDArray[Any], ...]] = []  # solver's frame and the model's, solid, Reynolds number
+
+    def add(self, batch: Batch, made: Any) -> Rows:
+        for row in range(-self._seen % self._every, len(made), self._every):
+            values = (batch["next"], made, batch["solid"], batch["reynolds"])
+            self._shown.append(tuple(np.array(each[row]) for each in values))
+        self._seen += len(made)
+        return super().add(batch, made)
+
+    def figures(self) -> Mapping[str, Figure]:
+        with mpl.rc_context({"font.size": 9.0}):
+            return {"vorticity": self._figure()}
+
+    def _figure(self) -> Figure:
+        """A row of each frame: the solver's, the model's, and their difference on the same scale."""
+        rows = len(self._shown)
+        (x, y), cell = self._grid.shape, self._grid.cell_d
+        figure = Figure(figsize=(13, max(rows * (13 / 3 * y / x + 0.5), 1.5)), dpi=100, layout="constrained")
+        axes = figure.subplots(rows, 3, squeeze=False, sharex=True, sharey=True)
+        for row, (solver, model, solid, reynolds) in zip(axes, self._shown, strict=True):
+            true, predicted = (vorticity(frame[None].astype(np.float32), cell)[0] for frame in (solver, model))
+            highest = float(np.quantile(np.abs(true), _SHARE)) or 1.0
+            flows = {"solver": true, "model": predicted, "difference": predicted - true}
+            for axis, (name, flow) in zip(row, flows.items(), strict=True):
+                image = np.ma.masked_where(solid > 0, flow).T
+                mesh = axis.imshow(
+                    image, origin="lower", cmap="RdBu_r", vmin=-highest, vmax=highest, extent=(0, x * cell, 0, y * cell)
+                )
+                axis.set_title(f"{name}, Re = {reynolds:.0f}", loc="left")
+                axis.set(xlabel="x [D]", ylabel="y [D]")
+            figure.colorbar(mesh, ax=row[-1], label="vorticity [U/D]", extend="both")
+        return figure
+
 
 def mirrored(batch: Batch, chosen: Tensor) -> dict[str, Tensor]:
     """The batch with the flows that are `chosen` (N,) turned upside down: y reversed, and the velocity along y negated.
 
-    It obeys the same equations, since nothing but the obstacle tells above from below.
+    They obey the same equations, since nothing but the obstacle tells above from below.
     """
     turned = {name: ops.flip(batch[name], 2) * ops.convert_to_tensor([1.0, -1.0]) for name in ("now", "next")}
     turned["solid"] = ops.flip(batch["solid"], 2)
-    return {
-        **batch,
-        **{
-            name: ops.where(ops.reshape(chosen, (-1, *[1] * (len(values.shape) - 1))), values, batch[name])
-            for name, values in turned.items()
-        },
+    chosen_ones = {
+        name: ops.where(ops.reshape(chosen, (-1, *[1] * (len(values.shape) - 1))), values, batch[name])
+        for name, values in turned.items()
     }
+    return {**batch, **chosen_ones}
 
 
 def conditions(velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
     """What a network is given of a frame, (N, x, y, 4): the velocity less the inflow's, the obstacle, Reynolds number.
 
-    A layer that fills up with zeros at the border of the image then sees the inflow beyond it, and no obstacle.
+    The last is log(Re / 100), the same in all cells. A layer that fills up with zeros at the border of the frame then
+    sees the inflow beyond it, and no obstacle.
     """
     number = ops.ones_like(solid) * ops.log(reynolds / 100.0)[:, None, None]
     return ops.concatenate([velocity - ops.convert_to_tensor(INFLOW), ops.stack([solid, number], -1)], -1)
-
-
-def serving(model: FlowModel) -> Any:
-    """One step of `model` as a tf.function with an input signature, for an export."""
-    frames = tf.TensorSpec([None, None, None, 2], tf.float32)
-
-    @tf.function(input_signature=[frames, tf.TensorSpec([None, None, None]), tf.TensorSpec([None])])
-    def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"velocity": model.advance(velocity, solid, reynolds)}
-
-    return advance

@@ -9,21 +9,36 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from calopipe.flow.files import flow_writer, open_flow
 
-from calopipe.flow.files import FlowFile, open_flow
 from preprocessing.runner import pipeline
+from training.rollout.stepper import Stepper
 from training.rollout.tiles import Tile, tiles
 
 Piece = tuple[int, int]  # a frame of the file, and a tile of it
 GROUP = 8  # tiles that go through the network together
 
-_one_at_a_time = threading.Lock()
+_loading = threading.Lock()
+_loaded: dict[str, Stepper] = {}  # of this process, for all its threads
+
+
+def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_options: Sequence[str] = ()) -> None:
+    """Write the frames that follow those of the flow file `start`, one interval of the model after each.
+
+    See `advance_tiles`.
+    """
+    stepper, flow = _stepper(str(model)), open_flow(start)
+    began = flow.time[0] + stepper.card.geometry.interval_d
+    made = advance_tiles(model, start, range(len(flow.time)), side, beam_options)
+    with flow_writer(output, flow, attributes=stepper.told(start), first=began) as writer:
+        for velocity in made:
+            writer.write(velocity[None])
+    print(f"flow: {output}")
 
 
 def advance_tiles(
@@ -36,6 +51,7 @@ def advance_tiles(
     import apache_beam as beam  # noqa: PLC0415  takes seconds
 
     stepper = _stepper(str(model))
+    stepper.require_fitting(open_flow(start))
     cut = tiles(stepper.card.geometry.shape, side, reach=stepper.model.reach, stride=stepper.model.stride)
     pieces = [(frame, number) for frame in frames for number in range(len(cut))]
     groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
@@ -47,7 +63,7 @@ def advance_tiles(
                 | "Spread over workers" >> beam.Reshuffle()
                 | "Map" >> beam.FlatMap(_through_network, str(model), str(start), cut)
                 | "By frame" >> beam.GroupByKey()
-                | "Reduce" >> beam.MapTuple(_merge, place, cut)
+                | "Reduce" >> beam.Map(_merge, place, cut)
             )
         for frame in frames:
             yield np.load(Path(place) / f"{frame}.npy")
@@ -55,11 +71,10 @@ def advance_tiles(
 
 def _through_network(group: Sequence[Piece], model: str, start: str, cut: Sequence[Tile]) -> Iterator[Any]:
     """(frame, (tile, velocity of its core)) of each piece of a group."""
-    stepper, flow = _stepper(model), _flow(start)
+    stepper, flow = _stepper(model), open_flow(Path(start))
     windows = []
     for frame, number in group:
-        x, y = cut[number].window
-        windows.append((flow.velocity(frame)[x, y], flow.solid[x, y]))
+        windows.append((flow.velocity(frame, frame + 1)[0, *cut[number].window], flow.solid[cut[number].window]))
     windows += windows[-1:] * (GROUP - len(windows))  # so that the step has one shape
     velocity, solid = (np.stack(each) for each in zip(*windows, strict=True))
     made = stepper.step(velocity, solid, np.full(GROUP, flow.reynolds, np.float32))
@@ -67,10 +82,19 @@ def _through_network(group: Sequence[Piece], model: str, start: str, cut: Sequen
         yield frame, (number, answer[cut[number].inner])
 
 
-def _merge(frame: int, parts: Iterable[tuple[int, Any]], place: str, cut: Sequence[Tile]) -> None:
+def _merge(of_frame: tuple[int, Iterable[tuple[int, Any]]], place: str, cut: Sequence[Tile]) -> None:
     """Write the frame that its tiles' cores make."""
+    frame, parts = of_frame
     shape = tuple(max(tile.core[axis].stop for tile in cut) for axis in (0, 1))
     whole = np.full((*shape, 2), np.nan, np.float32)
     for number, core in parts:
         whole[cut[number].core] = core
     np.save(Path(place) / f"{frame}.npy", whole)
+
+
+def _stepper(model: str) -> Stepper:
+    """The model of this process, loaded when a thread first asks."""
+    with _loading:
+        if model not in _loaded:
+            _loaded[model] = Stepper(Path(model))
+        return _loaded[model]

@@ -20,8 +20,7 @@ _WIDTH = 384  # pixels at least
 
 def write_movie(path: Path, flows: dict[str, npt.NDArray[np.float32]], solid: npt.NDArray[np.bool_]) -> None:
     """Write a GIF of `flows`: by name the vorticity (T, x, y) of as many frames, the first of which sets the scale."""
-    import PIL.Image as images  # noqa: PLC0415  Pillow comes with matplotlib
-    import PIL.ImageDraw as drawing  # noqa: PLC0415
+    from PIL import Image, ImageDraw  # noqa: PLC0415  Pillow comes with matplotlib
 
     first = next(iter(flows.values()))
     highest = float(np.quantile(np.abs(first), _SHARE)) or 1.0
@@ -36,9 +35,9 @@ def write_movie(path: Path, flows: dict[str, npt.NDArray[np.float32]], solid: np
             level = np.clip((flow[number] / highest + 1) / 2 * _LEVELS, 0, _LEVELS - 1).astype(np.uint8)
             picture = np.where(solid, grey, level).astype(np.uint8).T[::-1]  # y upwards
             rows += [np.full((_MARGIN, zoom * len(solid)), white, np.uint8), np.kron(picture, np.ones((zoom, zoom)))]
-        frame = images.fromarray(np.vstack(rows).astype(np.uint8), "P")
+        frame = Image.fromarray(np.vstack(rows).astype(np.uint8), "P")
         frame.putpalette(palette.tobytes())
-        pen = drawing.Draw(frame)
+        pen = ImageDraw.Draw(frame)
         for row, name in enumerate(flows):
             pen.text((2, row * (_MARGIN + zoom * solid.shape[1]) + 1), f"{name}, frame {number}", fill=black)
         frames.append(frame)

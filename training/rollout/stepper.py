@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from calopipe.flow.files import FlowFile
 
 from calopipe.errors import InputError
 from training.loading import load
 from training.models.flow import FlowModel
 
 FloatArray = npt.NDArray[np.float32]
+
+_SAME = 1e-3  # of a Reynolds number: one that lies so little outside the training's is no extrapolation
 
 
 class Stepper:
@@ -23,7 +28,7 @@ class Stepper:
         if not isinstance(found, FlowModel):
             raise InputError(f"{place}: a model {self.card.config.model}, which makes no flow; give another")
         self.model = found
-        self._step = tf.function(found.advance, reduce_retracing=False)
+        self._step = tf.function(found.advance)
 
     @property
     def compiled(self) -> int:
@@ -31,8 +36,34 @@ class Stepper:
         count: int = self._step.experimental_get_tracing_count()
         return count
 
+    def told(self, start: Path) -> dict[str, Any]:
+        """Attributes of a file that this model makes from the file `start`."""
+        card = self.card
+        return {
+            "solver": f"the model {card.config.model}",
+            "model": card.fingerprint(),
+            "seed": card.config.seed,
+            "start_file": start.name,
+        }
+
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
         """The velocity (N, x, y, 2) one interval later, of `solid` (N, x, y) and `reynolds` (N,)."""
         given = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
         made: FloatArray = self._step(*given).numpy()
         return made
+
+    def require_fitting(self, flow: FlowFile) -> None:
+        """Raise InputError unless `flow` is on the model's cells, and of a Reynolds number that it was trained for.
+
+        The time between its frames is its own: the model starts from one of them.
+        """
+        grid = self.card.geometry
+        if differs := grid.difference(replace(flow.grid, interval_d=grid.interval_d)):
+            name, mine, found = differs
+            raise InputError(f"{flow.path}: {name} is {found}, the model was trained on {mine}; give frames like those")
+        low, high = self.card.valid_range["reynolds"]
+        if not low * (1 - _SAME) <= flow.reynolds <= high * (1 + _SAME):
+            raise InputError(
+                f"{flow.path}: Reynolds number {flow.reynolds:g}, the model is valid from {low:g} to {high:g}; give "
+                "another simulation, or train on more"
+            )

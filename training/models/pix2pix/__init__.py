@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
+from calopipe.flow.grid import Grid
 from training.models.config import CONFIGS, FitConfig, register, setting
 from training.models.pix2pix.tables import table_of
 
@@ -20,13 +21,15 @@ class Pix2PixConfig(FitConfig):
     Without it a roll-out leaves the flows that the model has seen, since the errors of its steps add up.
     """
 
+    domain: ClassVar[type[Grid]] = Grid
+
     l1_weight: float = setting(100.0, help="of the L1 loss, beside the adversarial one's 1", least=0)
     noise: float = setting(0.01, help="on the velocities that a step begins with, in U", least=0)
 
-    def check_shape(self, geometry: Any) -> None:
+    def check_shape(self, geometry: Grid) -> None:
         table_of(self.model, geometry.shape)
 
-    def build(self, geometry: Any) -> Pix2Pix:
+    def build(self, geometry: Grid) -> Pix2Pix:
         from training.models.pix2pix.model import Pix2Pix  # noqa: PLC0415  TensorFlow
 
         return Pix2Pix(self, geometry)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from preprocessing.dataset import Manifest
+from calopipe.flow.grid import Grid
+from preprocessing.manifest import Manifest
 from training.models.base import Batch, Losses, Phase, Tensor
 from training.models.flow import FlowModel, conditions, mirrored
 from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
@@ -33,9 +33,8 @@ class Pix2Pix(FlowModel):
     """
 
     averaged = ("generator",)
-    weights = MappingProxyType({"l1": 1.0, "relative_l2": 0.0, "of_change": 0.0})
 
-    def __init__(self, config: Pix2PixConfig, geometry: Any) -> None:
+    def __init__(self, config: Pix2PixConfig, geometry: Grid) -> None:
         self._noise = config.noise
         table = table_of(config.model, geometry.shape)
         self.stride, self.reach = table.stride, table.reach

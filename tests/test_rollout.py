@@ -1,0 +1,160 @@
+"""Roll-outs, against a model whose flow is known at all times; and frames in tiles on Beam, against whole frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import pytest
+from calopipe.flow.files import open_flow
+from flow_models import GRID, street, write_model
+from flows import write_flow
+from PIL import Image, ImageSequence
+from servers import PRISM, go_tool
+
+from calopipe.errors import InputError
+from calopipe.flow.grid import Grid
+from training import __main__ as command
+from training.configs import named_config
+from training.models.base import Phase
+from training.models.config import FitConfig, register, setting
+from training.models.flow import INFLOW, FlowModel
+from training.rollout import mapreduce
+
+
+@register("carried")
+@dataclass(frozen=True, kw_only=True)
+class CarriedConfig(FitConfig):
+    domain: ClassVar[type[Grid]] = Grid
+    gain: float = setting(1.0, help="by which the deviation from the inflow grows in a step")
+
+    def build(self, geometry: Grid) -> Carried:
+        return Carried(self.gain)
+
+
+class Carried(FlowModel):
+    """What deviates from the inflow moves by a cell a step, and the inflow follows: exact for vortices of one speed."""
+
+    stride, reach = 4, 1
+
+    def __init__(self, gain: float) -> None:
+        frame = keras.Input((None, None, 2))
+        shift = keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False)
+        self.networks = {"shift": keras.Model(frame, shift(frame))}
+        kernel = np.zeros((3, 3, 2, 1))
+        kernel[0, 1] = gain  # the cell upstream
+        shift.kernel.assign(kernel)
+        self.phases: tuple[Phase, ...] = ()
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        raise NotImplementedError
+
+    def advance(self, velocity: Any, solid: Any, reynolds: Any) -> Any:
+        return self.networks["shift"](velocity - np.float32(INFLOW)) + np.float32(INFLOW)
+
+
+def _carried(place: Path, gain: float = 1.0) -> Path:
+    write_model(place, CarriedConfig(model="carried", epochs=1, batch=1, learning_rate=0.1, gain=gain))
+    return place
+
+
+def _run(task: str, model: Path, output: Path, *more: str) -> None:
+    command.main([task, "--model", str(model), "--output", str(output), *more])
+
+
+def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind the front of the undisturbed inflow, which no vortices follow, every frame is the closed form's."""
+    solver = street(12)
+    start, model = write_flow(tmp_path / "s.h5", solver, GRID), _carried(tmp_path / "m")
+    movie = tmp_path / "made.gif"
+    _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
+    assert "6 steps in " in capsys.readouterr().out
+    made = open_flow(tmp_path / "r.h5")
+    frames = made.velocity(0, 7)
+    assert frames.shape == (7, *GRID.shape, 2)
+    for step, frame in enumerate(frames):
+        np.testing.assert_allclose(frame[step:], solver[3 + step][step:], atol=2e-3)  # as precise as files store it
+        np.testing.assert_allclose(frame[:step], np.broadcast_to(INFLOW, frame[:step].shape), atol=2e-3)
+    np.testing.assert_allclose(made.time, open_flow(start).time[3:10])
+    assert made.reynolds == open_flow(start).reynolds
+    with Image.open(movie) as picture:
+        pictures = [np.array(each.convert("RGB")).astype(int) for each in ImageSequence.Iterator(picture)]
+    assert len(pictures) == 7
+    above, below = np.split(pictures[0], 2)
+    np.testing.assert_array_equal(above[20:], below[20:])  # both begin with the same frame
+    assert (pictures[0] != pictures[6]).any()
+    red_minus_blue = (above[..., 0] - above[..., 2])[14:].mean()  # the shear layer turns one way: u rises with y
+    assert red_minus_blue < -5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--start", "{start}:12", "--steps", "1"], r"s.h5:12: the file holds frames 0 to 11"),
+        (["--start", "{start}", "--steps", "0"], "--steps is 0, expected at least 1"),
+        (["--start", "{start}", "--steps", "1", "--movie", "m.mp4"], "--movie m.mp4: expected .* in .gif"),
+        (["--start", "{coarse}", "--steps", "1"], r"coarse.h5: cell_d is 0.5, the model was trained on 0.25"),
+        (["--start", "{fast}", "--steps", "1"], "fast.h5: Reynolds number 200, the model is valid from 60 to 160"),
+        (["--start", "{start}", "--steps", "9"], r"step [5-8]: the velocity reaches .* U, .* give --steps [4-7]"),
+    ],
+)
+def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
+    files = {
+        "start": write_flow(tmp_path / "s.h5", street(12), GRID),
+        "coarse": write_flow(tmp_path / "coarse.h5", street(2), replace(GRID, cell_d=0.5)),
+        "fast": write_flow(tmp_path / "fast.h5", street(2), GRID, reynolds=200.0),
+    }
+    model = _carried(tmp_path / "m", gain=2.0)
+    with pytest.raises(InputError, match=told):
+        _run("rollout", model, tmp_path / "r.h5", *(each.format(**files) for each in arguments))
+    assert not (tmp_path / "r.h5").exists()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
+    """A start file, a small U-Net of large weights, and the frames that it makes of whole frames."""
+    place = tmp_path_factory.mktemp("small")
+    write_model(place / "m", named_config("pix2pix-small"), WIDE, spread=0.05)
+    start = write_flow(place / "s.h5", street(3, WIDE), WIDE)
+    flow, stepper = open_flow(start), mapreduce.Stepper(place / "m")
+    whole = stepper.step(flow.velocity(0, 3), np.stack([flow.solid] * 3), np.full(3, flow.reynolds, np.float32))
+    return start, place / "m", whole
+
+
+WIDE = replace(GRID, shape=(96, 16))
+
+
+def _require_equal(output: Path, whole: Any) -> None:
+    """To what files keep of a number; the network itself gives tiles and frames alike to float32 rounding."""
+    assert np.abs(np.diff(whole, axis=0)).max() > 0.1
+    np.testing.assert_allclose(open_flow(output).velocity(0, 3), whole, atol=2e-3)
+
+
+def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    start, model, whole = small
+    mapreduce._loaded.clear()
+    tiles = list(mapreduce.advance_tiles(model, start, range(3), (16, 16)))
+    np.testing.assert_allclose(tiles, whole, atol=1e-5 * np.abs(whole).max())
+    assert mapreduce._loaded[str(model)].compiled == 1  # of 18 tiles, in groups, the last not full
+    with pytest.raises(InputError, match=r"--tile is 20x16 for frames of \(96, 16\) cells, expected multiples of 8"):
+        _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "20x16")
+
+
+def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    start, model, whole = small
+    _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x16", "--workers", "2")
+    _require_equal(tmp_path / "a.h5", whole)
+    made = open_flow(tmp_path / "a.h5")
+    np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)
+
+
+@pytest.mark.timeout(900)  # a first build is slow
+def test_tiles_on_prism(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    start, model, whole = small
+    options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
+    beam = [word for option in options for word in ("--beam-option", option)]
+    _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x8", *beam)
+    _require_equal(tmp_path / "a.h5", whole)

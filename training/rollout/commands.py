@@ -1,0 +1,58 @@
+"""The commands that make frames of a flow."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from preprocessing.runner import add_beam, beam_options_of
+
+TASKS = ("rollout", "advance")
+
+
+def add_to(tasks: Any) -> None:
+    """Add the commands to `tasks`, of argparse."""
+    rollout = tasks.add_parser(
+        "rollout", help="simulate a flow step by step", description="Continue a flow from a frame, step after step."
+    )
+    rollout.add_argument("--start", required=True, metavar="FILE[:FRAME]", help="flow file and frame (default 0)")
+    rollout.add_argument("--steps", type=int, required=True, metavar="N", help="of the interval the model is for")
+    rollout.add_argument("--movie", metavar="FILE.gif", help="also draw vorticity, beside the solver's")
+    advance = tasks.add_parser(
+        "advance", help="make one step from each frame, in tiles on Beam",
+        description="Make one step from each frame of a flow: map, tiles through the network; reduce, tiles to frames.",
+    )  # fmt: skip
+    advance.add_argument("--start", required=True, metavar="FILE", help="flow file")
+    advance.add_argument("--tile", required=True, metavar="XxY", help="cells of a tile without its halo, as 32x32")
+    add_beam(advance)
+    for task in (rollout, advance):
+        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+        task.add_argument("--output", required=True, metavar="FILE.h5", help="flow file that is written")
+
+
+def perform(options: argparse.Namespace) -> None:
+    """Carry out what `options` ask for. InputError."""
+    model, output = storage.on_disk(options.model, "--model"), storage.on_disk(options.output, "--output")
+    if output.suffix not in {".h5", ".hdf5"}:
+        raise InputError(f"--output {output}: expected a name that ends in .h5")
+    if options.task == "advance":
+        if not (side := re.fullmatch(r"(\d+)x(\d+)", options.tile)):
+            raise InputError(f"--tile is {options.tile!r}, expected counts of cells, as 32x32")
+        from training.rollout.mapreduce import advance  # noqa: PLC0415  TensorFlow
+
+        start = storage.on_disk(options.start, "--start")
+        advance(model, start, (int(side[1]), int(side[2])), output, beam_options_of(options))
+        return
+    name, colon, frame = options.start.rpartition(":")
+    if not (colon and re.fullmatch(r"-?\d+", frame)):
+        name, frame = options.start, "0"
+    movie = Path(options.movie) if options.movie else None
+    if movie is not None and movie.suffix != ".gif":
+        raise InputError(f"--movie {movie}: expected a name that ends in .gif")
+    from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow
+
+    roll_out(model, storage.on_disk(name, "--start"), output, frame=int(frame), steps=options.steps, movie=movie)

@@ -1,0 +1,80 @@
+"""Many steps from one frame: the flow as the model continues it, written as it is made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from calopipe.flow.files import FlowFile, flow_writer, open_flow
+from calopipe.flow.mechanics import vorticity
+
+from calopipe.errors import InputError
+from calopipe.progress import progress_bar
+from training.rollout.movie import write_movie
+from training.rollout.stepper import Stepper
+
+_FASTEST = 10.0  # U: a velocity beyond it is none of a flow behind an obstacle
+
+
+def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: int, movie: Path | None = None) -> None:
+    """Write the flow that the model in folder `model` makes in `steps` steps from a `frame` of the flow file `start`.
+
+    The file `output` begins with that frame; a negative one counts from the end. `movie` is a GIF of vorticity, beside
+    the solver's for as long as `start` goes on, at the model's interval.
+
+    InputError: another grid, another Reynolds number than the model was trained for, no such frame, or velocities that
+    grow out of bounds on the way.
+    """
+    stepper, flow = Stepper(model), open_flow(start)
+    stepper.require_fitting(flow)
+    frames = len(flow.time)
+    if not -frames <= frame < frames:
+        raise InputError(f"--start {start}:{frame}: the file holds frames 0 to {frames - 1}; give one of them")
+    if steps < 1:
+        raise InputError(f"--steps is {steps}, expected at least 1")
+    number = frame % frames
+    began, in_network = time.perf_counter(), 0.0
+    velocity = flow.velocity(number, number + 1)
+    solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
+    grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
+    made_by = {"model": stepper.card.fingerprint(), "seed": stepper.card.config.seed, "start_frame": number}
+    told = {**made_by, "start_file": start.name}
+    with (
+        flow_writer(output, flow, grid=grid, attributes=told) as writer,
+        progress_bar("roll out", steps, "steps") as bar,
+    ):
+        writer.write(velocity)
+        for step in range(1, steps + 1):
+            asked = time.perf_counter()
+            velocity = stepper.step(velocity, solid, reynolds)
+            in_network += time.perf_counter() - asked
+            fastest = float(np.abs(velocity).max())
+            if not fastest < _FASTEST:  # NaN too
+                raise InputError(
+                    f"step {step}: the velocity reaches {fastest:.3g} U, the roll-out has left the flows that the "
+                    f"model knows; give --steps {step - 1}, or train it longer or with more --noise"
+                )
+            writer.write(velocity)
+            bar.update(1)
+    seconds = time.perf_counter() - began
+    print(f"{steps} steps in {seconds:.2f} s, of which {in_network:.2f} s in the network")
+    print(f"flow: {output}")
+    if movie is not None:
+        _draw(movie, open_flow(output), flow, number)
+        print(f"movie: {movie}")
+
+
+def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:
+    """Draw the flow that was `made`, below the solver's from its frame `first` where it is stored at those times."""
+    count = len(made.time)
+    between = made.grid.interval_d / flow.grid.interval_d
+    every = round(between)
+    flows = {}
+    if every >= 1 and abs(between / every - 1) < 1e-3 and first + every < len(flow.time):
+        count = min(count, (len(flow.time) - 1 - first) // every + 1)
+        solver = flow.velocity(first, first + (count - 1) * every + 1)[::every]
+        flows["solver"] = vorticity(solver, flow.grid.cell_d)
+    flows["model"] = vorticity(made.velocity(0, count), made.grid.cell_d)
+    write_movie(movie, flows, made.solid)
