@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 import pytest
-from calopipe.flow.files import open_flow
 from flow_models import GRID, street, write_model
 from flows import write_flow
 from PIL import Image, ImageSequence
 from servers import PRISM, go_tool
 
 from calopipe.errors import InputError
+from calopipe.flow.files import open_flow
 from calopipe.flow.grid import Grid
 from training import __main__ as command
 from training.configs import named_config
@@ -68,7 +68,7 @@ def _run(task: str, model: Path, output: Path, *more: str) -> None:
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Behind the front of the undisturbed inflow, which no vortices follow, every frame is the closed form's."""
     solver = street(12)
-    start, model = write_flow(tmp_path / "s.h5", solver, GRID), _carried(tmp_path / "m")
+    start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), _carried(tmp_path / "m")
     movie = tmp_path / "made.gif"
     _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
     assert "6 steps in " in capsys.readouterr().out
@@ -76,8 +76,8 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     frames = made.velocity(0, 7)
     assert frames.shape == (7, *GRID.shape, 2)
     for step, frame in enumerate(frames):
-        np.testing.assert_allclose(frame[step:], solver[3 + step][step:], atol=2e-3)  # as precise as files store it
-        np.testing.assert_allclose(frame[:step], np.broadcast_to(INFLOW, frame[:step].shape), atol=2e-3)
+        np.testing.assert_allclose(frame[step:], solver[3 + step][step:], atol=1e-5)
+        np.testing.assert_allclose(frame[:step], np.broadcast_to(INFLOW, frame[:step].shape), atol=1e-5)
     np.testing.assert_allclose(made.time, open_flow(start).time[3:10])
     assert made.reynolds == open_flow(start).reynolds
     with Image.open(movie) as picture:
@@ -103,9 +103,9 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
 )
 def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
     files = {
-        "start": write_flow(tmp_path / "s.h5", street(12), GRID),
-        "coarse": write_flow(tmp_path / "coarse.h5", street(2), replace(GRID, cell_d=0.5)),
-        "fast": write_flow(tmp_path / "fast.h5", street(2), GRID, reynolds=200.0),
+        "start": write_flow(tmp_path / "s.h5", velocity=street(12), grid=GRID),
+        "coarse": write_flow(tmp_path / "coarse.h5", velocity=street(2), grid=replace(GRID, cell_d=0.5)),
+        "fast": write_flow(tmp_path / "fast.h5", velocity=street(2), grid=GRID, reynolds=200.0),
     }
     model = _carried(tmp_path / "m", gain=2.0)
     with pytest.raises(InputError, match=told):
@@ -118,7 +118,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
     """A start file, a small U-Net of large weights, and the frames that it makes of whole frames."""
     place = tmp_path_factory.mktemp("small")
     write_model(place / "m", named_config("pix2pix-small"), WIDE, spread=0.05)
-    start = write_flow(place / "s.h5", street(3, WIDE), WIDE)
+    start = write_flow(place / "s.h5", velocity=street(3, WIDE), grid=WIDE)
     flow, stepper = open_flow(start), mapreduce.Stepper(place / "m")
     whole = stepper.step(flow.velocity(0, 3), np.stack([flow.solid] * 3), np.full(3, flow.reynolds, np.float32))
     return start, place / "m", whole
@@ -128,9 +128,8 @@ WIDE = replace(GRID, shape=(96, 16))
 
 
 def _require_equal(output: Path, whole: Any) -> None:
-    """To what files keep of a number; the network itself gives tiles and frames alike to float32 rounding."""
     assert np.abs(np.diff(whole, axis=0)).max() > 0.1
-    np.testing.assert_allclose(open_flow(output).velocity(0, 3), whole, atol=2e-3)
+    np.testing.assert_allclose(open_flow(output).velocity(0, 3), whole, atol=1e-5 * np.abs(whole).max())
 
 
 def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: Path) -> None:

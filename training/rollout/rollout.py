@@ -39,10 +39,9 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     velocity = flow.velocity(number, number + 1)
     solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
-    made_by = {"model": stepper.card.fingerprint(), "seed": stepper.card.config.seed, "start_frame": number}
-    told = {**made_by, "start_file": start.name}
+    told = {**stepper.told(start), "start_frame": number}
     with (
-        flow_writer(output, flow, grid=grid, attributes=told) as writer,
+        flow_writer(output, flow, grid=grid, attributes=told, first=float(flow.time[number])) as writer,
         progress_bar("roll out", steps, "steps") as bar,
     ):
         writer.write(velocity)
