@@ -1,13 +1,19 @@
-"""Folders of flow models that no training made, and a flow with a closed form to start them from."""
+"""Folders of flow models that no training made, a flow with a closed form to start them from, and pairs of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
+from calopipe import storage
 from calopipe.flow.grid import Grid
+from preprocessing.dataset import SHARDS, write_manifest
+from preprocessing.flow.manifest import FlowManifest
+from preprocessing.manifest import Shard
 from training import folder
 from training.folder import Card
 from training.models.base import build
@@ -44,3 +50,35 @@ def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: fl
     )  # fmt: skip
     folder.write_card(place, card)
     return card
+
+
+def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, train: int) -> Path:
+    """A dataset of pairs of successive frames of `velocity` (T, x, y, 2), without obstacle; the first are trained on."""
+    shards = []
+    (place / SHARDS).mkdir(parents=True)
+    for split, first, stop in (("train", 0, train), ("validation", train, len(velocity) - 1)):
+        path = place / SHARDS / f"{split}.tfrecord"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for number in range(first, stop):
+                values = {
+                    "now": velocity[number],
+                    "next": velocity[number + 1],
+                    "solid": np.zeros(grid.shape, np.uint8),
+                }
+                features = {name: _feature(bytes_list={"value": [each.tobytes()]}) for name, each in values.items()}
+                features["reynolds"] = _feature(float_list={"value": [80.0 + number]})
+                writer.write(tf.train.Example(features={"feature": features}).SerializeToString())
+        size, sha256 = path.stat().st_size, storage.sha256_of_file(path)
+        shards.append(Shard(f"{SHARDS}/{path.name}", split, stop - first, size, sha256))
+    pairs = len(velocity) - 1
+    manifest = FlowManifest(
+        fingerprint="made", request="made", settings={"split_rule": {"by_file": []}}, geometry=grid,
+        events={"read": pairs, "written": pairs, "repeated": 0, "dropped": {}}, inputs=(), bad_files=(),
+        bad_events=(), shards=tuple(shards), reynolds=(80.0, 80.0 + pairs),
+    )  # fmt: skip
+    write_manifest(place, manifest)
+    return place
+
+
+def _feature(**values: Any) -> tf.train.Feature:
+    return tf.train.Feature(**values)

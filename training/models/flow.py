@@ -30,10 +30,11 @@ _SHARE = 0.995  # of cells whose vorticity the colours span
 class FlowModel(Model):
     """A model of the velocity of a flow one interval later.
 
-    The next velocity of a cell depends on cells up to `reach` away along an axis, and the network sees a tile as it
-    sees the frame if the tile begins at a multiple of `stride` and its sides are multiples of it.
+    Frames have `shape` (x, y). The next velocity of a cell depends on cells up to `reach` away along an axis, and the
+    network sees a tile as it sees the frame if the tile begins at a multiple of `stride` and its sides are multiples.
     """
 
+    shape: tuple[int, int]
     stride: int
     reach: int
     weights = MappingProxyType({"l1": 1.0, "relative_l2": 0.0, "of_change": 0.0})
@@ -73,12 +74,12 @@ class FlowModel(Model):
         """The next velocity, for Reynolds numbers of the valid range; others raise InvalidArgumentError."""
         low, high = valid["reynolds"]
 
-        @tf.function(input_signature=_SIGNATURE)
+        @tf.function(input_signature=self._signature())
         def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
             reason = f"the model is valid for reynolds from {low:g} to {high:g}; found:"
             inside = (reynolds >= low) & (reynolds <= high)
             tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(reynolds, ~inside)])
-            return {"velocity": self.advance(velocity, solid, reynolds)}
+            return {"next_velocity": self.advance(velocity, solid, reynolds)}
 
         return advance
 
@@ -86,16 +87,21 @@ class FlowModel(Model):
         """The same; a frame of a Reynolds number outside the valid range is NaN: ONNX has no errors."""
         low, high = (np.float32(bound) for bound in valid["reynolds"])
 
-        @tf.function(input_signature=_SIGNATURE, autograph=False)
+        @tf.function(input_signature=self._signature(), autograph=False)
         def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
             inside = (reynolds >= low) & (reynolds <= high)
             made = self.advance(velocity, solid, tf.where(inside, reynolds, low))
-            return {"velocity": tf.where(inside[:, None, None, None], made, np.float32(np.nan))}
+            return {"next_velocity": tf.where(inside[:, None, None, None], made, np.float32(np.nan))}
 
         return advance
 
-
-_SIGNATURE = [tf.TensorSpec([None] * 3 + [2]), tf.TensorSpec([None] * 3), tf.TensorSpec([None])]
+    def _signature(self) -> list[tf.TensorSpec]:
+        shape = [None, *self.shape]
+        return [
+            tf.TensorSpec([*shape, 2], name="velocity"),
+            tf.TensorSpec(shape, name="solid"),
+            tf.TensorSpec([None], name="reynolds"),
+        ]
 
 
 class FlowJudge(Judge):

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from calopipe.flow.files import flow_writer, open_flow
 
+from calopipe.flow.files import flow_writer, open_flow
 from preprocessing.runner import pipeline
 from training.rollout.stepper import Stepper
 from training.rollout.tiles import Tile, tiles

@@ -24,8 +24,9 @@ def write_movie(path: Path, flows: dict[str, npt.NDArray[np.float32]], solid: np
 
     first = next(iter(flows.values()))
     highest = float(np.quantile(np.abs(first), _SHARE)) or 1.0
-    shades = mpl.colormaps["RdBu_r"](np.linspace(0, 1, _LEVELS))[:, :3]
-    palette = (np.vstack([shades, [[0.3, 0.3, 0.3], [1, 1, 1], [0, 0, 0]]]) * 255).astype(np.uint8)
+    shades = np.asarray(mpl.colormaps["RdBu_r"](np.linspace(0, 1, _LEVELS)))[:, :3]
+    others = np.array([[0.3, 0.3, 0.3], [1, 1, 1], [0, 0, 0]])
+    palette = (np.concatenate([shades, others]) * 255).astype(np.uint8)
     grey, white, black = range(_LEVELS, _LEVELS + 3)
     zoom = -(-_WIDTH // solid.shape[0])
     frames: list[Any] = []

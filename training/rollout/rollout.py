@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from calopipe.flow.files import FlowFile, flow_writer, open_flow
-from calopipe.flow.mechanics import vorticity
 
 from calopipe.errors import InputError
+from calopipe.flow.files import FlowFile, flow_writer, open_flow
+from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
 from training.rollout.movie import write_movie
 from training.rollout.stepper import Stepper

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from calopipe.flow.files import FlowFile
 
 from calopipe.errors import InputError
+from calopipe.flow.files import FlowFile
 from training.loading import load
 from training.models.flow import FlowModel
 

@@ -32,7 +32,7 @@ class Pix2PixConfig(FitConfig):
     def build(self, geometry: Grid) -> Pix2Pix:
         from training.models.pix2pix.model import Pix2Pix  # noqa: PLC0415  TensorFlow
 
-        return Pix2Pix(self, geometry)
+        return Pix2Pix(self.model, geometry, noise=self.noise, l1_weight=self.l1_weight)
 
 
 CONFIGS |= {

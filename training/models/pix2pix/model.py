@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,9 +16,6 @@ from training.models.flow import FlowModel, conditions, mirrored
 from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
 from training.models.pix2pix.tables import table_of
 from training.models.randomness import Draws
-
-if TYPE_CHECKING:
-    from training.models.pix2pix import Pix2PixConfig
 
 _CHANNELS = 4  # of `conditions`
 _BOUND = 2.0  # U, which tanh is scaled to: no velocity beside an obstacle is as high
@@ -34,10 +31,10 @@ class Pix2Pix(FlowModel):
 
     averaged = ("generator",)
 
-    def __init__(self, config: Pix2PixConfig, geometry: Grid) -> None:
-        self._noise = config.noise
-        table = table_of(config.model, geometry.shape)
-        self.stride, self.reach = table.stride, table.reach
+    def __init__(self, name: str, geometry: Grid, *, noise: float, l1_weight: float) -> None:
+        self._noise = noise
+        table = table_of(name, geometry.shape)
+        self.shape, self.stride, self.reach = geometry.shape, table.stride, table.reach
         self._makes_change = bool(table.full)
         self._unet = unet(table, _CHANNELS, 2, 1.0 if self._makes_change else _BOUND)
         self._unit = self._unet.get_layer("scale").scale
@@ -45,7 +42,7 @@ class Pix2Pix(FlowModel):
         self.networks = {"generator": self._unet, "discriminator": self._patches}
         self.phases = (
             Phase("discriminator", "discriminator", self._discriminator, {"real": 0.5, "fake": 0.5}),
-            Phase("generator", "generator", self._generator, {"adversarial": 1.0, "l1": config.l1_weight}),
+            Phase("generator", "generator", self._generator, {"adversarial": 1.0, "l1": l1_weight}),
         )
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002

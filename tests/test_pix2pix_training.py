@@ -1,0 +1,159 @@
+"""pix2pix on pairs of frames: what it learns, how it is judged and exported, and two replicas against one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
+
+from calopipe.errors import InputError
+from preprocessing.dataset import read_manifest
+from preprocessing.flow.reading import decode_pairs
+from preprocessing.reading import ordered_batches
+from training.configs import named_config
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
+from training.export import export
+from training.models.base import build
+from training.models.flow import FlowJudge
+from training.rollout.stepper import Stepper
+from training.run.evaluation import Evaluator
+
+_PAIRS = 40
+_TRAIN = 32
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "ds", street(_PAIRS + 1), GRID, train=_TRAIN)
+
+
+def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
+    frames = street(_PAIRS + 1)
+    manifest = read_manifest(dataset)
+    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    np.testing.assert_array_equal(batch["now"], frames[:_TRAIN])
+    np.testing.assert_array_equal(batch["next"], frames[1 : _TRAIN + 1])
+    np.testing.assert_array_equal(batch["reynolds"], 80 + np.arange(_TRAIN))
+    assert not batch["solid"].numpy().any()
+
+
+def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
+    config, manifest = named_config("pix2pix-small"), read_manifest(dataset)
+    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    network = engine.model.networks["generator"]
+    frames = street(_PAIRS + 1).astype(np.float64)
+    change = np.diff(frames, axis=0)
+    np.testing.assert_allclose(network.get_layer("scale").scale, np.sqrt((change[:_TRAIN] ** 2).mean((0, 1, 2))), 1e-5)
+    last = network.layers[-2]
+    last.set_weights([np.zeros_like(weight) for weight in last.get_weights()])
+    evaluator = Evaluator(config, dataset, manifest, "validation")
+    evaluator.take_over(engine.state())
+    looked = evaluator.evaluate()
+    norms = [np.sqrt((each[_TRAIN:] ** 2).sum((1, 2, 3))) for each in (change, frames[1:])]
+    assert looked.losses["l1"] == looked.losses["total"] == pytest.approx(np.abs(change[_TRAIN:]).mean(), rel=1e-5)
+    assert looked.losses["of_change"] == pytest.approx(1, rel=1e-5)
+    assert looked.losses["relative_l2"] == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-5)
+
+
+def test_it_learns_what_moves(dataset: Path) -> None:
+    """In an hundred steps the error is a fraction of the change; the discriminator learns too, and stays undecided."""
+    config, manifest = named_config("pix2pix-small", epochs=25, batch=8), read_manifest(dataset)
+    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    losses, _ = engine.run(iter(engine.batches()), engine.last_step)
+    assert engine.last_step == 100
+    evaluator = Evaluator(config, dataset, manifest, "validation")
+    evaluator.take_over(engine.state())
+    assert evaluator.evaluate().losses["of_change"] < 0.5
+    answers = engine.table(losses)
+    assert 0.05 < answers["discriminator"]["total"] < 1.0
+
+
+def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
+    manifest = read_manifest(dataset)
+    engine = Engine(named_config("pix2pix-small", noise=0.1), dataset, manifest, make_strategy("one-device"))
+    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    batch["solid"] = tf.one_hot(tf.fill(batch["solid"].shape[:2], 3), GRID.shape[1])
+    view = engine.view(batch, tf.constant([1, 2]))
+    pairs = (view["next"], batch["next"])
+    turned = [np.allclose(after, before[:, ::-1] * [1, -1]) for after, before in zip(*pairs, strict=True)]
+    assert 8 < sum(turned) < 24
+    chosen = np.reshape(turned, (-1, 1, 1, 1))
+    noise = view["now"].numpy() - np.where(chosen, batch["now"][:, :, ::-1] * [1, -1], batch["now"])
+    in_obstacle = np.where(chosen[:, :, 0, 0], noise[:, :, GRID.shape[1] - 4, 0], noise[:, :, 3, 0])
+    assert np.abs(in_obstacle).max() < 1e-6 < np.abs(noise[:, :, 4]).min(axis=(1, 2)).max()
+    spreads = noise.std((1, 2, 3))  # uniform from 0 to 0.1, but for the row that has none
+    assert 0.03 < spreads.mean() < 0.07
+    assert spreads.min() < 0.02
+    assert 0.08 < spreads.max() < 0.11
+
+
+def test_two_replicas_train_as_one(dataset: Path, tmp_path: Path) -> None:
+    few = write_pairs(tmp_path / "ds", street(10), GRID, train=8)
+    program = [sys.executable, str(Path(__file__).with_name("pix2pix_replicas.py"))]
+    done = subprocess.run([*program, few, tmp_path / "found.npz"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = dict(np.load(tmp_path / "found.npz"))
+    changed = 0
+    for name in [name for name in found if name.startswith("one-device/network")]:
+        one, two = found[name], found[name.replace("one-device", "mirrored")]
+        np.testing.assert_allclose(two, one, rtol=1e-3, atol=1e-3 * np.abs(one).max() + 1e-9)
+        changed += np.abs(one).max() > 1e-6
+    assert changed > 20
+
+
+def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:
+    frames = street(9)
+    judge = FlowJudge(8, GRID, 1)
+    batch = {"next": frames[1:], "solid": np.zeros((8, *GRID.shape), np.float32), "reynolds": np.full(8, 90.0)}
+    judge.add({name: values[:5] for name, values in batch.items()}, frames[:5])
+    judge.add({name: values[5:] for name, values in batch.items()}, frames[5:8])
+    figure = judge.figures()["vorticity"]
+    images = [axis.get_images()[0].get_array() for axis in figure.axes if axis.get_images()][:9]
+    cell = GRID.cell_d
+    for row, number in enumerate((0, 3, 6)):  # one of three
+        true, made = (
+            np.gradient(flow[..., 1], cell, axis=0) - np.gradient(flow[..., 0], cell, axis=1)
+            for flow in (frames[number + 1], frames[number])
+        )
+        for image, expected in zip(images[3 * row : 3 * row + 3], (true, made, made - true), strict=True):
+            np.testing.assert_allclose(image.T, expected, atol=1e-4)
+
+
+def test_one_step_is_exported(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", named_config("pix2pix-small"), spread=0.02)
+    export(tmp_path / "m", tmp_path / "saved")
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    velocity, solid = street(2), np.zeros((2, *GRID.shape), np.float32)
+    expected = Stepper(tmp_path / "m").step(velocity, solid > 0, np.float32([70, 150]))
+    given = {"velocity": tf.constant(velocity), "solid": tf.constant(solid)}
+    made = served(**given, reynolds=tf.constant([70.0, 150.0]))["next_velocity"]
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"valid for reynolds from {REYNOLDS[0]:g} to"):
+        served(**given, reynolds=tf.constant([70.0, 900.0]))
+    export(tmp_path / "m", tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (made,) = session.run(None, {"velocity": velocity, "solid": solid, "reynolds": np.float32([70, 900])})
+    np.testing.assert_allclose(made[0], expected[0], atol=1e-5)
+    assert np.isnan(made[1]).all()
+
+
+def test_a_frame_that_cannot_be_halved_is_refused() -> None:
+    with pytest.raises(InputError, match="sides are multiples of 4"):
+        named_config("pix2pix-small").check_shape(GRID.__class__((30, 16), 0.25, 0.25))
+
+
+def test_the_published_networks_make_the_frame_itself() -> None:
+    """In units of 2 U, so that tanh holds it: never beyond, whatever the weights."""
+    model = build(named_config("pix2pix"), GRID)
+    assert model.stride == 16
+    for weight in model.networks["generator"].trainable_weights:
+        weight.assign(weight * 50)
+    made = model.advance(street(1), np.zeros((1, *GRID.shape), np.float32), np.float32([100])).numpy()
+    assert 1.9 < np.abs(made).max() <= 2
