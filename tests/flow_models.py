@@ -53,7 +53,7 @@ def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: fl
 
 
 def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, train: int) -> Path:
-    """A dataset of pairs of successive frames of `velocity` (T, x, y, 2), without obstacle; the first are trained on."""
+    """A dataset of pairs of successive frames of `velocity` (T, x, y, 2) without obstacle; the first are trained on."""
     shards = []
     (place / SHARDS).mkdir(parents=True)
     for split, first, stop in (("train", 0, train), ("validation", train, len(velocity) - 1)):
