@@ -1,4 +1,7 @@
-"""Grades: how far from Monte Carlo a model may be. Validation judges by one, a registry keeps to one."""
+"""Grades: how far from Monte Carlo a model may be. Validation judges by one, a registry keeps to one.
+
+Those of showers lie in `grades/`, those of another field in a folder of its name.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ class Grade:
         return {"name": self.name, "tolerance": {key: finite(value) for key, value in self.tolerance.items()}}
 
 
-def built_in_grades() -> list[str]:
-    return sorted(path.stem for path in _GRADES.glob("*.toml"))
+def built_in_grades(field: str = "") -> list[str]:
+    return sorted(path.stem for path in (_GRADES / field).glob("*.toml"))
 
 
-def tolerances() -> list[str]:
+def tolerances(field: str = "") -> list[str]:
     """The keys that every grade has, one or more criteria each: those of the built-in ones."""
-    return list(tomllib.loads((_GRADES / "precision.toml").read_text())["tolerance"])
+    return list(tomllib.loads((_GRADES / field / "precision.toml").read_text())["tolerance"])
 
 
-def load_grade(name_or_path: str) -> Grade:
+def load_grade(name_or_path: str, field: str = "") -> Grade:
     """The grade of that name, or the one in the TOML file at that path."""
-    built_in = name_or_path in built_in_grades()
-    path = _GRADES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
+    built_in = name_or_path in built_in_grades(field)
+    path = _GRADES / field / f"{name_or_path}.toml" if built_in else Path(name_or_path)
     try:
         document = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        grades = ", ".join(built_in_grades())
+        grades = ", ".join(built_in_grades(field))
         raise InputError(f"--grade {name_or_path}: neither a grade ({grades}) nor a file; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML ({error}); copy a built-in grade and change its numbers") from None
@@ -52,7 +55,7 @@ def load_grade(name_or_path: str) -> Grade:
     table = document.get("tolerance")
     if not isinstance(table, dict):
         raise InputError(f"{path}: the table [tolerance] is missing; copy a built-in grade and change its numbers")
-    known = tolerances()
+    known = tolerances(field)
     if unknown := sorted(set(table) - set(known)):
         raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(known)}")
     for key in known:

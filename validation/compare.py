@@ -98,7 +98,7 @@ def validate(
     }
     contents = {name: [{**file, "file": Path(file["file"]).name} for file in inputs[name]] for name in vars(sets)}
     request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
-    if (earlier := _earlier(output, request)) is not None:
+    if (earlier := standing(output, request)) is not None:
         say(f"verdict stands: {summary_line(earlier)}, {output / VERDICT_FILE}; nothing to do")
         return earlier
 
@@ -106,7 +106,7 @@ def validate(
     found = _measured(sets, workers, fine_classifier)
     compared, document = _judged(found, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
-    document |= {"inputs": inputs | {"versions": _versions()}, "request": request}
+    document |= {"inputs": inputs | {"versions": versions()}, "request": request}
     _write_report(document, output, compared, found)
     storage.write_json(output / VERDICT_FILE, document)
     say(summary_line(document))
@@ -240,21 +240,20 @@ def code_version() -> str:
             *stage.rglob("*.py"),
             *stage.rglob("*.css"),
             *stage.rglob("*.toml"),
-            *(ground / "showers").rglob("*.py"),
-            *ground.glob("*.py"),
+            *ground.rglob("*.py"),
         ]
     )
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Of what computed the numbers; they are not part of the request."""
     libraries = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "h5py", "hist")}
     return {"python": platform.python_version()} | libraries
 
 
-def _earlier(output: Path, request: str) -> dict[str, Any] | None:
+def standing(output: Path, request: str) -> dict[str, Any] | None:
     """The verdict on `request` that is in `output` already, with its report."""
     verdict, page = output / VERDICT_FILE, output / REPORT_FILE
     try:

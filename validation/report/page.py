@@ -24,7 +24,7 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Showers {verdict}</title><style>{style}</style></head><body>
+<title>{title}</title><style>{style}</style></head><body>
 {body}
 </body></html>
 """
@@ -71,10 +71,10 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
     parts = [
         _banner(document),
         similarity.incumbent(document.get("incumbent")),
-        _findings("Hard failures", "fail", document["hard_failures"]),
-        _findings("Caution", "inconclusive", document["cautions"]),
+        findings("Hard failures", "fail", document["hard_failures"]),
+        findings("Caution", "inconclusive", document["cautions"]),
         Markup("<h2>Worst criteria</h2>"),
-        _criteria(criteria[:_WORST]) if criteria else Markup("<p>None: a set has no shower with energy.</p>"),
+        criteria_table(criteria[:_WORST]) if criteria else Markup("<p>None: a set has no shower with energy.</p>"),
         fill(_HOW_TO_READ, max(len(criteria), 1)),
         similarity.overall(document),
         similarity.memorisation(document.get("memorisation")),
@@ -86,8 +86,13 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         _metric(document["metric"]),
         _inputs(document),
     ]
+    return html(f"Showers {document['verdict']}", parts)
+
+
+def html(title: str, parts: Sequence[Markup]) -> str:
+    """A page of its own, with the style of reports."""
     style = Markup(_STYLE.read_text(encoding="utf-8"))  # noqa: S704  a file of this package
-    return fill(_PAGE, verdict=document["verdict"], style=style, body=joined(parts))
+    return fill(_PAGE, title=title, style=style, body=joined(parts))
 
 
 def _banner(document: Mapping[str, Any]) -> Markup:
@@ -110,12 +115,13 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _findings(title: str, answer: str, found: Sequence[Mapping[str, Any]]) -> Markup:
+def findings(title: str, answer: str, found: Sequence[Mapping[str, Any]]) -> Markup:
     items = joined(fill("<li><b>{e[name]}</b>: {e[detail]}</li>", e=each) for each in found)
     return fill('<h2 class="{}">{}</h2><ul>{}</ul>', answer, title, items) if found else Markup()
 
 
-def _criteria(criteria: Sequence[Mapping[str, Any]], with_bin: bool = True) -> Markup:
+def criteria_table(criteria: Sequence[Mapping[str, Any]], with_bin: bool = True, samples: str = "showers") -> Markup:
+    """`samples`: what more of would decide an inconclusive criterion."""
     return table(
         [
             {
@@ -125,7 +131,7 @@ def _criteria(criteria: Sequence[Mapping[str, Any]], with_bin: bool = True) -> M
                 "95 % interval": span(each["interval"]),
                 "Tolerance": span(each["tolerance"]),
                 "Floor": floor(each["floor"]),
-                "Verdict": coloured(each["verdict"]) + _why_undecided(each),
+                "Verdict": coloured(each["verdict"]) + _why_undecided(each, samples),
             }
             for each in criteria
         ]
@@ -141,11 +147,11 @@ def _all_criteria(criteria: Sequence[Mapping[str, Any]]) -> Markup:
         counts = ", ".join(
             f"{answers.count(answer)} {answer}" for answer in ("fail", "inconclusive", "pass") if answer in answers
         )
-        parts.append(folded(f"{label}: {counts}", _criteria(inside, with_bin=False), opened=place == 0))
+        parts.append(folded(f"{label}: {counts}", criteria_table(inside, with_bin=False), opened=place == 0))
     return joined(parts)
 
 
-def _why_undecided(criterion: Mapping[str, Any]) -> Markup:
+def _why_undecided(criterion: Mapping[str, Any], samples: str) -> Markup:
     """Why an inconclusive criterion does not fail, where it seems to, and what would decide it."""
     notes = []
     strict, interval, (low, high) = criterion["strict_interval"], criterion["interval"], criterion["tolerance"]
@@ -155,22 +161,27 @@ def _why_undecided(criterion: Mapping[str, Any]) -> Markup:
     needed = criterion["events_needed"]
     if needed and needed > criterion["events"]:
         rounded = round(needed, -max(len(str(needed)) - 2, 0))  # no more than two digits are known
-        notes.append(f"about {rounded:,} showers would decide")
+        notes.append(f"about {rounded:,} {samples} would decide")
     return fill("<small>{}</small>", "; ".join(notes)) if notes else Markup()
 
 
 def _plots(plots: Sequence[Plot]) -> Markup:
     if not plots:
         return Markup("<p>No shower holds energy in both sets: nothing to draw.</p>")
+    return fill(_PLOTS, images(plots))
+
+
+def images(plots: Sequence[Plot], layout: str = "plots") -> Markup:
+    """The pictures, in their groups: several a row, or one where `layout` is empty."""
     image = '<img alt="{}" src="data:image/png;base64,{}">'
     groups = [
         fill(
-            '<h3>{}</h3><div class="plots">{}</div>',
-            group, joined(fill(image, plot.title, base64.b64encode(plot.png).decode()) for plot in members),
+            '<h3>{}</h3><div class="{}">{}</div>',
+            group, layout, joined(fill(image, plot.title, base64.b64encode(plot.png).decode()) for plot in members),
         )
         for group, members in groupby(plots, key=lambda plot: plot.group)
     ]  # fmt: skip
-    return fill(_PLOTS, joined(groups))
+    return joined(groups)
 
 
 def _metric(found: Mapping[str, Any]) -> Markup:

@@ -27,6 +27,8 @@ _CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
 class Estimate:
     """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
+    There is no interval where fewer than `least` events, or groups of them, were resampled.
+
     A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
     `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
     """
@@ -38,6 +40,7 @@ class Estimate:
     groups: int | None = None  # of events, where these are what was resampled
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
     growth: float = 0.0
+    least: int = LEAST_EVENTS
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval at `level` by Student's distribution, or None where there is none.
@@ -47,7 +50,7 @@ class Estimate:
         itself is too small where S came out low by chance.
         """
         resampled = self.groups or self.events
-        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < LEAST_EVENTS:
+        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < self.least:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
         below = factor * self.standard_error

@@ -1,0 +1,185 @@
+"""Roll-outs against the solver's simulations: planted faults, an exact copy, the floor, and bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, one_line_errors
+from calopipe.grade import load_grade
+from calopipe.verdict import read_verdict
+from validation.flow.__main__ import main
+from validation.flow.measures import Array
+from validation.report.summary import summary
+
+CELL_D, INTERVAL_D = 0.25, 0.5
+SHAPE = (48, 24)
+SPEED, LENGTH = 0.8, 4.0  # of the street: its Strouhal number is 0.2, its period 10 frames
+
+
+def street(
+    path: Path,
+    *,
+    frames: int = 40,
+    start: int = 0,
+    phase: float = 0.0,
+    strength: float = 1.0,
+    frequency: float = 1.0,
+    decay: float = 0.0,
+    finer: int = 1,
+    reynolds: float = 100.0,
+    noise: float = 0.0,
+) -> Path:
+    """A file of vortices that drift behind a square: the exact curl of a stream function, so without divergence.
+
+    `phase` in periods, `frequency` in units of the street's, `decay` by frame, `finer` cells for each.
+    """
+    cell, shape = CELL_D / finer, (SHAPE[0] * finer, SHAPE[1] * finer)
+    x, y = np.meshgrid(*[(np.arange(n) + 0.5) * cell for n in shape], indexing="ij")
+    y = y - SHAPE[1] * CELL_D / 2
+    number = np.arange(frames)[:, None, None]
+    angle = 2 * np.pi * (x / LENGTH - SPEED / LENGTH * INTERVAL_D * (start + frequency * number) - phase)
+    size = 0.4 * strength * np.exp(-decay * number)
+    u = 1 + size * 2 * y * np.exp(-(y**2)) * np.sin(angle)  # u = d psi / dy, v = -d psi / dx
+    v = size * np.exp(-(y**2)) * 2 * np.pi / LENGTH * np.cos(angle)
+    velocity = np.stack([u, v], axis=-1) + noise * np.random.default_rng(1).standard_normal((*u.shape, 2))
+    solid = np.zeros(shape, dtype=np.bool_)
+    solid[4 * finer : 8 * finer, 10 * finer : 14 * finer] = True
+    velocity[:, solid] = 0
+    write(path, velocity, solid, INTERVAL_D * (start + np.arange(frames)), cell_d=cell, reynolds=reynolds)
+    return path
+
+
+def write(path: Path, velocity: Array, solid: Any, time: Array, *, cell_d: float, reynolds: float) -> None:
+    with h5py.File(path, "w") as file:
+        file["velocity"] = velocity.astype(np.float32)
+        file["vorticity"] = np.zeros(velocity.shape[:-1], dtype=np.float32)
+        file["solid"], file["time"] = solid, time
+        file["step"] = np.arange(len(time))
+        file.attrs.update(reynolds=reynolds, cell_d=cell_d, obstacle_d=(1.0, 1.0), solver="a test")
+
+
+def judged(folder: Path, *options: str, **faults: Any) -> dict[str, Any]:
+    """The verdict on roll-outs of 25 frames of three simulations, each with the `faults`."""
+    for simulation in range(3):
+        own = {"phase": 0.3 * simulation, "strength": 1 + 0.05 * simulation, "reynolds": 100.0 + 20 * simulation}
+        street(folder / f"solver{simulation}.h5", **own)
+        changed = own | faults | {"phase": own["phase"] + faults.get("phase", 0.0)}
+        street(folder / f"rollout{simulation}.h5", frames=25, start=8, **changed)
+    main([
+        "--reference", str(folder / "solver*.h5"), "--candidate", str(folder / "rollout*.h5"),
+        "--output", str(folder / "verdict"), *options,
+    ])  # fmt: skip
+    return read_verdict(folder / "verdict" / "verdict.json")
+
+
+def answers(verdict: dict[str, Any]) -> dict[str, str]:
+    return {each["key"]: each["verdict"] for each in verdict["criteria"]}
+
+
+def test_an_exact_copy_is_accepted(tmp_path: Path) -> None:
+    verdict = judged(tmp_path)
+    assert verdict["verdict"] == "accepted"
+    values = {each["key"]: each["value"] for each in verdict["criteria"]}
+    assert values == pytest.approx({"strouhal": 1, "fluctuation": 1, "kinetic_energy": 1, **dict.fromkeys(
+        ("divergence", "spectrum", "relative_l2"), 0.0)}, abs=1e-6)  # fmt: skip
+    assert set(values) == set(load_grade("precision", "flow").tolerance)
+    for number, each in enumerate(verdict["simulations"]):
+        assert each["reference"] == f"solver{number}.h5"
+        assert each["strouhal"] == pytest.approx([0.2, 0.2], rel=0.01)
+        assert each["period_d"] == pytest.approx(5.0)
+        assert each["steps_within"] is None
+        assert {len(each["by_step"][name]) for name in ("psnr", "ssim", "relative_l2", "kinetic_energy")} == {25}
+    page = (tmp_path / "verdict" / "report.html").read_text()
+    assert page.count("<img") == 3 + 6
+    assert "Roll-outs accepted" in page
+    assert "accepted" in summary(verdict).lower()
+
+
+@pytest.mark.parametrize(
+    ("fault", "failed"),
+    [
+        ({"frequency": 2.0}, "strouhal"),
+        ({"frequency": 1.15}, "strouhal"),
+        ({"decay": 0.1}, "fluctuation"),
+        ({"phase": 0.25}, "relative_l2"),
+        ({"noise": 0.05}, "divergence"),
+    ],
+)
+def test_planted_faults_are_rejected(tmp_path: Path, fault: dict[str, float], failed: str) -> None:
+    verdict = judged(tmp_path, **fault)
+    assert verdict["verdict"] == "rejected"
+    assert answers(verdict)[failed] == "fail"
+    if "phase" in fault:  # a shift leaves all but the frames' own errors as they are
+        assert [key for key, answer in answers(verdict).items() if answer != "pass"] == ["relative_l2"]
+
+
+def test_the_limit_is_passed_at_the_step_that_a_drift_gives(tmp_path: Path) -> None:
+    """Of a street that runs 10 % too fast the error at step n is |2 sin(pi n / 100)| of the fluctuation's norm."""
+    verdict = judged(tmp_path, frequency=1.1)
+    shape = np.sin(np.pi * np.arange(25) / 100)
+    for each in verdict["simulations"]:
+        errors = np.array(each["by_step"]["relative_l2"])
+        assert errors / errors[-1] == pytest.approx(shape / shape[-1], abs=0.05)
+        assert each["steps_within"] == int(np.argmax(errors > 0.1))
+
+
+def test_one_simulation_gives_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    references = [str(street(tmp_path / f"solver{phase}.h5", phase=phase)) for phase in (0.1, 0.2, 0.3)]
+    rollout = street(tmp_path / "rollout.h5", frames=20, phase=0.18)
+    request = ["--reference", *references, "--candidate", str(rollout), "--output", str(tmp_path)]
+    main(request)
+    verdict = read_verdict(tmp_path / "verdict.json")
+    assert verdict["verdict"] == "inconclusive"
+    assert [each["interval"] for each in verdict["criteria"]] == [None] * 6
+    assert [each["reference"] for each in verdict["simulations"]] == ["solver0.2.h5"]  # by the first frame
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main([*request, "--require", "accepted"])
+    assert stopped.value.code == 3
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_the_floor_is_the_other_resolution_from_its_nearest_frame(tmp_path: Path) -> None:
+    """Averaged over cells of half the width the street is the same up to the cells' size, wherever it begins."""
+    fine = street(tmp_path / "fine.h5", finer=2, frames=50, phase=0.2, strength=1.2)
+    verdict = judged(tmp_path, "--floor", str(fine))
+    floors = {each["key"]: each["floor"]["value"] for each in verdict["criteria"]}
+    assert {each["floor"]["events"] for each in verdict["criteria"]} == {1}  # of one of the three flows
+    assert floors["fluctuation"] == pytest.approx(0.44, abs=0.05)  # its strength is 1.2 times that flow's
+    assert floors["strouhal"] < 0.01
+    assert 0.01 < floors["relative_l2"] < 0.08  # a fifth of the swing; a quarter of a period away it would be 0.2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: street(path, frames=20, reynolds=140.0), "Reynolds number 140"),
+        (lambda path: street(path, frames=20, finer=2), "no --reference has its grid"),
+        (lambda path: street(path, frames=8), "8 frames beside those of .*a shedding period has 10"),
+        (lambda path: street(path, start=50), "a frame at 25 D/U"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:
+    reference = street(tmp_path / "solver.h5")
+    with pytest.raises(InputError, match=message):
+        main(["--reference", str(reference), "--candidate", str(change(tmp_path / "r.h5")), "--output", str(tmp_path)])
+
+
+def test_what_does_not_shed_or_is_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    still = street(tmp_path / "still.h5", strength=0.02)
+    with pytest.raises(SystemExit) as stopped, one_line_errors():
+        main(["--reference", str(still), "--candidate", str(still), "--output", str(tmp_path)])
+    assert stopped.value.code == BAD_INPUT_EXIT_CODE
+    assert "still.h5: the flow does not shed vortices" in capsys.readouterr().err
+    reference, one, two = (street(tmp_path / f"{name}.h5") for name in ("solver", "one", "two"))
+    with pytest.raises(InputError, match=r"two.h5: a roll-out of .*solver.h5, as is .*one.h5"):
+        main(["--reference", str(reference), "--candidate", str(one), str(two), "--output", str(tmp_path)])
+    with pytest.raises(InputError, match="a --floor of Reynolds number 60"):
+        main(["--reference", str(reference), "--candidate", str(one), "--output", str(tmp_path), "--floor",
+              str(street(tmp_path / "other.h5", reynolds=60.0))])  # fmt: skip

@@ -1,0 +1,93 @@
+"""Measures of a flow against closed forms, and against TensorFlow's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from calopipe.flow.mechanics import kinetic_energy
+from validation.flow import measures
+from validation.flow.measures import Array
+
+N = 64
+CELL_D = 2 * np.pi / N
+EVERYWHERE = np.ones((N, N), dtype=np.bool_)
+
+
+def taylor_green(time: float = 0.0, nu: float = 0.1) -> Array:
+    """u = cos x sin y, v = -sin x cos y, which decay as exp(-2 nu t): an exact flow, (N, N, 2)."""
+    x, y = np.meshgrid(*[(np.arange(N) + 0.5) * CELL_D] * 2, indexing="ij")
+    return np.stack([np.cos(x) * np.sin(y), -np.sin(x) * np.cos(y)], axis=-1) * np.exp(-2 * nu * time)
+
+
+def test_a_taylor_green_vortex_has_no_divergence_and_its_energy_decays() -> None:
+    assert measures.rms_divergence(taylor_green(), EVERYWHERE, CELL_D) < 1e-12
+    strained = taylor_green() + np.linspace(0, 1, N)[:, None, None] * [1.0, 0.0]  # du/dx = 1 / length
+    found = measures.rms_divergence(strained, EVERYWHERE, CELL_D)
+    assert found == pytest.approx(1 / ((N - 1) * CELL_D))
+    energy = [float(kinetic_energy(taylor_green(time), EVERYWHERE)) for time in (0.0, 3.0)]
+    assert energy[0] == pytest.approx(0.25)
+    assert energy[1] / energy[0] == pytest.approx(np.exp(-4 * 0.1 * 3.0))
+    # The decay scales the field, so that the error relative to the start is that of the scale.
+    away = measures.relative_l2(taylor_green(), taylor_green(3.0), EVERYWHERE)
+    assert away == pytest.approx(1 - np.exp(-2 * 0.1 * 3.0))
+
+
+def test_cells_beside_the_solid_do_not_count_as_divergence() -> None:
+    fluid = EVERYWHERE.copy()
+    fluid[20:30, 20:30] = False
+    assert measures.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
+
+
+def test_a_sine_has_its_energy_at_its_wavenumber() -> None:
+    x, cell_d, waves = np.arange(N) / N, 0.1, 6
+    velocity = np.zeros((N, 5, 2))
+    velocity[..., 1] = 3 + 2 * np.sin(2 * np.pi * waves * x + 0.3)[:, None]
+    wavenumber, energy = measures.energy_spectrum(velocity, cell_d)
+    assert wavenumber[energy.argmax()] == pytest.approx(waves / (N * cell_d))
+    assert energy.sum() == pytest.approx(2**2 / 4)  # half the mean square of the sine: the constant has no part
+    assert energy[[waves - 2, waves - 1, waves]].sum() == pytest.approx(energy.sum())
+
+
+def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
+    rng = np.random.default_rng(3)
+    first = taylor_green()
+    second = first + 0.1 * rng.standard_normal(first.shape)
+    peak = float(np.ptp(first))
+    images = [each.transpose(2, 0, 1)[..., None] for each in (first, second)]  # each component an image of its own
+    expected = tf.image.ssim(*images, max_val=peak, filter_size=11, filter_sigma=1.5).numpy().mean()
+    assert measures.ssim(first, second, peak) == pytest.approx(float(expected), abs=1e-5)
+    assert expected < 0.95
+    decibels = float(tf.image.psnr(first, second, max_val=peak))
+    assert measures.psnr(first, second, EVERYWHERE, peak) == pytest.approx(decibels, abs=1e-4)
+    assert measures.psnr(first, first, EVERYWHERE, peak) == np.inf
+    assert measures.ssim(first, first, peak) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("periods", [1.0, 1.6, 5.3])
+@pytest.mark.parametrize("frequency", [0.15, 0.2])
+def test_the_frequency_of_a_sine_is_found_within_a_period_or_two(periods: float, frequency: float) -> None:
+    interval_d = 0.25
+    time = np.arange(round(periods / frequency / interval_d)) * interval_d
+    signal = 0.1 + 0.3 * np.sin(2 * np.pi * frequency * time + 1)
+    assert measures.strouhal(signal, interval_d) == pytest.approx(frequency, rel=5e-3)
+    harmonic = signal + 0.03 * np.sin(6 * np.pi * frequency * time)
+    assert measures.strouhal(harmonic, interval_d) == pytest.approx(frequency, rel=0.05)
+
+
+def test_what_does_not_swing_has_no_frequency() -> None:
+    time = np.arange(100) * 0.25
+    swing = 0.3 * np.sin(2 * np.pi * 0.2 * time)
+    for signal in (0.01 * swing, 0.3 * np.exp(-time / 5), 0.01 * time, swing[:5], np.where(time > 20, np.nan, swing)):
+        assert np.isnan(measures.strouhal(signal, 0.25))
+
+
+def test_the_transverse_velocity_is_taken_two_heights_behind_the_obstacle() -> None:
+    solid = np.zeros((40, 20), dtype=np.bool_)
+    solid[5:9, 8:12] = True  # 4 cells high: D
+    velocity = np.zeros((3, 40, 20, 2))
+    velocity[:, 9 + 8, 8:12, 1] = np.add([[1.0], [2.0], [3.0]], [-1, 0, 0, 1])
+    assert measures.transverse(velocity, solid, 0.25).tolist() == [1.0, 2.0, 3.0]
+    assert measures.wake(solid) == slice(9, 40)
+    assert measures.wake(np.zeros_like(solid)) == slice(0, 40)

@@ -1,0 +1,165 @@
+"""Compare roll-outs with the solver's simulations: the report, and the verdict, which is written last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.flow.files import FlowFile, open_flow
+from calopipe.grade import Grade, load_grade
+from calopipe.progress import say
+from calopipe.storage import Location
+from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, finite, overall, summary_line
+from validation.compare import code_version, standing, versions
+from validation.flow.measured import Measured, measure
+from validation.flow.pairs import Pair, floor_frames, pair_of
+from validation.flow.report import page
+from validation.judge.answers import Measurement, judge_all
+from validation.statistics.estimates import Estimate
+
+FIELD = "flow"  # the folder of its grades
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A criterion: the mean over simulations of `Measured.values[key]`. `side` is 1 where only an excess counts."""
+
+    key: str
+    name: str
+    target: float
+    side: int = 0
+    unit: str = ""
+
+
+_RULES = (
+    _Rule("strouhal", "Strouhal number, ratio", 1.0),
+    _Rule("fluctuation", "Energy of the fluctuations, ratio", 1.0),
+    _Rule("kinetic_energy", "Kinetic energy, ratio", 1.0),
+    _Rule("divergence", "Divergence above the solver's", 0.0, side=1),
+    _Rule("spectrum", "Spectrum, rms difference", 0.0, side=1, unit="decades"),
+    _Rule("relative_l2", "Relative L2, first period", 0.0, side=1),
+)
+
+
+def validate(
+    reference: Sequence[Location],
+    candidate: Sequence[Location],
+    output: Path,
+    *,
+    floor: Sequence[Location] = (),
+    grade: str = "precision",
+) -> dict[str, Any]:
+    """Judge the roll-outs `candidate` by the simulations `reference` that they were started from, under `grade`.
+
+    `floor`: runs of another solver, or at another resolution, of the same flows, which show how far two solvers are
+    from each other. References without a roll-out are left out.
+
+    Writes `report.html` and, last, `verdict.json` into `output`, and returns the verdict document. If the verdict on
+    the same request is there already, with its report, nothing is computed again.
+    InputError: files that cannot be read or compared, two roll-outs of one simulation, an unknown grade.
+    """
+    limits = load_grade(grade, FIELD)
+    sides = {"reference": reference, "candidate": candidate, "floor": floor}
+    opened = {side: [open_flow(path) for path in paths] for side, paths in sides.items()}
+    inputs: dict[str, Any] = {
+        side: [{"file": str(each.path), "sha256": storage.sha256_of_file(each.path), "events": len(each.time)}
+               for each in files]
+        for side, files in opened.items()
+    }  # fmt: skip
+    inputs["code_version"] = code_version()
+    contents = {side: [{**file, "file": Path(file["file"]).name} for file in inputs[side]] for side in sides}
+    request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
+    if (found := standing(output, request)) is not None:
+        say(f"verdict stands: {summary_line(found)}, {output / VERDICT_FILE}; nothing to do")
+        return found
+
+    storage.require_writable(output)
+    pairs = _pairs(opened["candidate"], opened["reference"])
+    measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
+    floors = _floors(pairs, opened["floor"])
+    document = _judged(measured, floors, limits) | {"inputs": inputs | {"versions": versions()}, "request": request}
+    with storage.replacing(output / REPORT_FILE) as temporary:
+        temporary.write_text(page(document, measured, floors), encoding="utf-8")
+    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
+    storage.write_json(output / VERDICT_FILE, document)
+    say(summary_line(document))
+    return document
+
+
+def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> list[Pair]:
+    """Each roll-out with its simulation: one each, since roll-outs of one simulation are not independent."""
+    pairs: dict[Location, Pair] = {}
+    for candidate in candidates:
+        pair = pair_of(candidate, references)
+        if (other := pairs.setdefault(pair.reference.path, pair)) is not pair:
+            raise InputError(
+                f"{candidate.path}: a roll-out of {pair.reference.path}, as is {other.candidate.path}; give one of "
+                f"each simulation, since only these are independent"
+            )
+    return list(pairs.values())
+
+
+def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
+    """Each other solver's run beside the simulations of its flow. InputError: there is none."""
+    found = []
+    for file in files:
+        frames = [(pair, floor_frames(pair, file)) for pair in pairs]
+        own = [measure(pair, file.path.name, theirs) for pair, theirs in frames if theirs is not None]
+        if not own:
+            raise InputError(
+                f"{file.path}: a --floor of Reynolds number {file.reynolds:g} and obstacle {file.obstacle_d} D, which "
+                f"no simulation that is compared has; leave it out"
+            )
+        found += own
+    return found
+
+
+def _judged(measured: Sequence[Measured], floors: Sequence[Measured], grade: Grade) -> dict[str, Any]:
+    limit = grade.tolerance["relative_l2"]
+    measurements = [
+        Measurement(
+            rule.name, rule.key, "all", rule.unit, rule.target, grade.tolerance[rule.key],
+            (_mean([each.values[rule.key] for each in measured]),), _floor(rule, floors), side=rule.side,
+        )
+        for rule in _RULES
+        if math.isfinite(grade.tolerance[rule.key])
+    ]  # fmt: skip
+    criteria = judge_all(measurements)
+    answers = [criterion.verdict for criterion in criteria]
+    scalars = {f"criteria_{answer}": float(answers.count(answer)) for answer in ("pass", "fail", "inconclusive")}
+    scalars |= {each.measurement.key: each.value for each in criteria if math.isfinite(each.value)}
+    return {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "field": FIELD,
+        "verdict": overall(answers, [], []),
+        "grade": grade.to_json(),
+        "paired": True,
+        "events": {"reference": len(measured), "candidate": len(measured)},
+        "hard_failures": [],
+        "cautions": [],
+        "criteria": [criterion.to_json() for criterion in criteria],
+        "simulations": [each.to_json(limit) for each in measured],
+        "floors": [each.to_json(limit) for each in floors],
+        "scalars": scalars,
+    }
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    """The mean over simulations, each an independent sample. Student's interval needs two."""
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(float(np.mean(values)), error, len(values), least=2)
+
+
+def _floor(rule: _Rule, floors: Sequence[Measured]) -> dict[str, Any]:
+    """The root mean square distance of the other solver from the target."""
+    away = [each.values[rule.key] - rule.target for each in floors]
+    value = finite(math.sqrt(np.mean(np.square(away)))) if away else None
+    return {"value": value, "scaled": False, "events": len(away)}

@@ -1,0 +1,137 @@
+"""What is measured of a roll-out beside the solver's frames: by step, and the numbers that the criteria judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calopipe.errors import InputError
+from calopipe.flow.mechanics import kinetic_energy, vorticity
+from calopipe.verdict import finite
+from validation.flow import measures
+from validation.flow.measures import Array
+from validation.flow.pairs import Frames, Pair
+
+_SHOWN = 3  # frames of a roll-out that the report shows
+_HELD = 1e-4  # of a spectrum's energy: wavenumbers with less are not compared
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a pair of N frames a side.
+
+    `steps` by name, (N,) of a comparison, (N, 2) of what solver and candidate each have. `spectra` (k, 2) in U^2, mean
+    over the frames, at `wavenumbers` (k,) in cycles a D. `values`: what the criteria judge. `pictures`: the step, and
+    the vorticity (x, y) of both.
+    """
+
+    candidate: str
+    reference: str
+    interval_d: float
+    period_d: float
+    strouhal: tuple[float, float]
+    values: dict[str, float]
+    steps: dict[str, Array]
+    wavenumbers: Array
+    spectra: Array
+    pictures: list[tuple[int, Array, Array]]
+
+    def steps_within(self, limit: float) -> int | None:
+        """How many steps it takes until the relative L2 is above `limit`; None where it never is."""
+        beyond = np.flatnonzero(self.steps["relative_l2"] > limit)
+        return int(beyond[0]) if len(beyond) else None
+
+    def to_json(self, limit: float) -> dict[str, Any]:
+        lists = {**self.steps, "wavenumber": self.wavenumbers, "spectrum": self.spectra}
+        return {
+            **{name: getattr(self, name) for name in ("candidate", "reference", "interval_d", "period_d")},
+            "strouhal": [finite(value) for value in self.strouhal],
+            "values": {name: finite(value) for name, value in self.values.items()},
+            "steps_within": self.steps_within(limit),
+            "by_step": {name: _listed(values) for name, values in lists.items()},
+        }
+
+
+def measure(pair: Pair, name: str, theirs: Frames) -> Measured:
+    """The frames of `theirs`, (count, x, y, 2), beside the solver's.
+
+    The last shedding period of the roll-out gives its energies, the first the relative L2 that is judged.
+    InputError: they are fewer than a period has, or the solver's flow does not shed.
+    """
+    file, cell_d = pair.reference, pair.reference.grid.cell_d
+    solid, ours = file.solid, pair.solver()
+    period = _period(pair, name)
+    sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (ours, theirs)]
+    steps = _by_step(sides, ~solid, cell_d)
+    behind = measures.wake(solid)
+    each = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
+    spectra = np.stack([np.mean([energy for _, energy in found], axis=0) for found in each], axis=1)
+    numbers = [measures.strouhal(measures.transverse(one, solid, cell_d), pair.interval_d) for one in sides]
+
+    fluid = ~solid
+    last = [frames[-period:] for frames in sides]
+    energy = [float(kinetic_energy(frames, fluid).mean()) for frames in last]
+    fluctuation = [float(kinetic_energy(frames - frames.mean(axis=0), fluid).mean()) for frames in last]
+    turning = float(np.sqrt(np.mean(vorticity(sides[0], cell_d)[:, fluid] ** 2)))
+    diverging = np.sqrt(np.mean(steps["divergence"] ** 2, axis=0))
+    held = spectra[:, 0] > _HELD * spectra[:, 0].sum()
+    with np.errstate(divide="ignore"):
+        decades = np.log10(spectra[held, 1] / spectra[held, 0])
+    return Measured(
+        candidate=name,
+        reference=file.path.name,
+        interval_d=pair.interval_d,
+        period_d=period * pair.interval_d,
+        strouhal=(numbers[0], numbers[1]),
+        values={
+            "strouhal": numbers[1] / numbers[0],
+            "fluctuation": fluctuation[1] / fluctuation[0],
+            "kinetic_energy": energy[1] / energy[0],
+            "divergence": float(diverging[1] - diverging[0]) / turning,
+            "spectrum": float(np.sqrt(np.mean(decades**2))),
+            "relative_l2": float(steps["relative_l2"][:period].mean()),
+        },
+        steps=steps,
+        wavenumbers=each[0][0][0],
+        spectra=spectra,
+        pictures=[
+            (int(step), *(np.where(solid, np.nan, vorticity(frames[step], cell_d)) for frames in sides))
+            for step in np.linspace(0, pair.count - 1, _SHOWN + 1).round().astype(int)[1:]
+        ],
+    )
+
+
+def _period(pair: Pair, name: str) -> int:
+    """The frames of a shedding period, by the solver's whole simulation."""
+    file = pair.reference
+    whole = file.velocity(0, len(file.time))
+    frequency = measures.strouhal(measures.transverse(whole, file.solid, file.grid.cell_d), file.grid.interval_d)
+    if not np.isfinite(frequency):
+        raise InputError(f"{file.path}: the flow does not shed vortices; give a simulation that has begun to")
+    period = max(round(1 / frequency / pair.interval_d), 1)
+    if pair.count < max(period, measures.LEAST_FRAMES):
+        raise InputError(
+            f"{name}: {pair.count} frames beside those of {file.path}; a shedding period has {period}, and "
+            f"{measures.LEAST_FRAMES} are needed: roll out more steps, or simulate longer"
+        )
+    return period
+
+
+def _by_step(sides: list[Array], fluid: measures.Mask, cell_d: float) -> dict[str, Array]:
+    frames, peak = list(zip(*sides, strict=True)), float(np.ptp(sides[0]))
+    return {
+        "relative_l2": np.array([measures.relative_l2(a, b, fluid) for a, b in frames]),
+        "psnr": np.array([measures.psnr(a, b, fluid, peak) for a, b in frames]),
+        "ssim": np.array([measures.ssim(a, b, peak) for a, b in frames]),
+        "kinetic_energy": np.stack([kinetic_energy(each, fluid) for each in sides], axis=1),
+        "divergence": np.array([[measures.rms_divergence(each, fluid, cell_d) for each in both] for both in frames]),
+    }
+
+
+def _listed(values: Array) -> list[Any]:
+    """For JSON, six digits of each."""
+    if values.ndim > 1:
+        return [_listed(each) for each in values]
+    return [finite(float(f"{value:.6g}")) for value in values]

@@ -1,0 +1,101 @@
+"""A roll-out beside the solver's simulation that it was started from: which frames of both are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.flow.files import FlowFile
+
+Frames = npt.NDArray[np.float32]
+
+_SAME = 0.01  # of an interval between frames, or of a Reynolds number: what is nearer is equal
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A simulation of the solver from its frame `start`, every `stride`-th, beside `count` frames of a candidate."""
+
+    reference: FlowFile
+    candidate: FlowFile
+    start: int
+    stride: int
+    count: int
+
+    @property
+    def interval_d(self) -> float:
+        return self.stride * self.reference.grid.interval_d
+
+    def solver(self) -> Frames:
+        """The solver's frames, (count, x, y, 2)."""
+        return self.reference.velocity(self.start, self.start + self.stride * (self.count - 1) + 1)[:: self.stride]
+
+
+def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
+    """The candidate beside the simulation that it was started from.
+
+    That is one of the same grid, obstacle, Reynolds number and times; of several, the one whose frame is nearest to the
+    candidate's first. InputError: there is none, or too few of its frames.
+    """
+    first, found = candidate.velocity(0, 1), []
+    for each in references:
+        start = int(np.abs(each.time - candidate.time[0]).argmin())
+        same_time = abs(each.time[start] - candidate.time[0]) < _SAME * each.grid.interval_d
+        if _same_flow(each, candidate) and np.array_equal(each.solid, candidate.solid) and same_time:
+            found.append((float(np.linalg.norm(each.velocity(start, start + 1) - first)), start, each))
+    if not found:
+        raise InputError(
+            f"{candidate.path}: no --reference has its grid {candidate.grid.shape}, its obstacle, the Reynolds number "
+            f"{candidate.reynolds:g} and a frame at {candidate.time[0]:g} D/U; give the simulation that it started from"
+        )
+    _, start, reference = min(found, key=lambda each: each[0])
+    stride = _stride(candidate.grid.interval_d, reference)
+    count = min(len(candidate.time), (len(reference.time) - start - 1) // stride + 1)
+    return Pair(reference, candidate, start, stride, count)
+
+
+def floor_frames(pair: Pair, other: FlowFile) -> Frames | None:
+    """Another solver's run of a pair's flow, (count, x, y, 2), from its frame nearest to the pair's first.
+
+    A finer grid is averaged over whole cells. None where it is another flow. InputError: its cells or its intervals do
+    not divide the pair's, or it is too short.
+    """
+    reference = pair.reference
+    if not _same_flow(reference, other):
+        return None
+    (x, y), factor = reference.grid.shape, max(round(reference.grid.cell_d / other.grid.cell_d), 1)
+    if other.grid.shape != (factor * x, factor * y):
+        raise InputError(
+            f"{other.path}: {other.grid.shape} cells; --floor needs the {(x, y)} of {reference.path}, or a multiple"
+        )
+    stride = _stride(pair.interval_d, other)
+    last = len(other.time) - stride * (pair.count - 1)
+    if last < 1:
+        raise InputError(
+            f"{other.path}: {len(other.time)} frames, fewer than the roll-out spans; give a longer --floor"
+        )
+    stored = other.velocity(0, len(other.time))
+    frames = stored.reshape(len(stored), x, factor, y, factor, 2).mean(axis=(2, 4))
+    first = pair.solver()[0]
+    start = int(np.argmin([np.linalg.norm(frame - first) for frame in frames[:last]]))
+    return frames[start::stride][: pair.count]
+
+
+def _same_flow(reference: FlowFile, other: FlowFile) -> bool:
+    return abs(reference.reynolds / other.reynolds - 1) < _SAME and np.allclose(
+        reference.obstacle_d, other.obstacle_d, rtol=_SAME
+    )
+
+
+def _stride(interval_d: float, file: FlowFile) -> int:
+    stride = round(interval_d / file.grid.interval_d)
+    if stride < 1 or abs(stride * file.grid.interval_d / interval_d - 1) > _SAME:
+        raise InputError(
+            f"{file.path}: frames every {file.grid.interval_d:g} D/U do not divide the roll-out's {interval_d:g}; give "
+            f"simulations stored at its interval, or at a whole part of it"
+        )
+    return stride
