@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calopipe.errors import InputError
-from training.models import autoregressive, gan, pix2pix  # noqa: F401  which register themselves
+from training.models import autoencoder, autoregressive, gan, pix2pix  # noqa: F401  which register themselves
 from training.models.config import (
     CONFIGS,
     DEFAULT,
