@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from calopipe.flow.mechanics import kinetic_energy
+from calopipe.flow.mechanics import kinetic_energy, strouhal, transverse, wake
 from validation.flow import measures
 from validation.flow.measures import Array
 
@@ -71,16 +71,16 @@ def test_the_frequency_of_a_sine_is_found_within_a_period_or_two(periods: float,
     interval_d = 0.25
     time = np.arange(round(periods / frequency / interval_d)) * interval_d
     signal = 0.1 + 0.3 * np.sin(2 * np.pi * frequency * time + 1)
-    assert measures.strouhal(signal, interval_d) == pytest.approx(frequency, rel=5e-3)
+    assert strouhal(signal, interval_d) == pytest.approx(frequency, rel=5e-3)
     harmonic = signal + 0.03 * np.sin(6 * np.pi * frequency * time)
-    assert measures.strouhal(harmonic, interval_d) == pytest.approx(frequency, rel=0.05)
+    assert strouhal(harmonic, interval_d) == pytest.approx(frequency, rel=0.05)
 
 
 def test_what_does_not_swing_has_no_frequency() -> None:
     time = np.arange(100) * 0.25
     swing = 0.3 * np.sin(2 * np.pi * 0.2 * time)
     for signal in (0.01 * swing, 0.3 * np.exp(-time / 5), 0.01 * time, swing[:5], np.where(time > 20, np.nan, swing)):
-        assert np.isnan(measures.strouhal(signal, 0.25))
+        assert np.isnan(strouhal(signal, 0.25))
 
 
 def test_the_transverse_velocity_is_taken_two_heights_behind_the_obstacle() -> None:
@@ -88,6 +88,6 @@ def test_the_transverse_velocity_is_taken_two_heights_behind_the_obstacle() -> N
     solid[5:9, 8:12] = True  # 4 cells high: D
     velocity = np.zeros((3, 40, 20, 2))
     velocity[:, 9 + 8, 8:12, 1] = np.add([[1.0], [2.0], [3.0]], [-1, 0, 0, 1])
-    assert measures.transverse(velocity, solid, 0.25).tolist() == [1.0, 2.0, 3.0]
-    assert measures.wake(solid) == slice(9, 40)
-    assert measures.wake(np.zeros_like(solid)) == slice(0, 40)
+    assert transverse(velocity, solid, 0.25).tolist() == [1.0, 2.0, 3.0]
+    assert wake(solid) == slice(9, 40)
+    assert wake(np.zeros_like(solid)) == slice(0, 40)

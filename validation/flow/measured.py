@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calopipe.errors import InputError
-from calopipe.flow.mechanics import kinetic_energy, vorticity
+from calopipe.flow.mechanics import LEAST_FRAMES, kinetic_energy, strouhal, transverse, unsettled, vorticity, wake
 from calopipe.verdict import finite
 from validation.flow import measures
 from validation.flow.measures import Array
@@ -61,20 +61,19 @@ def measure(pair: Pair, name: str, theirs: Frames) -> Measured:
     InputError: they are fewer than a period has, or the solver's flow does not shed.
     """
     file, cell_d = pair.reference, pair.reference.grid.cell_d
-    solid, ours = file.solid, pair.solver()
-    period = _period(pair, name)
-    sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (ours, theirs)]
-    steps = _by_step(sides, ~solid, cell_d)
-    behind = measures.wake(solid)
+    solid, fluid, period = file.solid, ~file.solid, _period(pair, name)
+    sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (pair.solver(), theirs)]
+    steps = _by_step(sides, fluid, cell_d)
+    behind = wake(solid)
     each = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
     spectra = np.stack([np.mean([energy for _, energy in found], axis=0) for found in each], axis=1)
-    numbers = [measures.strouhal(measures.transverse(one, solid, cell_d), pair.interval_d) for one in sides]
+    numbers = [strouhal(transverse(frames, solid, cell_d), pair.interval_d) for frames in sides]
 
-    fluid = ~solid
     last = [frames[-period:] for frames in sides]
     energy = [float(kinetic_energy(frames, fluid).mean()) for frames in last]
     fluctuation = [float(kinetic_energy(frames - frames.mean(axis=0), fluid).mean()) for frames in last]
-    turning = float(np.sqrt(np.mean(vorticity(sides[0], cell_d)[:, fluid] ** 2)))
+    swirl = [np.where(solid, np.nan, vorticity(frames, cell_d)) for frames in sides]
+    turning = float(np.sqrt(np.nanmean(swirl[0] ** 2)))
     diverging = np.sqrt(np.mean(steps["divergence"] ** 2, axis=0))
     held = spectra[:, 0] > _HELD * spectra[:, 0].sum()
     with np.errstate(divide="ignore"):
@@ -97,8 +96,8 @@ def measure(pair: Pair, name: str, theirs: Frames) -> Measured:
         wavenumbers=each[0][0][0],
         spectra=spectra,
         pictures=[
-            (int(step), *(np.where(solid, np.nan, vorticity(frames[step], cell_d)) for frames in sides))
-            for step in np.linspace(0, pair.count - 1, _SHOWN + 1).round().astype(int)[1:]
+            (step, swirl[0][step], swirl[1][step])
+            for step in np.linspace(0, pair.count - 1, _SHOWN + 1).round().astype(int)[1:].tolist()
         ],
     )
 
@@ -107,14 +106,15 @@ def _period(pair: Pair, name: str) -> int:
     """The frames of a shedding period, by the solver's whole simulation."""
     file = pair.reference
     whole = file.velocity(0, len(file.time))
-    frequency = measures.strouhal(measures.transverse(whole, file.solid, file.grid.cell_d), file.grid.interval_d)
-    if not np.isfinite(frequency):
-        raise InputError(f"{file.path}: the flow does not shed vortices; give a simulation that has begun to")
+    signal = transverse(whole, file.solid, file.grid.cell_d)
+    frequency = strouhal(signal, file.grid.interval_d)
+    if (reason := unsettled(signal)) or not np.isfinite(frequency):
+        raise InputError(f"{file.path}: {reason or 'the wake has no frequency'}; give a simulation that sheds vortices")
     period = max(round(1 / frequency / pair.interval_d), 1)
-    if pair.count < max(period, measures.LEAST_FRAMES):
+    if pair.count < max(period, LEAST_FRAMES):
         raise InputError(
             f"{name}: {pair.count} frames beside those of {file.path}; a shedding period has {period}, and "
-            f"{measures.LEAST_FRAMES} are needed: roll out more steps, or simulate longer"
+            f"{LEAST_FRAMES} are needed: roll out more steps, or simulate longer"
         )
     return period
 

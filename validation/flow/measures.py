@@ -6,8 +6,6 @@ D. What the solid covers counts in no mean.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
@@ -19,10 +17,6 @@ Mask = npt.NDArray[np.bool_]
 
 _SIGMA, _REACH = 1.5, 5  # of SSIM's Gaussian window, 11 x 11 cells (Wang et al. 2004)
 _K1, _K2 = 0.01, 0.03  # SSIM's constants, as published
-_TRIED = 16  # frequencies for each that the length of a record tells apart
-_LEAST_AMPLITUDE = 0.02  # of U: what moves less does not shed
-_LONGEST = 0.75  # of the lowest frequency's periods in a record: below, a trend would pass for an oscillation
-LEAST_FRAMES = 8  # of an oscillation that a sine is fitted to
 
 
 def relative_l2(reference: Array, candidate: Array, fluid: Mask) -> float:
@@ -75,50 +69,3 @@ def energy_spectrum(velocity: Array, cell_d: float) -> tuple[Array, Array]:
         weight[-1] = 1.0
     energy = weight * (np.abs(waves) ** 2).sum(axis=2).mean(axis=1) / (2 * n * np.sum(window**2))
     return np.arange(1, n // 2 + 1) / (n * cell_d), energy[1:]
-
-
-def wake(solid: Mask) -> slice:
-    """The columns behind the obstacle; all where there is none."""
-    columns = np.flatnonzero(solid.any(axis=1))
-    return slice(int(columns[-1]) + 1 if len(columns) else 0, len(solid))
-
-
-def transverse(velocity: npt.NDArray[Any], solid: Mask, cell_d: float) -> Array:
-    """The transverse velocity two D behind the obstacle, mean over its height, by frame: (T,) of (T, x, y, 2).
-
-    It swings once a shedding period, as the lift does. Where the frame ends before, in the last column.
-    """
-    behind = wake(solid).start
-    rows = np.flatnonzero(solid.any(axis=0))
-    column = min(behind + round(2 / cell_d), len(solid) - 1)
-    return velocity[:, column, rows[0] : rows[-1] + 1, 1].mean(axis=1, dtype=np.float64)
-
-
-def strouhal(signal: Array, interval_d: float) -> float:
-    """The frequency f D / U of the sine, with a constant, that fits an evenly spaced `signal` best in least squares.
-
-    The periodogram of Zechmeister and Kuerster (A&A 496, 577 (2009)), refined by a parabola: unlike a Fourier
-    transform's, its resolution suffices for one period or two. NaN where the signal does not swing, is not finite or
-    too short.
-    """
-    n = len(signal)
-    if n < LEAST_FRAMES or not np.isfinite(signal).all() or np.ptp(signal) < 2 * _LEAST_AMPLITUDE:
-        return np.nan
-    step = 1 / (_TRIED * n)  # in cycles a frame
-    frequencies = np.arange(_LONGEST / n, 0.5, step)
-    time = np.arange(n, dtype=np.float64) - (n - 1) / 2
-    rest = np.array([_left_over(signal, time, each) for each in frequencies])
-    best = int(rest.argmin())
-    if not 0 < best < len(rest) - 1:
-        return np.nan
-    before, lowest, after = rest[best - 1 : best + 2]
-    bend = before - 2 * lowest + after
-    shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
-    return float((frequencies[best] + shift * step) / interval_d)
-
-
-def _left_over(signal: Array, time: Array, frequency: float) -> float:
-    """What the best sine of that frequency leaves, squared and summed."""
-    basis = np.stack([np.ones_like(time), *(wave(2 * np.pi * frequency * time) for wave in (np.cos, np.sin))], axis=1)
-    fit, *_ = np.linalg.lstsq(basis, signal, rcond=None)
-    return float(np.sum((signal - basis @ fit) ** 2))
