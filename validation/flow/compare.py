@@ -24,7 +24,7 @@ from validation.flow.report import page
 from validation.judge.answers import Measurement, judge_all
 from validation.statistics.estimates import Estimate
 
-FIELD = "flow"  # the folder of its grades
+_FIELD = "flow"  # the folder of its grades
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def validate(
     the same request is there already, with its report, nothing is computed again.
     InputError: files that cannot be read or compared, two roll-outs of one simulation, an unknown grade.
     """
-    limits = load_grade(grade, FIELD)
+    limits = load_grade(grade, _FIELD)
     sides = {"reference": reference, "candidate": candidate, "floor": floor}
     opened = {side: [open_flow(path) for path in paths] for side, paths in sides.items()}
     inputs: dict[str, Any] = {
@@ -138,7 +138,7 @@ def _judged(measured: Sequence[Measured], floors: Sequence[Measured], grade: Gra
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "field": FIELD,
+        "samples": "simulations",
         "verdict": overall(answers, [], []),
         "grade": grade.to_json(),
         "paired": True,

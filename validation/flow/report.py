@@ -20,6 +20,7 @@ from validation.report.plots import Plot, png, put_title
 
 _COLOURS = {"solver": "#3f3f3f", "roll-out": "#c8102e"}
 _PICTURED = 3  # simulations whose vorticity is shown
+_WIDTH_IN, _HEADING_IN = 10.0, 0.4  # of such a picture
 _BRIGHTEST = 0.99  # the share of the solver's cells whose vorticity the scale of colours holds
 
 _BANNER = """<div class="banner {d[verdict]}"><h1>Roll-outs <span>{d[verdict]}</span></h1>
@@ -104,7 +105,10 @@ def _inputs(inputs: Mapping[str, Any]) -> Markup:
 
 def _pictures(measured: Sequence[Measured]) -> Iterator[Plot]:
     for each in measured[:_PICTURED]:
-        yield Plot(each.candidate, f"Vorticity of {each.candidate}", png(partial(_vorticity, of=each), 4.2, width=9.0))
+        x, y = each.pictures[0][1].shape
+        height = _HEADING_IN + len(each.pictures) * (0.3 * _WIDTH_IN * y / x + 0.1)
+        picture = png(partial(_vorticity, of=each, height=height), height, width=_WIDTH_IN)
+        yield Plot(each.candidate, f"Vorticity of {each.candidate}", picture)
 
 
 def _curves(measured: Sequence[Measured], floors: Sequence[Measured]) -> Iterator[Plot]:
@@ -114,10 +118,10 @@ def _curves(measured: Sequence[Measured], floors: Sequence[Measured]) -> Iterato
     yield Plot("By step", "Spectrum", png(partial(_spectra, measured=measured), 3.6))
 
 
-def _vorticity(figure: Figure, of: Measured) -> None:
+def _vorticity(figure: Figure, of: Measured, height: float) -> None:
     """A row for each step: the solver, the roll-out and their difference, on one scale of colours."""
     axes = figure.subplots(len(of.pictures), 3, squeeze=False, sharex=True, sharey=True)
-    figure.subplots_adjust(left=0.09, right=0.99, bottom=0.03, top=0.92, wspace=0.04, hspace=0.08)
+    figure.subplots_adjust(left=0.07, right=0.99, bottom=0.02, top=1 - _HEADING_IN / height, wspace=0.03, hspace=0.1)
     reach = max(float(np.nanquantile(np.abs(ours), _BRIGHTEST)) for _, ours, _ in of.pictures)
     for row, (step, ours, theirs) in zip(axes, of.pictures, strict=True):
         for axis, image in zip(row, (ours, theirs, theirs - ours), strict=True):

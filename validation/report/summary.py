@@ -11,7 +11,8 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
     """The verdict in Markdown, for a user interface that shows nothing else: the worst `criteria` in a table."""
     events = document["events"]
     pairing = "paired" if document["paired"] else "unpaired"
-    counts = f"{events['candidate']:,} showers against {events['reference']:,} of Monte Carlo, {pairing}"
+    samples = document.get("samples", "showers")
+    counts = f"{events['candidate']:,} {samples} against {events['reference']:,} of the reference, {pairing}"
     lines = [
         f"# {document['verdict'].capitalize()}",
         "",
