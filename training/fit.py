@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import Card
 from training.keeping import names_the_command, write_model
+from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost, watch_peers
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.history import History
 from training.run.looks import CHOSEN_BY, Looks
 from training.run.loop import Loop
-from training.run.signals import StopSignals
 from training.seen import seen_after, write_seen
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,7 @@ def fit(
             output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
         )
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, strategy)
-        signals = StopSignals()
-        with signals.noted():
+        with stop_signals(interrupts=True) as signals:
             _train(
                 engine, checkpoints, evaluator, output, options,
                 signals=signals, overwrite=overwrite, alone=alone, chief=chief,
@@ -108,7 +107,7 @@ def fit(
 
 def _train(
     engine: Engine, checkpoints: Checkpoints, evaluator: Evaluator, output: Path, options: RunOptions,
-    *, signals: StopSignals, overwrite: bool, alone: bool, chief: bool,
+    *, signals: Sequence[int], overwrite: bool, alone: bool, chief: bool,
 ) -> None:  # fmt: skip
     """Train from the newest checkpoint to the end."""
     seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=chief)

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType
 from typing import IO
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
+from training.nodes.signals import stop_signals
 from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster, most_telling
 
 _POLL_S = 0.1
@@ -102,22 +102,6 @@ def _cause(code: int) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """A list of the SIGTERM and SIGINT that come during the block."""
-    came: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from kubernetes.client import V1Pod
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.kubernetes import Json
-from training.nodes.supervision import stop_signals
+from training.nodes.signals import stop_signals
 from training.nodes.trainapi import GROUP, VERSION, TrainJobs, pod_state, this_pod, worker_end, workers
 from training.nodes.workers import PREEMPTED, most_telling
 

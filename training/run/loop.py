@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
@@ -17,7 +18,6 @@ from training.run.checkpoints import Checkpoints
 from training.run.guards import Guards
 from training.run.history import ProgressBar
 from training.run.looks import Looks
-from training.run.signals import StopSignals
 
 _STEPS_A_CALL_ON_ACCELERATORS = 10
 
@@ -36,7 +36,7 @@ class Loop:
         looks: Looks,
         options: RunOptions,
         *,
-        signals: StopSignals,
+        signals: Sequence[int],
         seconds: float,
         alone: bool,
     ) -> None:
@@ -51,7 +51,7 @@ class Loop:
     def run(self) -> None:
         """Train to the end."""
         with closing(self._progress):
-            if self._signals.received is not None and self._alone:
+            if self._signals and self._alone:
                 self._stop(self.engine.step)
             if self.engine.step % self.engine.steps_an_epoch or not self._patience_is_over():
                 self.steps()
@@ -64,7 +64,7 @@ class Loop:
         while (step := engine.step) < engine.last_step:
             epoch_end = (step // engine.steps_an_epoch + 1) * engine.steps_an_epoch
             steps = min(steps_a_call, min(epoch_end, engine.last_step) - step)
-            if self.after(*engine.run(batches, steps, stop=self._signals.received is not None)):
+            if self.after(*engine.run(batches, steps, stop=bool(self._signals))):
                 return
 
     def after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
@@ -82,7 +82,7 @@ class Loop:
             over = self._patience_is_over()
         elif self._due(step):
             self._save(step)
-        if stop or (self._alone and self._signals.received is not None):
+        if stop or (self._alone and bool(self._signals)):
             self._stop(step)
         self._began_at = time.monotonic()
         return over
@@ -140,4 +140,4 @@ class Loop:
         if not self._alone:
             self.engine.total(0.0)  # the others wait until it is written
         print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
-        raise SystemExit(130 if self._signals.received == signal.SIGINT else PREEMPTED)
+        raise SystemExit(130 if signal.SIGINT in self._signals[-1:] else PREEMPTED)

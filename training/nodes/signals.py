@@ -1,0 +1,33 @@
+"""The signals that ask a training, or what supervises one, to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stop_signals(*, interrupts: bool = False) -> Iterator[list[int]]:
+    """A list of the SIGTERM and SIGINT that come during the block; in another thread than the main one none do.
+
+    With `interrupts`, a SIGINT that is not the first signal raises KeyboardInterrupt.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if interrupts and came and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
