@@ -27,26 +27,17 @@ def draw_pairs(reference: Sequence[Picture], candidate: Sequence[Picture], geome
 
 
 def chosen_pairs(reference: Sequence[Picture], candidate: Sequence[Picture]) -> list[tuple[Picture, Picture]]:
-    """At most three pairs, one shower of each set, by rising energy; no shower is shown twice.
-
-    Of the pairs that agree best in energy and angle, those that differ most from one another.
+    """At most three pairs, one shower of each set: Monte Carlo's from the least energy to the highest, each with the
+    shower of the candidate that is nearest in energy and angle. No shower is shown twice.
     """
-    if not reference or not candidate:
-        return []
-    labels = np.array([_place(picture) for picture in reference])
-    scale = np.maximum(np.ptp(labels, axis=0), 1e-9)
-
-    def apart(first: Picture, second: Picture) -> float:
-        return float(np.abs((_place(first) - _place(second)) / scale).sum())
-
-    pairs = sorted(((a, b) for a in reference for b in candidate), key=lambda pair: apart(*pair))
-    left = pairs[: max(len(reference), _PAIRS)]
     found: list[tuple[Picture, Picture]] = []
-    while left and len(found) < _PAIRS:
-        best = max(left, key=lambda pair: min((apart(pair[0], shown[0]) for shown in found), default=0.0))
-        found.append(best)
-        left = [pair for pair in left if pair[0] is not best[0] and pair[1] is not best[1]]
-    return sorted(found, key=lambda pair: pair[0].energy_gev)
+    ordered, left = sorted(reference, key=lambda each: each.energy_gev), list(candidate)
+    count = min(_PAIRS, len(reference), len(candidate))
+    for place in np.linspace(0, len(reference) - 1, count).round().astype(np.intp):
+        mine = ordered[place]
+        apart = [np.abs(_place(each) - _place(mine)).sum() for each in left]
+        found.append((mine, left.pop(int(np.argmin(apart)))))
+    return found
 
 
 def _gev(picture: Picture) -> str:
