@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from calopipe.errors import InputError
+from training.nodes.signals import stop_signals
 from training.nodes.supervision import supervise
 from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster, answers, watch_peers
 
@@ -528,3 +529,14 @@ def test_workers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with _supervisor(tmp_path, _STUBBORN) as process:
         process.kill()
         _until(lambda: _all_ended(tmp_path))
+
+
+def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_signals(interrupts=True) as came:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert came == [signal.SIGINT, signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
