@@ -20,7 +20,7 @@ from calopipe.progress import progress_bar
 from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
 from preprocessing import shards
-from preprocessing.dataset import Settings
+from preprocessing.dataset import AnySettings
 from preprocessing.shards import Attempt, Plan
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$"
 
 
 def carry_out(
-    plans: Sequence[Plan], output: Location, settings: Settings, tolerance: Tolerance, beam_options: Sequence[str]
+    plans: Sequence[Plan], output: Location, settings: AnySettings, tolerance: Tolerance, beam_options: Sequence[str]
 ) -> None:
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
     attempt = Attempt(tolerance)
