@@ -26,6 +26,7 @@ from calopipe.storage import Location
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}
 _ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
+CHUNK_FRAMES = 16  # best written together
 _EVENLY = 1e-3  # of the interval, by which two may differ
 
 
@@ -139,7 +140,11 @@ class FlowWriter:
             (FRAMES, (*grid.shape, 2), "f4"), ("vorticity", grid.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
         ):  # fmt: skip
             packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
-            chunk = (16, *shape[:2], *(1 for _ in shape[2:]))  # components apart, which packs a quarter better
+            chunk = (
+                CHUNK_FRAMES,
+                *shape[:2],
+                *(1 for _ in shape[2:]),
+            )  # components apart: packs better
             file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)
 
     def write(self, velocity: FloatArray) -> None:

@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--reynolds", type=float, default=case.reynolds, metavar="RE", help="U D / nu (default 100)")
     command.add_argument("--obstacle", type=_pair, default=case.obstacle_d, metavar="L,H", help="its length and height")
     command.add_argument("--middle", type=_pair, default=case.middle_d, metavar="X,Y", help="where its middle is")
-    command.add_argument("--frames", type=int, default=case.frames, metavar="N", help="how many are kept (default 72)")
+    command.add_argument("--frames", type=int, default=case.frames, metavar="N", help="how many are kept (default 64)")
     command.add_argument(
         "--interval", type=float, default=case.interval_d, metavar="T", help="time from one to the next (default 0.28)"
     )
