@@ -150,14 +150,14 @@ def _quiet_and_interruptible() -> Iterator[None]:
 
 @contextmanager
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar of the showers done, by looking for their receipts, which works with every runner.
+    """A bar of the events done, by looking for their receipts, which works with every runner.
 
     Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
     """
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
     finished = threading.Event()
-    bar = progress_bar("preprocess", sum(pending.values()), "showers")
+    bar = progress_bar("preprocess", sum(pending.values()), "events")
 
     def watch() -> None:
         last = False
