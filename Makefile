@@ -11,7 +11,7 @@ ACCELERATOR ?= cpu
 # More for `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
 BUILD ?=
 
-.PHONY: help install demo test test-slow test-image check docs lock audit image base-image clean
+.PHONY: help install demo demo-vortex test test-slow test-image check docs lock audit image base-image clean
 
 help:  ## say what the targets do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ install: .venv/installed  ## make the environment in .venv
 
 demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 	$(BIN)/python pipelines/submit.py
+
+demo-vortex: install  ## train on simulated flows, roll out a vortex street and judge it, into runs/vortex
+	$(BIN)/python pipelines/submit.py run --pipeline vortex
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -16,9 +16,11 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
-from pipelines.parameters import defaults
+from pipelines.parameters import FLOW, defaults
 from pipelines.paths import require_mounted
 from preprocessing.dataset import Settings
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from training.configs import FitConfig, named_config, require_origin, with_settings
 
@@ -50,6 +52,20 @@ def check(parameters: Mapping[str, Any], platform: Platform | None = None) -> No
         load_grade(values["grade"])
         _check_input(values, rule, tolerance, config)
         storage.require_writable(Path(values["output"]))
+
+
+def check_flow(parameters: Mapping[str, Any]) -> None:
+    """The same of a run of the pipeline of a flow here."""
+    require_plain(parameters)
+    values = defaults(FLOW) | dict(parameters)
+    config = _config(parameters, values, None)
+    load_grade(values["grade"], "flow")
+    settings = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
+    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"])
+    config.check(discover_pairs(values["input"], settings, tolerance).files[0].geometry)
+    if values["rollout_steps"] < 0:
+        raise InputError(f"--rollout-steps is {values['rollout_steps']}, expected at least 0")
+    storage.require_writable(storage.on_disk(values["output"], "--output"))
 
 
 def _config(parameters: Mapping[str, Any], values: Mapping[str, Any], platform: Platform | None) -> FitConfig:

@@ -1,7 +1,8 @@
 """The pipeline's parameters as options of the command line.
 
-`calorimeter.py` states each parameter once: name, type and default in the signature, help in the docstring. This module
-reads its source and does not import it, which would load kfp for a second before an error in an option could be shown.
+The module of a pipeline, such as `calorimeter.py`, states each parameter once: name, type and default in the signature,
+help in the docstring. This module reads its source and does not import it, which would load kfp for a second before an
+error in an option could be shown.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 from calopipe.errors import InputError
 from components.parameters import require_plain
+
+SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")  # the modules of pipelines
 
 # Options with another name than their parameter, since they are given once for each of its elements.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -42,10 +45,10 @@ class Parameter:
 
 
 @cache
-def stated() -> tuple[Parameter, ...]:
-    """The parameters, in the order of the signature."""
-    tree = ast.parse(Path(__file__).with_name("calorimeter.py").read_text(encoding="utf-8"))
-    function = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "calorimeter")
+def stated(pipeline: str = SHOWERS) -> tuple[Parameter, ...]:
+    """The parameters of the `pipeline`, in the order of the signature."""
+    tree = ast.parse(Path(__file__).with_name(f"{pipeline}.py").read_text(encoding="utf-8"))
+    function = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == pipeline)
     helps = dict(re.findall(r"^ +(\w+): (.+)$", ast.get_docstring(function) or "", re.MULTILINE))
     arguments = function.args.args
     defaults = [None] * (len(arguments) - len(function.args.defaults)) + [*map(_literal, function.args.defaults)]
@@ -62,14 +65,14 @@ def _literal(node: ast.expr) -> Any:
         return None
 
 
-def defaults() -> dict[str, Any]:
+def defaults(pipeline: str = SHOWERS) -> dict[str, Any]:
     """The default of each parameter; None for one without."""
-    return {each.name: each.default for each in stated()}
+    return {each.name: each.default for each in stated(pipeline)}
 
 
-def add_options(task: argparse.ArgumentParser) -> None:
+def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
     """An option for each parameter but input and output, which mean something else to each command."""
-    for each in stated():
+    for each in stated(pipeline):
         if each.name in {"input", "output"}:
             continue
         option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
@@ -93,13 +96,14 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
     A file that describes a calorimeter is read here: the steps, which may run elsewhere, are given what it says.
     """
-    values = {each.name: getattr(options, each.name, None) for each in stated()}
-    if values["geometry"]:
+    pipeline = getattr(options, "pipeline", SHOWERS)
+    values: dict[str, Any] = {each.name: getattr(options, each.name, None) for each in stated(pipeline)}
+    if values.get("geometry"):
         from calopipe.showers.detectors import settled  # noqa: PLC0415  numpy
 
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
-    if values["settings"] is not None:
+    if values.get("settings") is not None:
         values["settings"] = dict(_settings(values["settings"]))
     return {name: value for name, value in values.items() if value is not None}
 

@@ -14,13 +14,16 @@ from pipelines.cluster import platform
 from pipelines.cluster.resources import require_generation_pods
 from pipelines.remote import options as remote
 
-SAMPLE = Path(__file__).resolve().parent.parent / "data" / "geant4"
+SAMPLE, FLOWS = (Path(__file__).resolve().parent.parent / "data" / name for name in ("geant4", "vortex"))
+_OUTPUTS = {parameters.SHOWERS: "runs/demo", parameters.FLOW: "runs/vortex"}
 _EXAMPLES = """
 examples:
   python pipelines/submit.py
       the whole pipeline here, on the Geant4 sample of this repository, into runs/demo
   python pipelines/submit.py run --input '/data/showers/*.h5' --output runs/mine --epochs 20
       the same on your files
+  python pipelines/submit.py run --pipeline vortex
+      the pipeline of a flow, on the simulations of this repository, into runs/vortex
   python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
       a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
   python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
@@ -32,7 +35,8 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
+    """The command line; `pipeline` decides the options of `run`."""
     command = CommandParser(
         prog="submit.py",
         description="Run the pipeline here, or compile, submit or schedule it for Kubeflow Pipelines.",
@@ -43,17 +47,24 @@ def parser() -> argparse.ArgumentParser:
 
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
-    run.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the run (default %(default)s)")
+    run.add_argument(
+        "--output", default=_OUTPUTS[pipeline], metavar="DIR", help="folder of the run (default %(default)s)"
+    )
     run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
     run.add_argument(
         "--generation-pods", type=int, default=1, metavar="N",
         help="generate in N shares and join them, as N pods of a cluster do; here one after the other",
     )  # fmt: skip
     run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
-    parameters.add_options(run)
+    parameters.add_options(run, pipeline)
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
-    compile_.add_argument("--output", type=Path, default=Path("calorimeter.yaml"), metavar="FILE.yaml")
+    compile_.add_argument("--output", type=Path, default=Path(f"{pipeline}.yaml"), metavar="FILE.yaml")
+    for task in (run, compile_):
+        task.add_argument(
+            "--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS,
+            help="of showers (default), or vortex, of a flow",
+        )  # fmt: skip
     platform.add_options(compile_)
 
     remote.add_to(tasks)
@@ -62,24 +73,28 @@ def parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> None:
     """Run the pipeline on this machine."""
-    from pipelines.checks import check  # noqa: PLC0415  h5py and more, which other commands need not wait for
+    from pipelines.checks import check, check_flow  # noqa: PLC0415  h5py and more, which others need not wait for
 
     require_generation_pods(options.generation_pods)
     given = parameters.given(options)
-    given.setdefault("input", [str(SAMPLE / "*.h5")])
-    check(given)
+    if options.pipeline == parameters.FLOW:
+        given.setdefault("input", [str(FLOWS / "*.h5")])
+        check_flow(given)
+    else:
+        given.setdefault("input", [str(SAMPLE / "*.h5")])
+        check(given)
 
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
     local_run.run(
         given, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose,
-        shares=options.generation_pods,
+        shares=options.generation_pods, name=options.pipeline,
     )  # fmt: skip
 
 
 def compile_package(options: argparse.Namespace) -> None:
     """Write the pipeline as YAML."""
-    package.write(options.output, platform.platform_of(options))
+    package.write(options.output, platform.platform_of(options), options.pipeline)
     print(f"pipeline: {options.output}")
     if not options.image:
         print(f"the cluster must be able to pull {IMAGE}; see docs/image.md, or give --image", file=sys.stderr)
@@ -102,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["schedule"] and given[1:2] and given[1].startswith("--") and given[1] != "--help":
         given.insert(1, "create")
-    options = parser().parse_args(given or ["run"])
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument("--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS)
+    options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])
     {"run": run, "compile": compile_package}.get(options.task, use_server)(options)
 
 

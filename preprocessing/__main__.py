@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from calopipe.errors import CommandParser, run_command
+from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.flow.files import is_flow
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection, add_selection
-from calopipe.storage import location
-from preprocessing.dataset import MANIFEST, Settings
+from calopipe.showers.splits import SplitRule
+from calopipe.storage import expand, location
+from preprocessing.dataset import MANIFEST, AnySettings, Settings
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
@@ -21,6 +25,7 @@ examples:
   python -m preprocessing --input showers.h5 --output runs/dataset --geometry cell_mm=5.1,layer_pitch_mm=4
   python -m preprocessing --input dataset_2_*.hdf5 --output runs/dataset --geometry calochallenge-2
   python -m preprocessing --input showers.h5 --output runs/dataset --geometry docs/examples/two-sections.toml
+  python -m preprocessing --input 'data/vortex/*.h5' --output runs/vortex/dataset --pair-step 2
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --workers 4
   python -m preprocessing --input 'data/*.h5' --output runs/dataset --on-bad-event skip --on-bad-file skip
   python -m preprocessing --input 'gs://bucket/showers/*.h5' --output gs://bucket/dataset
@@ -35,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     defaults = Settings()
     command = CommandParser(
         prog="python -m preprocessing",
-        description="Turn HDF5 files of calorimeter showers into a dataset of TFRecord shards, once.",
+        description="Turn HDF5 files of calorimeter showers, or of simulated flows, into a dataset of TFRecord shards, "
+        "once.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -53,7 +59,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--shard-events", type=int, default=defaults.shard_events, metavar="N",
-        help="showers of one range of a file, the piece of work of one worker (default %(default)s)",
+        help="events of one range of a file, the piece of work of one worker (default %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--pair-step", type=int, default=PairSettings.step, metavar="K",
+        help="of a flow: frames of a pair are K intervals of the file apart (default %(default)s)",
     )  # fmt: skip
     add_selection(command)
     command.add_argument(
@@ -80,23 +90,33 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = location(options.output)
-    settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
-    found = discover(
-        options.input,
-        settings.selection.geometry,
-        tolerance=tolerance,
-        memory=output,
-        verify=options.verify,
-        strict=options.strict,
-    )
-    print(found.summary())
+    settings: AnySettings
+    if is_flow(expand(options.input)[0]):
+        settings = PairSettings(_rule_alone(options), options.pair_step, options.shard_events)
+        found = discover_pairs(options.input, settings, tolerance)
+    else:
+        settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
+        found = discover(
+            options.input, settings.selection.geometry, tolerance=tolerance, memory=output, verify=options.verify,
+            strict=options.strict,
+        )  # fmt: skip
+        print(found.summary())
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance, verify=options.verify)
     if repeated := manifest.events["repeated"]:
-        print(f"{repeated} showers repeat another one of their split, and count more than once")
+        print(f"{repeated} {manifest.domain.items} repeat another one of their split, and count more than once")
     if manifest.bad_files:
         print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")
+
+
+def _rule_alone(options: argparse.Namespace) -> SplitRule:
+    """The splits by file name, for a flow. InputError: an option for showers was given too."""
+    usual = parser().parse_args(["--input", "", "--output", ""])
+    for name in ("threshold_gev", "geometry", "cut_gev", "strict"):
+        if getattr(options, name) != getattr(usual, name):
+            raise InputError(f"--{name.replace('_', '-')} is for showers, and the input is a flow; leave it out")
+    return Selection.of(options).rule
 
 
 def command() -> None:

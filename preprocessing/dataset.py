@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -14,8 +14,8 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
-from preprocessing.flow.manifest import FlowManifest
-from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source
+from preprocessing.flow.manifest import FlowManifest, PairSettings
+from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
 
 KIND = "calopipe.dataset"
 RECEIPT_KIND = "calopipe.shards"
@@ -54,6 +54,10 @@ class Settings:
         if self.shard_events < 1:
             raise InputError(f"shard_events is {self.shard_events}, expected at least 1")
 
+    @property
+    def rule(self) -> SplitRule:
+        return self.selection.rule
+
     def to_json(self) -> dict[str, Any]:
         return {
             "threshold_gev": self.threshold_gev,
@@ -72,7 +76,7 @@ class Settings:
 
     def identity(self, source: Source) -> list[str]:
         """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
-        return [source.sha256, source.name if self.selection.rule.by_file else ""]
+        return identity(source, self.rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +104,12 @@ class ShowerManifest(Manifest):
         return {name: own[name] for name in _ORDER}
 
 
+AnySettings: TypeAlias = Settings | PairSettings
 _KINDS: dict[str, type[Manifest]] = {each.kind: each for each in (ShowerManifest, FlowManifest)}
 
 
-def ranges(file: Header, settings: Settings) -> list[tuple[int, int, str]]:
-    """First event, end and name of each range of `file`: at most `shard_events` showers, or one chunk of the file.
+def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
+    """First event, end and name of each range of `file`: at most `shard_events` events, or one chunk of the file.
 
     Receipts and shards are called by the name, which follows from the content of the file and the settings.
     """
@@ -114,7 +119,7 @@ def ranges(file: Header, settings: Settings) -> list[tuple[int, int, str]]:
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: Settings) -> str:
+def fingerprint_of(inputs: Sequence[Source], settings: AnySettings) -> str:
     """Identifies a dataset by the content of its input files, the settings and the schema."""
     identities = sorted(settings.identity(source) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])

@@ -8,8 +8,12 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from calopipe.showers.contents import Header
-from calopipe.showers.splits import ALL, SPLITS
+from calopipe.showers.hits import Digests
+from calopipe.showers.splits import ALL, SPLITS, SplitRule
 
 SCHEMA_VERSION = 3
 
@@ -25,6 +29,11 @@ class Source:
     @classmethod
     def of(cls, file: Header) -> Source:
         return cls(file.path.name, file.sha256, file.events)
+
+
+def identity(source: Source, rule: SplitRule) -> list[str]:
+    """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
+    return [source.sha256, source.name if rule.by_file else ""]
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,26 @@ class Shard:
     events: int
     bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What a range of an input file holds.
+
+    `digests` are those of all its events. Of the events that are to be written there are the indices in the file,
+    `events`, the records, `encoded`, and, where events are lists of hits, the numbers of `hits`; the split of each is
+    decided by `split_by`, a digest. Of the others, those that are corrupt are `bad_events`, indices and flaws, and
+    `first_bad` says what is wrong with the first. `said` is what a receipt says beside.
+    """
+
+    digests: Digests
+    events: npt.NDArray[np.int64]
+    split_by: Digests
+    encoded: list[bytes]
+    bad_events: list[tuple[int, str]]
+    first_bad: str
+    said: dict[str, Any]
+    hits: npt.NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

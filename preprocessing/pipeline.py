@@ -17,7 +17,8 @@ from calopipe.showers.flaws import Tolerance
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, Settings, ShowerManifest
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, AnySettings, Settings, ShowerManifest
+from preprocessing.flow.manifest import FlowManifest
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
 
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 def preprocess(
     inputs: Inputs,
     output: Location,
-    settings: Settings,
+    settings: AnySettings,
     beam_options: Sequence[str] = (),
     *,
     tolerance: Tolerance | None = None,
@@ -43,12 +44,13 @@ def preprocess(
     """
     allowed = tolerance or Tolerance()
     files = inputs.files
-    for split, pattern in settings.selection.rule.by_file:
+    for split, pattern in settings.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
     if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
-        say(f"dataset stands: {output / dataset.MANIFEST}, {standing.events['written']} showers; nothing to do")
+        items = f"{standing.events['written']} {standing.domain.items}"
+        say(f"dataset stands: {output / dataset.MANIFEST}, {items}; nothing to do")
         return standing
     _check_reach(files, output, beam_options)
     from preprocessing import runner, shards  # noqa: PLC0415  load HDF5, which a finished dataset does not need
@@ -59,8 +61,10 @@ def preprocess(
     found = shards.receipts(output, plans, verify=verify)
     missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
-    print(f"preprocessing {sum(file.events for file in files)} showers of {len(files)} files, {new} of them new: "
-          f"{len(missing)} of {len(plans)} pieces to do")  # fmt: skip
+    items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
+    print(
+        f"preprocessing {items} of {len(files)} files, {new} of them new: {len(missing)} of {len(plans)} pieces to do"
+    )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans)
@@ -101,11 +105,10 @@ def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Seq
 
 
 def _compose(
-    inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: Settings, tolerance: Tolerance
+    inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: AnySettings, tolerance: Tolerance
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
     from preprocessing.events import count_repeated  # noqa: PLC0415
-    from preprocessing.records import index_type  # noqa: PLC0415
 
     receipts = [receipt for receipt in found if receipt is not None]
     if len(receipts) != len(plans):
@@ -125,7 +128,8 @@ def _compose(
             bad_files.append(BadFile(file.path.name, reason))
             dropped[BAD_FILE] += file.events
             continue
-        _require_any_above_cut(file, [receipt["events"] for _, receipt in made], settings.selection.cut_gev)
+        if isinstance(settings, Settings):
+            _require_any_above_cut(file, [receipt["events"] for _, receipt in made], settings.selection.cut_gev)
         good.append(file)
         used += made
         for _, receipt in made:
@@ -136,28 +140,52 @@ def _compose(
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
     repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
-    geometry = inputs.files[0].geometry
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
-    manifest = ShowerManifest(
-        fingerprint=dataset.fingerprint_of(used_files, settings),
-        request=dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
-        settings=settings.to_json(),
-        geometry=geometry,
-        index_type=index_type(geometry.cells),
-        events={"read": read, "written": written, "repeated": repeated, "dropped": dropped},
-        energy_gev=_range(used, "energy_gev"),
-        theta_rad=_range(used, "theta_rad"),
-        inputs=tuple(used_files),
-        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in good if file.look),
-        bad_files=tuple(bad_files),
-        bad_events=tuple(bad_events),
-        shards=tuple(Shard(**shard) for _, receipt in used for shard in receipt["shards"]),
-        most_hits=_most_hits([receipt for _, receipt in used]),
-    )
+    common: dict[str, Any] = {
+        "fingerprint": dataset.fingerprint_of(used_files, settings),
+        "request": dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
+        "settings": settings.to_json(),
+        "geometry": inputs.files[0].geometry,
+        "events": {"read": read, "written": written, "repeated": repeated, "dropped": dropped},
+        "inputs": tuple(used_files),
+        "bad_files": tuple(bad_files),
+        "bad_events": tuple(bad_events),
+        "shards": tuple(Shard(**shard) for _, receipt in used for shard in receipt["shards"]),
+    }
+    manifest = _of_showers(good, used, common) if isinstance(settings, Settings) else _of_pairs(used, common)
     first_bad = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
     _require_tolerable(manifest, tolerance, first_bad)
     return manifest
+
+
+def _of_showers(
+    files: Sequence[InputFile], used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]
+) -> ShowerManifest:
+    from preprocessing.records import index_type  # noqa: PLC0415
+
+    return ShowerManifest(
+        **common,
+        index_type=index_type(common["geometry"].cells),
+        energy_gev=_range(used, "energy_gev"),
+        theta_rad=_range(used, "theta_rad"),
+        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
+        most_hits=_most_hits([receipt for _, receipt in used]),
+    )
+
+
+def _of_pairs(used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]) -> FlowManifest:
+    """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""
+    splits: dict[str, tuple[str, str]] = {}  # of each flow, and the first file of it
+    for plan, receipt in used:
+        for shard in receipt["shards"]:
+            split, path = splits.setdefault(receipt["flow"], (shard["split"], plan.path))
+            if split != shard["split"]:
+                raise InputError(
+                    f"--split-file: {plan.path} is in {shard['split']} and {path} in {split}, but both are of one "
+                    "obstacle and Reynolds number; leave one of them out, or give both to one split"
+                )
+    return FlowManifest(**common, reynolds=_range(used, "reynolds"))
 
 
 def _require_any_above_cut(file: InputFile, events: Sequence[dict[str, Any]], cut_gev: float) -> None:

@@ -51,6 +51,19 @@ def encode(
         )
 
 
+def example(**features: bytes | float | int) -> bytes:
+    """The serialised `tf.train.Example` of features of one value each."""
+    kinds = {
+        name: (_BYTES, value)
+        if isinstance(value, bytes)
+        else (_INTEGERS, _varint(value))
+        if isinstance(value, int)
+        else (_FLOATS, struct.pack("<f", value))
+        for name, value in sorted(features.items())
+    }
+    return _example(**kinds)
+
+
 def framed(record: bytes) -> bytes:
     """`record` as it is in a TFRecord file: length, checksum of the length, record, checksum of the record."""
     length = struct.pack("<Q", len(record))

@@ -20,7 +20,7 @@ from calopipe.progress import progress_bar
 from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
 from preprocessing import shards
-from preprocessing.dataset import Settings
+from preprocessing.dataset import AnySettings
 from preprocessing.shards import Attempt, Plan
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$"
 
 
 def carry_out(
-    plans: Sequence[Plan], output: Location, settings: Settings, tolerance: Tolerance, beam_options: Sequence[str]
+    plans: Sequence[Plan], output: Location, settings: AnySettings, tolerance: Tolerance, beam_options: Sequence[str]
 ) -> None:
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
     attempt = Attempt(tolerance)
@@ -150,14 +150,14 @@ def _quiet_and_interruptible() -> Iterator[None]:
 
 @contextmanager
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar of the showers done, by looking for their receipts, which works with every runner.
+    """A bar of the events done, by looking for their receipts, which works with every runner.
 
     Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
     """
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
     finished = threading.Event()
-    bar = progress_bar("preprocess", sum(pending.values()), "showers")
+    bar = progress_bar("preprocess", sum(pending.values()), "events")
 
     def watch() -> None:
         last = False

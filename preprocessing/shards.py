@@ -26,10 +26,12 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, Settings, ranges
+from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
 from preprocessing.events import NOT_WRITTEN, packed
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.flow.pairs import read_pairs
 from preprocessing.inputs import InputFile
-from preprocessing.manifest import SCHEMA_VERSION, Shard
+from preprocessing.manifest import SCHEMA_VERSION, Content, Shard
 
 Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 _NOTES = "notes"
@@ -56,7 +58,7 @@ class Attempt:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-def plan(files: Sequence[InputFile], settings: Settings) -> list[Plan]:
+def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
     """A plan for each range of each file."""
     return [
         Plan(str(file.path.absolute()), file.stamp, file.sha256, *each)
@@ -104,7 +106,7 @@ def notes(folder: Location, attempt: Attempt) -> list[str]:
     return lines
 
 
-def write_shards(folder: str, plan: Plan, settings: Settings, attempt: Attempt) -> None:
+def write_shards(folder: str, plan: Plan, settings: AnySettings, attempt: Attempt) -> None:
     """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
 
     Corrupt events and a file that cannot be read are left out, and listed in the receipt. What must stop the run
@@ -137,44 +139,62 @@ def _receipt_path(folder: Location, plan: Plan) -> Location:
     return folder / SHARDS / f"{plan.key}.json"
 
 
-def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
+def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
     """Write the plan's shards, none for a file that cannot be read; the receipt."""
     receipt: Receipt = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
-        file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
-        pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
-        bad_events = [bad for piece in pieces for bad in piece.bad_events]
-        first_bad = file.flaw(bad_events[0][0]) if bad_events else ""
+        if isinstance(settings, PairSettings):
+            content = read_pairs(path, plan.start, plan.stop, settings)
+        else:
+            content = _showers(path, plan, settings)
     except BadFileError as error:
         storage.require_unchanged(path, plan.stamp)
         return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
     storage.require_unchanged(path, plan.stamp)
-    encoded = [record for piece in pieces for record in piece.encoded]
-    hits = np.concatenate([piece.hits for piece in pieces])
-    written = np.concatenate([piece.events for piece in pieces])
-    digests = np.concatenate([piece.digests for piece in pieces])
-    split_of = np.full(len(digests), NOT_WRITTEN, dtype=np.int8)
-    rows = written - plan.start
-    split_of[rows] = settings.selection.rule.assign(path.name, digests[rows])
+    split_of = np.full(len(content.digests), NOT_WRITTEN, dtype=np.int8)
+    rows = content.events - plan.start
+    split_of[rows] = settings.rule.assign(path.name, content.split_by)
     chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
-    dropped = {reason: sum(flaw == reason for _, flaw in bad_events) for reason in FLAWS[1:]}
-    dropped[BELOW_CUT] = plan.stop - plan.start - len(written) - len(bad_events)
+    dropped = {reason: sum(flaw == reason for _, flaw in content.bad_events) for reason in FLAWS[1:]}
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - len(content.bad_events)
+    most = (
+        {}
+        if content.hits is None
+        else {"most_hits": {split: int(content.hits[places].max(initial=0)) for split, places in chosen.items()}}
+    )
     return receipt | {
-        "events": {"read": plan.stop - plan.start, "written": len(written), "dropped": dropped},
-        "digests": packed(digests, split_of),
-        "energy_gev": _range(file.energy_gev[written]),
-        "theta_rad": _range(file.theta_rad[written]),
-        "most_hits": {split: int(hits[places].max(initial=0)) for split, places in chosen.items()},
+        "events": {"read": plan.stop - plan.start, "written": len(rows), "dropped": dropped},
+        "digests": packed(content.digests, split_of),
+        **content.said,
+        **most,
         "bad_file": "",
-        "bad_events": bad_events,
-        "first_bad_event": first_bad,
+        "bad_events": content.bad_events,
+        "first_bad_event": content.first_bad,
         "shards": [
-            asdict(_write(folder, plan, split, [encoded[place] for place in places]))
+            asdict(_write(folder, plan, split, [content.encoded[place] for place in places]))
             for split, places in chosen.items()
             if len(places)
         ],
     }
+
+
+def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
+    file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
+    pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
+    bad_events = [bad for piece in pieces for bad in piece.bad_events]
+    digests = np.concatenate([piece.digests for piece in pieces])
+    written = np.concatenate([piece.events for piece in pieces])
+    return Content(
+        digests=digests,
+        events=written,
+        split_by=digests[written - plan.start],
+        encoded=[record for piece in pieces for record in piece.encoded],
+        bad_events=bad_events,
+        first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
+        said={"energy_gev": _range(file.energy_gev[written]), "theta_rad": _range(file.theta_rad[written])},
+        hits=np.concatenate([piece.hits for piece in pieces]),
+    )
 
 
 def _range(labels: FloatArray) -> list[float] | None:

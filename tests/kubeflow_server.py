@@ -36,7 +36,7 @@ NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gi
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 
 
-def write_small(path: Path, _platform: object) -> None:
+def write_small(path: Path, _platform: object, _name: str = "") -> None:
     """A package that is read a hundred times as fast as the pipeline's own, which takes half a second."""
     path.write_text("pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {discover: {}}}}\nschemaVersion: 2.1.0\n")
 

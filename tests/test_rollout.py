@@ -134,10 +134,10 @@ def _require_equal(output: Path, whole: Any) -> None:
 
 def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
     start, model, whole = small
-    mapreduce._loaded.clear()
-    tiles = list(mapreduce.advance_tiles(model, start, range(3), (16, 16)))
+    tiles = list(mapreduce.advance_tiles(model, start, range(3), (16, 16), place=str(tmp_path)))
     np.testing.assert_allclose(tiles, whole, atol=1e-5 * np.abs(whole).max())
-    assert mapreduce._loaded[str(model)].compiled == 1  # of 18 tiles, in groups, the last not full
+    (stepper,) = mapreduce._loaded.values()
+    assert stepper.compiled == 1  # of 18 tiles, in groups, the last not full
     with pytest.raises(InputError, match=r"--tile is 20x16 for frames of \(96, 16\) cells, expected multiples of 8"):
         _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "20x16")
 
@@ -146,6 +146,7 @@ def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path:
     start, model, whole = small
     _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x16", "--workers", "2")
     _require_equal(tmp_path / "a.h5", whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
     made = open_flow(tmp_path / "a.h5")
     np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)
 

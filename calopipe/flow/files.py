@@ -5,6 +5,7 @@ docs/formats.md describes the layout.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from calopipe.storage import Location
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}
 _ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
+CHUNK_FRAMES = 16  # best written together
 _EVENLY = 1e-3  # of the interval, by which two may differ
 
 
@@ -42,29 +44,48 @@ class Flow:
     obstacle_d: tuple[float, float]
     solver: str
 
+    @property
+    def digest(self) -> np.uint64:
+        """64 bits of a hash of the obstacle and the Reynolds number: of what a settled flow depends on but its phase.
+
+        A simulation that goes on, or one from another perturbation, has the same.
+        """
+        content = (
+            repr((self.solid.shape, float(np.float32(self.reynolds)))).encode() + np.packbits(self.solid).tobytes()
+        )
+        return np.frombuffer(hashlib.sha256(content).digest()[:8], "<u8")[0]
+
 
 @dataclass(frozen=True)
 class FlowFile(Flow):
     """A file whose layout has been checked; its frames are read and checked on demand.
 
-    `time` (T,) of the frames is in D/U, `step` (T,) counts the solver's steps.
+    `time` (T,) of the frames is in D/U, `step` (T,) counts the solver's steps. `from_model` says whether a model made
+    the frames, whose fingerprint then is the attribute `model`.
     """
 
     path: Location
+    from_model: bool
     time: npt.NDArray[np.float64]
     step: npt.NDArray[np.int64]
 
-    def velocity(self, first: int, stop: int) -> FloatArray:
-        """Frames `first` to `stop`, (n, x, y, 2) in U. BadFileError: a value is not a finite number."""
+    def frames(self, first: int, stop: int) -> FloatArray:
+        """Velocities of the frames `first` to `stop` as they are stored, good or bad, (n, x, y, 2) in U."""
         with _opened(self.path) as file:
             found: FloatArray = file[FRAMES][first:stop].astype(np.float32)
+        return found
+
+    def velocity(self, first: int, stop: int) -> FloatArray:
+        """The same. BadFileError: a value is not a finite number."""
+        found = self.frames(first, stop)
         finite = np.isfinite(found).all(axis=(1, 2, 3))
         if not finite.all():
-            raise BadFileError(
-                f"{self.path}: the velocity in frame {first + int(np.argmin(finite))} is not a finite number; make the "
-                "simulation again with shorter steps"
-            )
+            raise BadFileError(self.flaw(first + int(np.argmin(finite))))
         return found
+
+    def flaw(self, frame: int) -> str:
+        """What is said of a `frame` that is not finite."""
+        return f"{self.path}: the velocity in frame {frame} is not a finite number; make the simulation again"
 
 
 def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
@@ -94,6 +115,7 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             obstacle_d=(length, height),
             solver=str(file.attrs.get("solver", "")),
             path=path,
+            from_model="model" in file.attrs,
             time=time,
             step=step,
         )
@@ -118,7 +140,12 @@ class FlowWriter:
             (FRAMES, (*grid.shape, 2), "f4"), ("vorticity", grid.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
         ):  # fmt: skip
             packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
-            file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=(8, *shape), **packed)
+            chunk = (
+                CHUNK_FRAMES,
+                *shape[:2],
+                *(1 for _ in shape[2:]),
+            )  # components apart: packs better
+            file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)
 
     def write(self, velocity: FloatArray) -> None:
         """Append frames, (n, x, y, 2) in U, and their vorticity."""
@@ -128,7 +155,7 @@ class FlowWriter:
         number = np.arange(start, start + len(velocity))
         swirl = vorticity(velocity, self._grid.cell_d)
         if self._rounded:
-            swirl = np.round(swirl / (8 * self._rounded)) * (8 * self._rounded)
+            swirl = np.round(swirl / (16 * self._rounded)) * (16 * self._rounded)
         columns = {
             FRAMES: velocity,
             "vorticity": swirl,
@@ -154,7 +181,7 @@ def flow_writer(
     """A writer of the file `path`, which appears when it is complete, of frames of the flow `like`.
 
     `grid` takes the place of that of `like`, `attributes` are added. Velocities are `rounded` to multiples of so much U
-    if it is given, and vorticities to multiples of eight times that: such files are a fifth as large.
+    if it is given, and vorticities to multiples of 16 times that: such files are a fifth as large.
     """
     grid = grid or like.grid
     with storage.replacing(path) as temporary, h5py.File(temporary, "w") as file:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ class Header:
     sha256: str
     events: int
     chunk_events: int
-    geometry: Geometry
+    geometry: Any  # a `calopipe.showers.cells.Geometry`, of a flow a `calopipe.flow.grid.Grid`
 
 
 File = TypeVar("File", bound=Header)

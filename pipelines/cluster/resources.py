@@ -64,8 +64,11 @@ MOST_PODS = 32  # of generation: each adds 8 kB to the compiled pipeline, and Ku
 
 
 def step_of(task: str) -> str:
-    """The step that a task belongs to: kfp calls several tasks of one component generate, generate-2, ..."""
-    return re.sub(r"-[0-9]+$", "", task)
+    """The step that a task belongs to: kfp calls several tasks of one component generate, generate-2, ...
+
+    A flow's step, such as generate-flow, asks for what that of showers does.
+    """
+    return re.sub(r"(-flow)?(-[0-9]+)?$", "", task)
 
 
 def require_generation_pods(pods: int) -> None:

@@ -17,16 +17,22 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from components.step import keep_from_others
-from pipelines.calorimeter import define
+from pipelines import calorimeter, vortex
 from pipelines.cluster.resources import STEPS, step_of
 from pipelines.here import containers
 from pipelines.here.view import shown
+from pipelines.parameters import FLOW, SHOWERS
 
 _OUTPUT = "executor_output.json"  # in the folder of each step
 
 
-def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool, shares: int = 1) -> None:
-    """Run every step with the pipeline's `parameters`, into the absolute path `output`, and print the outcome.
+def run(
+    parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool, shares: int = 1,
+    name: str = SHOWERS,
+) -> None:  # fmt: skip
+    """Run every step of the pipeline called `name` with the `parameters`, into the absolute path `output`.
+
+    Prints the outcome.
 
     Showers are generated in so many `shares`, one after the other.
 
@@ -46,7 +52,7 @@ def run(parameters: Mapping[str, Any], output: Path, *, in_containers: bool, ver
         kept.mkdir(parents=True, exist_ok=True)  # which Docker would make, for root
         local.init(runner, pipeline_root=str(kept))
         before, failure = set(kept.iterdir()), None
-        pipeline = define(shares=shares)
+        pipeline = (vortex if name == FLOW else calorimeter).define(shares=shares)
         with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
             try:
                 with _python3_in_names():

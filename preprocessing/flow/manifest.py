@@ -1,11 +1,40 @@
-"""The manifest of a dataset of a flow."""
+"""What preprocessing does to a flow, and the manifest of its dataset."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
-from preprocessing.manifest import Manifest
+from calopipe.showers.splits import SplitRule
+from preprocessing.manifest import Manifest, Source, identity
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """Shards are named by it: other settings make other shards.
+
+    The frames of a pair are `step` intervals of the file apart. `rule` divides simulations, not pairs, among the
+    splits. `shard_events` is the most pairs of a range, a worker's piece of work.
+    """
+
+    rule: SplitRule = field(default_factory=SplitRule)
+    step: int = 1
+    shard_events: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.step < 1 or self.shard_events < 1:
+            raise InputError(
+                f"--pair-step is {self.step} and --shard-events {self.shard_events}, expected at least 1 of both"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pair_step": self.step, "shard_events": self.shard_events, "split_rule": asdict(self.rule)}
+
+    def identity(self, source: Source) -> list[str]:
+        """What an input file's shards depend on."""
+        return identity(source, self.rule)
 
 
 @dataclass(frozen=True, kw_only=True)

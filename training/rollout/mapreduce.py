@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe import storage
+from calopipe.errors import InputError
 from calopipe.flow.files import flow_writer, open_flow
 from preprocessing.runner import pipeline
 from training.rollout.stepper import Stepper
@@ -24,54 +26,67 @@ Piece = tuple[int, int]  # a frame of the file, and a tile of it
 GROUP = 8  # tiles that go through the network together
 
 _loading = threading.Lock()
-_loaded: dict[str, Stepper] = {}  # of this process, for all its threads
+_loaded: dict[str, Stepper] = {}  # by fingerprint, of this process, for all its threads
 
 
 def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_options: Sequence[str] = ()) -> None:
     """Write the frames that follow those of the flow file `start`, one interval of the model after each.
 
-    See `advance_tiles`.
+    Cores of tiles have `side` (x, y) cells. Workers on other hosts need `model`, `start` and the folder of `output` at
+    the same paths. InputError: the model is of another field or other frames, or `side` does not fit it.
     """
-    stepper, flow = _stepper(str(model)), open_flow(start)
-    began = flow.time[0] + stepper.card.geometry.interval_d
-    made = advance_tiles(model, start, range(len(flow.time)), side, beam_options)
-    with flow_writer(output, flow, attributes=stepper.told(start), first=began) as writer:
-        for velocity in made:
-            writer.write(velocity[None])
+    stepper, flow = Stepper(model), open_flow(start)
+    began = float(flow.time[0]) + stepper.card.geometry.interval_d
+    storage.require_writable(output.parent)
+    with (
+        tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as place,
+        flow_writer(output, flow, attributes=stepper.told(start), first=began) as writer,
+    ):
+        for frame in advance_tiles(model, start, range(len(flow.time)), side, place=place, beam_options=beam_options):
+            writer.write(frame[None])
     print(f"flow: {output}")
 
 
 def advance_tiles(
-    model: Path, start: Path, frames: Sequence[int], side: tuple[int, int], beam_options: Sequence[str] = ()
+    model: Path,
+    start: Path,
+    frames: Sequence[int],
+    side: tuple[int, int],
+    *,
+    place: str,
+    beam_options: Sequence[str] = (),
 ) -> Iterator[npt.NDArray[np.float32]]:
     """The velocity (x, y, 2) one interval after each of `frames` of the flow file `start`, in order.
 
-    Cores of tiles have `side` (x, y) cells. InputError: the model is of another field, or `side` does not fit it.
+    Workers leave them in the folder `place`. See `advance`.
     """
     import apache_beam as beam  # noqa: PLC0415  takes seconds
 
-    stepper = _stepper(str(model))
+    stepper = Stepper(model)
     stepper.require_fitting(open_flow(start))
+    identity = stepper.card.fingerprint()
+    _loaded[identity] = stepper
     cut = tiles(stepper.card.geometry.shape, side, reach=stepper.model.reach, stride=stepper.model.stride)
     pieces = [(frame, number) for frame in frames for number in range(len(cut))]
     groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
-    with tempfile.TemporaryDirectory(prefix="calopipe-tiles-") as place:
-        with pipeline(beam_options) as begun:
-            (
-                begun
-                | "Groups of tiles" >> beam.Create(groups)
-                | "Spread over workers" >> beam.Reshuffle()
-                | "Map" >> beam.FlatMap(_through_network, str(model), str(start), cut)
-                | "By frame" >> beam.GroupByKey()
-                | "Reduce" >> beam.Map(_merge, place, cut)
-            )
-        for frame in frames:
-            yield np.load(Path(place) / f"{frame}.npy")
+    with pipeline(beam_options) as begun:
+        (
+            begun
+            | "Groups of tiles" >> beam.Create(groups)
+            | "Spread over workers" >> beam.Reshuffle()
+            | "Map" >> beam.FlatMap(_through_network, str(model), identity, str(start), cut)
+            | "By frame" >> beam.GroupByKey()
+            | "Reduce" >> beam.Map(_merge, place, cut)
+        )
+    for frame in frames:
+        yield np.load(Path(place) / f"{frame}.npy")
 
 
-def _through_network(group: Sequence[Piece], model: str, start: str, cut: Sequence[Tile]) -> Iterator[Any]:
+def _through_network(
+    group: Sequence[Piece], model: str, identity: str, start: str, cut: Sequence[Tile]
+) -> Iterator[Any]:
     """(frame, (tile, velocity of its core)) of each piece of a group."""
-    stepper, flow = _stepper(model), open_flow(Path(start))
+    stepper, flow = _stepper(model, identity), open_flow(Path(start))
     windows = []
     for frame, number in group:
         windows.append((flow.velocity(frame, frame + 1)[0, *cut[number].window], flow.solid[cut[number].window]))
@@ -92,9 +107,12 @@ def _merge(of_frame: tuple[int, Iterable[tuple[int, Any]]], place: str, cut: Seq
     np.save(Path(place) / f"{frame}.npy", whole)
 
 
-def _stepper(model: str) -> Stepper:
-    """The model of this process, loaded when a thread first asks."""
+def _stepper(model: str, identity: str) -> Stepper:
+    """The model of this process, loaded when a thread first asks for it."""
     with _loading:
-        if model not in _loaded:
-            _loaded[model] = Stepper(Path(model))
-        return _loaded[model]
+        if identity not in _loaded:
+            found = Stepper(Path(model))
+            if found.card.fingerprint() != identity:
+                raise InputError(f"{model}: replaced while tiles were made with it; run the command again")
+            _loaded[identity] = found
+        return _loaded[identity]

@@ -57,7 +57,7 @@ class Pix2Pix(FlowModel):
             change = np.asarray(batch["next"] - batch["now"], np.float64)
             squares += np.square(change).sum((0, 1, 2))
             cells += change[..., 0].size
-        self._unit.assign(np.sqrt(squares / cells))
+        self._unit.assign(np.maximum(np.sqrt(squares / cells), keras.config.epsilon()))
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """Half of the flows upside down, and noise on the velocity that is given, but not in the obstacle."""

@@ -1,0 +1,31 @@
+"""Step 3 of a flow: roll-outs of the model from the first frame of each simulation of the test split."""
+
+from kfp import dsl
+
+from components.image import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def generate_flow(output: str, fingerprint: str, files: list[str], split_files: list[str], rollout_steps: int) -> str:
+    """Write OUTPUT/rollouts, a flow file and a movie for each simulation; roll-outs that are there are kept.
+
+    Args:
+        fingerprint: The model that train wrote; it is an error if another is there now.
+        files: HDF5 files of simulations.
+
+    Returns:
+        A fingerprint of the roll-outs' files.
+    """
+    from components.step import step
+
+    with step():
+        from pathlib import Path
+
+        from calopipe.showers.splits import SplitRule
+        from training.folder import require_model
+        from training.rollout.held_out import roll_out_held_out
+
+        require_model(Path(output) / "model", fingerprint)
+        return roll_out_held_out(
+            Path(output) / "model", files, Path(output) / "rollouts", SplitRule.parse(split_files), rollout_steps
+        )

@@ -1,0 +1,108 @@
+"""The input of a dataset of a flow: files checked once, and the pairs of a range of one, as records.
+
+A record is a `tf.train.Example` with the features
+
+    now, next   bytes   velocity of two frames, (x, y, 2) little-endian float32 in U
+    solid       bytes   (x, y) of one byte, 1 in the obstacle
+    reynolds, time   float   the Reynolds number, and the time of `now` in D/U
+    event       int64   index of the pair in its file: the frame of `now`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.flow.files import FlowFile, open_flow
+from calopipe.flow.mechanics import transverse, unsettled
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.contents import distinct
+from calopipe.showers.flaws import FLAWS, BadFileError, Tolerance
+from calopipe.storage import Location
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.inputs import InputFile, Inputs
+from preprocessing.manifest import BadFile, Content
+from preprocessing.records import example
+
+logger = logging.getLogger(__name__)
+
+LEAST_FRAMES = 16  # of a simulation: by fewer it cannot be seen whether it sheds
+
+
+def discover_pairs(patterns: Sequence[str], settings: PairSettings, tolerance: Tolerance) -> Inputs:
+    """The flow files that `patterns` name, each checked, each content once. `events` of a file are its pairs.
+
+    Raises InputError, also for files of different grids; a file that is no flow, or in which the wake does not shed
+    vortices evenly, is left out if `tolerance` says so.
+    """
+    paths = storage.expand(patterns)
+    looked = [_look(path, settings) for path in paths]
+    bad = [each for each in looked if isinstance(each, BadFile)]
+    if bad:
+        tolerance.require("file", len(bad), len(paths), bad[0].reason)
+        for each in bad:
+            logger.warning("left out: %s", each.reason)
+    files = distinct([each for each in looked if isinstance(each, InputFile)])
+    if not files:
+        raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
+    return Inputs(tuple(files), tuple(bad))
+
+
+def _look(path: Location, settings: PairSettings) -> InputFile | BadFile:
+    try:
+        stamp = storage.stamp(path)
+        file = open_flow(path, LEAST_FRAMES + settings.step)
+        if file.from_model:
+            raise InputError(f"{path}: a model's roll-out, a solver's simulation is expected; leave it out of --input")
+        signal = transverse(file.frames(0, len(file.time)), file.solid, file.grid.cell_d)
+        if reason := unsettled(signal[np.isfinite(signal)]):
+            raise BadFileError(f"{path}: {reason}: it has not begun to shed; simulate on, and leave the beginning out")
+        grid = replace(file.grid, interval_d=settings.step * file.grid.interval_d)
+        sha256 = storage.sha256_of_file(path)
+        storage.require_unchanged(path, stamp)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except BadFileError as error:
+        return BadFile(path.name, str(error))
+    return InputFile(path, sha256, len(file.time) - settings.step, 1, grid, stamp=stamp, look=None)
+
+
+def read_pairs(path: Location, start: int, stop: int, settings: PairSettings) -> Content:
+    """The pairs `start` to `stop` of the file `path`. Pairs with a frame that is not finite are bad events."""
+    file = open_flow(path)
+    frames = file.frames(start, stop + settings.step)
+    finite = np.asarray(np.isfinite(frames).all(axis=(1, 2, 3)))
+    now, after = frames[: stop - start], frames[settings.step :]
+    good = finite[: stop - start] & finite[settings.step :]
+    kept = np.flatnonzero(good)
+    return Content(
+        digests=np.array([_digest(file, *pair) for pair in zip(now, after, strict=True)], dtype=np.uint64),
+        events=start + kept,
+        split_by=np.full(len(kept), file.digest, dtype=np.uint64),
+        encoded=[_record(file, int(start + row), now[row], after[row]) for row in kept],
+        bad_events=[(int(start + row), FLAWS[1]) for row in np.flatnonzero(~good)],
+        first_bad="" if good.all() else file.flaw(start + int(np.argmin(finite))),
+        said={"reynolds": [file.reynolds, file.reynolds] if len(kept) else None, "flow": f"{file.digest:016x}"},
+    )
+
+
+def _digest(file: FlowFile, now: FloatArray, after: FloatArray) -> np.uint64:
+    content = np.float32(file.reynolds).tobytes() + now.tobytes() + after.tobytes()
+    return np.frombuffer(hashlib.sha256(content).digest()[:8], "<u8")[0]
+
+
+def _record(file: FlowFile, event: int, now: FloatArray, after: FloatArray) -> bytes:
+    return example(
+        now=now.astype("<f4").tobytes(),
+        next=after.astype("<f4").tobytes(),
+        solid=file.solid.astype(np.uint8).tobytes(),
+        reynolds=file.reynolds,
+        time=float(file.time[event]),
+        event=event,
+    )

@@ -1,0 +1,220 @@
+"""The flow behind a rectangle, simulated by pylbm: D2Q9, multiple relaxation times, in its form for liquids.
+
+The scheme is that of d'Humieres (Prog. Astronaut. Aeronaut. 159, 450 (1992)) with the equilibrium of He and Luo
+(J. Stat. Phys. 88, 927 (1997)), in which momentum over the mean density is the velocity. Inflow and walls are
+half-way bounce-back of given speed, the outflow is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.flow.files import CHUNK_FRAMES, Flow, flow_writer
+from calopipe.flow.grid import Grid
+from calopipe.flow.mechanics import strouhal, transverse, unsettled
+from calopipe.progress import progress_bar
+from calopipe.showers.cells import FloatArray
+
+SIZE_D = (25.6, 6.4)  # of the channel
+CELLS_A_D = 5  # of the frames: 128 x 32
+_SOLVER_CELLS = 2  # a cell's side, at resolution 1
+_SPEED = 0.08  # of the inflow, in cells a step: a Mach number of 0.14
+_RELAXATION = (1.4, 1.4, 1.5, 1.5)  # of energy, its square, and the fluxes of energy: no physics, but stability
+_PERTURBATION, _MODES = 0.1, 6  # of U, and how many waves along and across make it
+_ROUNDED = 2.0**-7  # of U, to which a sample's velocities are rounded: 0.2 % rms
+
+
+@dataclass(frozen=True)
+class Case:
+    """A simulation: lengths in D, times in D/U, `reynolds` = U D / nu.
+
+    The obstacle has the size `obstacle_d` and its middle at `middle_d`. `frames` are kept, `interval_d` apart, once
+    `settle_d` have passed. `seed` draws a small first perturbation. `resolution` refines the solver's cells, not the
+    frames'. `wall_speed` is that of the walls along the flow: 1 moves with the inflow, 0 rests.
+    """
+
+    reynolds: float
+    obstacle_d: tuple[float, float] = (1.0, 1.0)
+    middle_d: tuple[float, float] = (5.0, 3.2)
+    frames: int = 64
+    interval_d: float = 0.28
+    settle_d: float = 100.0
+    seed: int = 1
+    resolution: int = 1
+    wall_speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 10 <= self.reynolds <= 300:
+            raise InputError(f"--reynolds is {self.reynolds}, expected 10 to 300, where the flow is plane")
+        if self.frames < 2 or self.resolution < 1 or not 0 < self.interval_d <= self.settle_d:
+            raise InputError(
+                f"{self.frames} frames, {self.interval_d} D/U apart after {self.settle_d}, at resolution "
+                f"{self.resolution}: expected two frames, a resolution of 1 and positive times at least"
+            )
+        if not self.solid.any() or self.solid[:3].any() or self.solid[-15:].any() or self.solid[:, [0, -1]].any():
+            raise InputError(
+                f"an obstacle of {self.obstacle_d} D at {self.middle_d} D: expected one within the channel of "
+                f"{SIZE_D} D, with room before and behind"
+            )
+
+    @property
+    def grid(self) -> Grid:
+        length, width = (round(side * CELLS_A_D) for side in SIZE_D)
+        return Grid((length, width), 1 / CELLS_A_D, self.steps * _SPEED / self.solver_cells)
+
+    @property
+    def solver_cells(self) -> int:
+        """Cells of the solver in D."""
+        return CELLS_A_D * _SOLVER_CELLS * self.resolution
+
+    @property
+    def steps(self) -> int:
+        """Steps of the solver from a frame to the next."""
+        return max(round(self.interval_d * self.solver_cells / _SPEED), 1)
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """First cell of the frame in the obstacle, and the one after the last, along and across."""
+        (x, nx), (y, ny) = (
+            (round((middle - size / 2) * CELLS_A_D), max(round(size * CELLS_A_D), 1))
+            for middle, size in zip(self.middle_d, self.obstacle_d, strict=True)
+        )
+        return (x, x + nx), (y, y + ny)
+
+    @property
+    def solid(self) -> npt.NDArray[np.bool_]:
+        (left, right), (low, high) = self.bounds
+        inside = np.zeros([round(side * CELLS_A_D) for side in SIZE_D], dtype=bool)
+        inside[max(left, 0) : right, max(low, 0) : high] = True
+        return inside
+
+
+def simulate(case: Case, output: Path) -> str:
+    """Write the flow of `case` to `output`; its Strouhal number in a line. InputError: it does not shed evenly."""
+    (left, right), (low, high) = case.bounds
+    size = (right - left) / CELLS_A_D, (high - low) / CELLS_A_D
+    flow = Flow(case.grid, case.solid, case.reynolds, size, "pylbm, D2Q9, multiple relaxation times")
+    signal: list[float] = []
+    told = {"seed": case.seed, "resolution": case.resolution, "wall_speed": case.wall_speed}
+    with flow_writer(output, flow, attributes=told, steps=case.steps, rounded=_ROUNDED) as writer:
+        frames = _frames(case)
+        while block := list(itertools.islice(frames, CHUNK_FRAMES)):
+            writer.write(np.stack(block))
+            signal += transverse(np.stack(block), flow.solid, flow.grid.cell_d).tolist()
+        if reason := unsettled(np.array(signal)):
+            raise InputError(f"{output}: {reason}; give a larger --settle, or a Reynolds number above 60")
+    number = strouhal(np.array(signal), flow.grid.interval_d)
+    return (
+        f"{output}: Reynolds number {case.reynolds:g}, obstacle {size[0]:g} x {size[1]:g} D, "
+        f"{case.frames} frames, Strouhal number {number:.4f}"
+    )
+
+
+def _frames(case: Case) -> Iterator[FloatArray]:
+    """The frames of a simulation, (x, y, 2) in U."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # the compiler would find our settings
+        simulation, momenta = _built(case)
+    settling = round(case.settle_d * case.solver_cells / _SPEED)
+    fold = _SOLVER_CELLS * case.resolution
+    nx, ny = case.grid.shape
+    with progress_bar("simulate", settling + case.frames * case.steps, "steps") as bar:
+        for number in range(case.frames):
+            for _ in range(case.steps + (settling if number == 0 else 0)):
+                simulation.one_time_step()
+                bar.update(1)
+            fields = [np.asarray(simulation.m[each]).reshape(nx, fold, ny, fold).mean(axis=(1, 3)) for each in momenta]
+            velocity = np.stack(fields, axis=-1) / _SPEED
+            velocity[case.solid] = 0
+            if not np.isfinite(velocity).all() or np.abs(velocity).max() > 5:
+                raise InputError(f"the simulation at Reynolds number {case.reynolds:g} broke up; give --resolution 2")
+            yield velocity.astype(np.float32)
+
+
+def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
+    """pylbm's simulation, which begins with the perturbed inflow everywhere; the symbols of its momenta."""
+    try:
+        import pylbm  # noqa: PLC0415
+        import sympy as sp  # noqa: PLC0415
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"pylbm is not installed here ({error}); pip install 'calopipe[flow]'") from None
+    x, y, rho, qx, qy = sp.symbols("X, Y, rho, qx, qy")
+    cell = sp.symbols("lambda", constants=True)
+    square, energy = x**2 + y**2, qx**2 + qy**2
+    viscous = 1 / (3 * _SPEED * case.solver_cells / case.reynolds + 0.5)
+    fold = _SOLVER_CELLS * case.resolution
+    (left, right), (low, high) = ((first * fold, last * fold) for first, last in case.bounds)
+    width, height = (side * fold for side in case.grid.shape)
+    wave = _perturbation(case.seed, (width, height))
+
+    def along(x: Any, y: Any) -> Any:
+        return _SPEED * np.ones(np.broadcast(x, y).shape)
+
+    def across(x: Any, y: Any) -> Any:
+        return _SPEED * wave(x, y)
+
+    def moving(speed: float) -> dict[str, Any]:
+        def given(f: Any, m: Any, x: Any, y: Any) -> None:  # noqa: ARG001  as pylbm calls it
+            m[rho], m[qx], m[qy] = 0.0, speed * _SPEED, 0.0
+
+        return {"method": {0: pylbm.bc.BouzidiBounceBack}, "value": given}
+
+    logging.getLogger("pylbm").setLevel(logging.ERROR)
+    inflow, outflow, walls, obstacle = range(4)
+    simulation = pylbm.Simulation(
+        {
+            "box": {"x": [0, width], "y": [0, height], "label": [inflow, outflow, walls, walls]},
+            "elements": [pylbm.Parallelogram((left, low), (right - left, 0), (0, high - low), label=obstacle)],
+            "space_step": 1,
+            "scheme_velocity": cell,
+            "parameters": {cell: 1.0},
+            "schemes": [
+                {
+                    "velocities": list(range(9)),
+                    "conserved_moments": [rho, qx, qy],
+                    "polynomials": [
+                        1, x, y, 3 * square - 4 * cell**2,
+                        sp.Rational(1, 2) * (9 * square**2 - 21 * square * cell**2 + 8 * cell**4),
+                        3 * x * square - 5 * x * cell**2, 3 * y * square - 5 * y * cell**2, x**2 - y**2, x * y,
+                    ],
+                    "relaxation_parameters": [0, 0, 0, *_RELAXATION, viscous, viscous],
+                    "equilibrium": [
+                        rho, qx, qy, -2 * rho * cell**2 + 3 * energy, rho * cell**4 - 3 * energy * cell**2,
+                        -qx * cell**2, -qy * cell**2, qx**2 - qy**2, qx * qy,
+                    ],
+                }
+            ],
+            "init": {rho: 0.0, qx: (along, ()), qy: (across, ())},
+            "boundary_conditions": {
+                inflow: moving(1.0), walls: moving(case.wall_speed), obstacle: moving(0.0),
+                outflow: {"method": {0: pylbm.bc.NeumannX}},
+            },
+            "generator": "cython",
+        }
+    )  # fmt: skip
+    return simulation, (qx, qy)
+
+
+def _perturbation(seed: int, size: tuple[int, int]) -> Any:
+    """A sum of waves of random phases, zero on the walls, of x and y in cells; 2.5 % of U rms."""
+    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (_MODES, _MODES))
+
+    def wave(x: Any, y: Any) -> Any:
+        terms = (
+            np.sin(2 * np.pi * (i + 1) * x / size[0] + phases[i, j]) * np.sin(np.pi * (j + 1) * y / size[1])
+            for i in range(_MODES)
+            for j in range(_MODES)
+        )
+        return _PERTURBATION / _MODES * sum(terms)
+
+    return wave

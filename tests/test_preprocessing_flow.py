@@ -1,0 +1,178 @@
+"""Flow files to datasets of pairs: what records hold, which split they are in, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+from flows import street, write_flow
+
+from calopipe.errors import InputError
+from calopipe.flow.files import open_flow
+from calopipe.showers.flaws import Tolerance
+from calopipe.showers.splits import SPLITS, SplitRule
+from preprocessing.__main__ import main
+from preprocessing.dataset import read_manifest
+from preprocessing.events import digests_in
+from preprocessing.flow.manifest import FlowManifest, PairSettings
+from preprocessing.flow.pairs import discover_pairs
+from preprocessing.pipeline import preprocess
+
+FRAMES = 24
+
+
+@pytest.fixture(scope="module")
+def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 12 flows, and one that goes on with the first."""
+    folder = tmp_path_factory.mktemp("flows")
+    for number in range(12):
+        write_flow(folder / f"s{number:02d}.h5", reynolds=60.0 + 10 * number, row=3 + number % 4, strouhal=0.19)
+    write_flow(folder / "s12.h5", reynolds=60.0, row=3, strouhal=0.18)
+    return folder
+
+
+def records_of(folder: Path) -> list[tuple[str, dict[str, tf.train.Feature]]]:
+    """(split, features) of every record, by TensorFlow's own parser."""
+    return [
+        (shard.split, dict(tf.train.Example.FromString(record.numpy()).features.feature))
+        for shard in read_manifest(folder).shards
+        for record in tf.data.TFRecordDataset(str(folder / shard.name))
+    ]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_every_record_is_a_pair_of_its_file(simulations: Path, tmp_path: Path, step: int) -> None:
+    main(["--input", f"{simulations}/*.h5", "--output", str(tmp_path / "ds"), "--pair-step", str(step)])
+    manifest = read_manifest(tmp_path / "ds")
+    assert isinstance(manifest, FlowManifest)
+    assert manifest.geometry.interval_d == pytest.approx(0.25 * step)
+    assert manifest.valid_range == {"reynolds": (60.0, 170.0)}
+    left = {}
+    for path in simulations.glob("*.h5"):
+        with h5py.File(path) as file:
+            frames, solid = file["velocity"][()], file["solid"][()]
+            for event in range(FRAMES - step):
+                now, after = frames[event].tobytes(), frames[event + step].tobytes()
+                left[now, after, solid.astype("u1").tobytes(), file.attrs["reynolds"], event] = file["time"][event]
+    found = records_of(tmp_path / "ds")
+    assert len(found) == len(left) == 13 * (FRAMES - step) == manifest.count("all")
+    for _, each in found:
+        blobs = (each[name].bytes_list.value[0] for name in ("now", "next", "solid"))
+        key = (*blobs, each["reynolds"].float_list.value[0], each["event"].int64_list.value[0])
+        assert left.pop(key) == pytest.approx(each["time"].float_list.value[0])
+    assert not left
+    assert len(digests_in(tmp_path / "ds", manifest, SPLITS)) == len(found)
+
+
+def test_no_flow_is_in_two_splits(simulations: Path, tmp_path: Path) -> None:
+    main(["--input", f"{simulations}/*.h5", "--output", str(tmp_path / "ds")])
+    places: dict[tuple[bytes, float], set[str]] = {}
+    for split, each in records_of(tmp_path / "ds"):
+        flow = each["solid"].bytes_list.value[0], each["reynolds"].float_list.value[0]
+        places.setdefault(flow, set()).add(split)
+    assert len(places) == 12  # the thirteenth file goes on with the first
+    assert all(len(splits) == 1 for splits in places.values())
+    assert len(set.union(*places.values())) > 1
+
+
+def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, tmp_path: Path) -> None:
+    files = [str(simulations / f"s{number:02d}.h5") for number in (0, 1, 12)]
+
+    def told(*splits: str) -> None:
+        pairs = zip(splits, files, strict=True)
+        settings = PairSettings(SplitRule.parse([f"{split}={Path(path).name}" for split, path in pairs]))
+        preprocess(discover_pairs(files, settings, Tolerance()), tmp_path / "ds", settings)
+
+    told("train", "test", "train")
+    assert {split: read_manifest(tmp_path / "ds").count(split) for split in SPLITS} == {
+        "train": 46, "validation": 0, "test": 23
+    }  # fmt: skip
+    with pytest.raises(InputError, match=r"s12.h5 is in test and .*s00.h5 in train, but both are of one obstacle and"):
+        told("train", "train", "test")
+
+
+def test_a_run_that_was_killed_goes_on_and_a_dataset_stands(simulations: Path, tmp_path: Path, capsys) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    arguments = ["--input", f"{simulations}/*.h5", "--shard-events", "10", "--output"]
+    main([*arguments, str(whole)])
+    shutil.copytree(whole, cut)
+    (cut / "manifest.json").unlink()
+    lost = sorted((cut / "shards").glob("*.json"))[::2]
+    for receipt in lost:
+        receipt.unlink()
+    capsys.readouterr()
+    main([*arguments, str(cut)])
+    assert f"{len(lost)} of 39 pieces to do" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in cut.rglob("*.*")} == {
+        path.name: path.read_bytes() for path in whole.rglob("*.*")
+    }
+    main([*arguments, str(cut)])
+    assert "pairs of frames; nothing to do" in capsys.readouterr().out
+
+
+def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations: Path, tmp_path: Path) -> None:
+    velocity = street(frames=FRAMES)
+    velocity[9, 3, 3, 0] = np.nan
+    write_flow(tmp_path / "bad.h5", velocity=velocity)
+    arguments = ["--input", str(tmp_path / "bad.h5"), f"{simulations}/s0*.h5", "--output", str(tmp_path / "ds")]
+    with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 9 is not a finite number; .* again; correct"):
+        main(arguments)
+    main([*arguments, "--on-bad-event", "skip"])
+    manifest = read_manifest(tmp_path / "ds")
+    assert [(each.name, each.event, each.reason) for each in manifest.bad_events] == [
+        ("bad.h5", 8, "nan"), ("bad.h5", 9, "nan")
+    ]  # fmt: skip
+    assert (manifest.events["read"], manifest.events["written"]) == (11 * 23, 11 * 23 - 2)
+
+
+@pytest.mark.parametrize(
+    ("of_flow", "told"),
+    [
+        ({"frames": 16}, "16 frames, at least 17 are needed"),
+        ({"amplitude": 0.01}, "the wake swings by 0.0099 U: it has not begun to shed"),
+        ({"growth": 0.5}, "the wake's swing still grows, from .*: it has not begun to shed"),
+        ({"attributes": {"model": "abc"}}, "a model's roll-out, a solver's simulation is expected"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_one_line(tmp_path: Path, of_flow: dict[str, float], told: str) -> None:
+    write_flow(tmp_path / "a.h5", **of_flow)
+    with pytest.raises(InputError, match=told):
+        main(["--input", str(tmp_path / "a.h5"), "--output", str(tmp_path / "ds")])
+
+
+def test_other_grids_and_options_of_showers_are_one_line(simulations: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from flows import GRID
+
+    write_flow(tmp_path / "b.h5", grid=replace(GRID, shape=(40, 16)))
+    given = ["--input", f"{simulations}/s00.h5", str(tmp_path / "b.h5"), "--output", str(tmp_path / "ds")]
+    with pytest.raises(InputError, match=r"its geometry's shape is .*\(40, 16\).*\(32, 16\)|\(32, 16\).*\(40, 16\)"):
+        main(given)
+    with pytest.raises(InputError, match="--cut-gev is for showers, and the input is a flow; leave it out"):
+        main([*given, "--cut-gev", "1"])
+    with pytest.raises(InputError, match="--pair-step is 0"):
+        main([*given, "--pair-step", "0"])
+
+
+def test_two_processes_write_the_same_bytes(simulations: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    main(["--input", f"{simulations}/*.h5", "--output", str(one)])
+    command = [sys.executable, "-m", "preprocessing", "--input", f"{simulations}/*.h5", "--output", str(two)]
+    subprocess.run([*command, "--workers", "2"], check=True, capture_output=True)
+    assert {path.name: path.read_bytes() for path in two.rglob("*.tfrecord")} == {
+        path.name: path.read_bytes() for path in one.rglob("*.tfrecord")
+    }
+    assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
+
+
+def test_a_flow_has_the_same_digest_wherever_it_began(simulations: Path) -> None:
+    digests = [open_flow(simulations / f"s{number:02d}.h5").digest for number in range(13)]
+    assert digests[0] == digests[12]
+    assert len(set(digests)) == 12
