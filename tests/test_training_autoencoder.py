@@ -13,6 +13,7 @@ from scipy import stats
 from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers
 
 from calopipe.showers.angle import measured_angle
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import voxel_order
 from preprocessing.dataset import Settings, read_manifest
@@ -108,11 +109,11 @@ def test_a_training_explains_showers_that_it_has_not_seen(trained: Path) -> None
 
 def test_a_saved_model_gives_showers_in_gev_back(trained: Path) -> None:
     command.main(["export", "--model", str(trained / "m"), "--output", str(trained / "saved")])
-    cells = make_showers(events=4, seed=5).cells
+    cells = make_showers(events=4, seed=5).cells * np.float32(REFERENCE_UNIT_GEV)
     served = tf.saved_model.load(str(trained / "saved")).signatures["serving_default"](cells_gev=tf.constant(cells))
     _, model = load(trained / "m")
     assert isinstance(model, AutoEncoder)
-    expected = model.reconstruct(tf.constant(cells / np.float32(0.02))) * 0.02
+    expected = model.reconstruct(tf.constant(cells / np.float32(REFERENCE_UNIT_GEV))) * REFERENCE_UNIT_GEV
     np.testing.assert_allclose(served["cells_gev"], expected, rtol=1e-4, atol=1e-7)
     angles = [np.degrees(measured_angle(each)) for each in (expected.numpy(), cells)]
     np.testing.assert_allclose(*angles, atol=6)  # of showers at 60 to 120 degrees
