@@ -66,8 +66,8 @@ def model(geometry: Geometry) -> Autoregressive:
     found = build(CONFIG, geometry)
     assert isinstance(found, Autoregressive)
     images, energy, theta = _showers(geometry, 300)
-    ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
-    found.adapt([as_batch(images, energy, theta)], ends)  # type: ignore[arg-type]
+    ends = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
+    found.adapt([as_batch(images, energy, theta)], SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
     return of_every_cell(found)
 
 
@@ -110,7 +110,8 @@ def _touching(layer: Layer, first: int, second: int, wide: int) -> list[int]:
 
 def test_mirrored_cells_lie_at_the_mirrored_place(geometry: Geometry) -> None:
     mesh, where = mesh_of(geometry), positions(geometry)
-    if not mesh.folds:
+    assert mesh.folds == (not geometry.rings)
+    if not mesh.folds:  # a beam that is a little beside the axis hits one sector and not its image
         np.testing.assert_array_equal(mesh.mirror[0], np.tile(np.arange(mesh.places), (mesh.layers, 1)))
     for axis, sign in ((0, (-1, 1)), (1, (1, -1)))[0 if mesh.folds else 1 :]:
         for layer in range(mesh.layers):
@@ -119,12 +120,6 @@ def test_mirrored_cells_lie_at_the_mirrored_place(geometry: Geometry) -> None:
             np.testing.assert_allclose(where.x_mm[layer, image], sign[0] * where.x_mm[layer, there], atol=1e-9)
             np.testing.assert_allclose(where.y_mm[layer, image], sign[1] * where.y_mm[layer, there], atol=1e-9)
             np.testing.assert_array_equal(np.sort(image), there)
-
-
-def test_an_odd_number_of_angles_has_no_image_in_x() -> None:
-    odd = Mesh(Geometry.of_layers((replace(_RING, cells=(7, 5)),), 1e-3))
-    assert not odd.folds
-    np.testing.assert_array_equal(odd.mirror[0, 0], np.arange(35))
 
 
 def _view(model: Autoregressive, geometry: Geometry) -> tuple[Any, npt.NDArray[np.float64]]:

@@ -14,7 +14,7 @@ from scipy.special import expit
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
-from training.models.autoregressive import cells, totals
+from training.models.autoregressive import cells, shared_energy, totals
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import Sampler
 
@@ -52,7 +52,10 @@ class _Drawn:
         self.energy_gev, theta = _labels(_SHOWERS)
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
-        self.images = drawn(model, self.energy_gev, theta, noise)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_energy, "_OFF", 1e9)  # every draw of the hits fits
+            patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
+            self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals)
         axis = self.plan.axis.numpy()

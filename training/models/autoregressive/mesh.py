@@ -38,7 +38,8 @@ class Mesh:
     before, as places, `places` where there is none; `beside` (kinds, places, 4) those that share a side with it;
     `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `kind` (layers,) counts the
     layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
-    in x, and in y; `folds` says whether there is one in x.
+    in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
+    beside the axis hits one sector of the first layers, and not its image.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -59,11 +60,8 @@ class Mesh:
         self.reach = float(max(n, m) if not geometry.layers else np.nanmax(found.r_mm) / unit)
         self.parity = _parity(self.shape).reshape(-1)
         self._neighbours()
-        whole = all(layer.cells[0] % 2 == 0 or layer.cells[0] == 1 for layer in geometry.layers)
-        self.folds = not geometry.rings or whole
+        self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
-        if not self.folds:
-            self.mirror[0] = np.arange(self.places)
         counts = np.array([layer.cells for layer in layers_of(geometry)])
         self._most = (counts - 1).astype(np.int32)
         if geometry.rings:
@@ -184,19 +182,15 @@ def _parity(shape: tuple[int, int]) -> Index:
 
 
 def _mirrored(geometry: Geometry, axis: int) -> Index:
-    """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y. Where the cells have none, the cell
-    itself: an odd number of angles is not symmetric in x.
-    """
+    """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
     n, m, layers = geometry.shape
     found = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
     for number, layer in enumerate(layers_of(geometry)):
         rows, columns = layer.cells
         first, second = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
         if layer.r_edges_mm is not None:
-            image = (rows // 2 - 1 - first) % rows if axis == 0 else rows - 1 - first
-            places = first if axis == 0 and rows % 2 and rows > 1 else image
-            found[number, (first * m + second).reshape(-1)] = (places * m + second).reshape(-1)
+            image = (first if axis == 0 else rows - 1 - first) * m + second
         else:
             image = (rows - 1 - first) * m + second if axis == 0 else first * m + columns - 1 - second
-            found[number, (first * m + second).reshape(-1)] = image.reshape(-1)
+        found[number, (first * m + second).reshape(-1)] = image.reshape(-1)
     return found

@@ -19,6 +19,7 @@ from training.models.autoregressive.context import SHARE_REACH, Plan, context, p
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import AROUND, Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, draw_mixture
+from training.models.autoregressive.shared_energy import fitting, scaled, stretched
 from training.models.randomness import box_muller, hashed_uniform
 
 
@@ -86,6 +87,13 @@ class Sampler:
 
 # How near to its end the logit of a share counts as nothing, or all.
 _ALL = 0.1
+_DRAWS = 8  # of the hits of a colour in a layer, one of which is kept
+
+
+def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
+    """The rows of each of `columns` that `mask` (R,) selects, and so many `more` of zeros."""
+    found = (tf.boolean_mask(each, mask) for each in columns)
+    return [tf.pad(each, [[0, more], *[[0, 0]] * (each.shape.rank - 1)]) for each in found]
 
 
 class _Layer:
@@ -115,35 +123,26 @@ class _Layer:
         given = context(self._planned, *self._sums, None)
         logit = self._drawn_share(given)
         own = tf.zeros([tf.shape(far)[0], mesh.places + 1])
+        share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
         cell, value = self._deposits(
             0, *self._chosen(proposed & (parity == 0)), beside=tf.zeros_like(proposed), own=own,
-            given=with_share(given, logit, self._planned.energy),
+            given=with_share(given, logit, self._planned.energy), energy=share * self._planned.energy,
         )  # fmt: skip
-        share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
-        value = self._scaled(cell, value, share * self._planned.energy)
         even = self._summed(cell, value)
         own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
         beside = self._beside(cell, value)
+        left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
         odd = self._deposits(
             1, *self._chosen((proposed | beside) & (parity == 1)), beside=beside, own=own,
-            given=context(self._planned, *self._sums, even),
+            given=context(self._planned, *self._sums, even), energy=left,
         )  # fmt: skip
-        left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
-        odd_value = self._scaled(*odd, left)
-        return self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd_value], 0))
+        return self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
 
     def _drawn_share(self, given: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
-        first = 4 * (self._mesh.layers * self._mesh.places + self._layer)
-        numbers = [hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + first + k, 1)[:, 0] for k in range(3)]
+        numbers = [self._random(self._keys, self._counter(0, k))[:, 0] for k in range(3)]
         mixture = self._share.mixture(normalised(given, self._store, odd=False))
         return draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0])
-
-    def _scaled(self, cell: Tensor, value: Tensor, energy: Tensor) -> Tensor:
-        """The deposits (R,) scaled to this `energy` (N,), and none of less than the smallest of the train split."""
-        got = tf.math.unsorted_segment_sum(value, cell[:, 0], tf.shape(self._keys)[0])
-        value *= tf.gather(tf.math.divide_no_nan(energy, got), cell[:, 0])
-        return tf.where(value > 0, tf.maximum(value, self._store["least"]), 0.0)
 
     def _marked(self, at: Tensor) -> Tensor:
         """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
@@ -181,10 +180,13 @@ class _Layer:
         return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1]
 
     def _deposits(
-        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor
+        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor, energy: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Cells (R', 2) and energies (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`."""
-        shower, place = cell[:, 0], cell[:, 1]
+        """Cells (R', 2) and deposits (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`.
+
+        The deposits of a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
+        """
+        (shower, place), least = (cell[:, 0], cell[:, 1]), self._store["least"]
         dx, dy, ring = self._distance(cell)
         radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
         density = self._densities[colour]
@@ -195,19 +197,36 @@ class _Layer:
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
         proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
         number = self._layer * self._mesh.places + place
-        accepted = hashed_uniform(tf.gather(self._keys, shower), 4 * number, 1)[:, 0]
-        hit = chosen & (accepted * proposed < tf.sigmoid(log_odds))
-        if not self._capacity:
-            cell, hidden, radius, number = (tf.boolean_mask(each, hit) for each in (cell, hidden, radius, number))
-            hit = tf.ones_like(number, tf.bool)
-        layer = tf.zeros_like(number) + self._layer
-        numbers = [hashed_uniform(tf.gather(self._keys, cell[:, 0]), 4 * number + k, 1)[:, 0] for k in (1, 2, 3)]
-        mixture = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
-        value = tf.exp(draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0]))
-        value = tf.where(hit, tf.maximum(value, self._store["least"]), 0.0)
-        # a deposit of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
+        accepted = self._random(tf.gather(self._keys, shower), 4 * number)
+        hit = chosen[:, None] & (accepted * proposed[:, None] < tf.sigmoid(log_odds)[:, None])  # (R, _DRAWS)
+        # a row of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
         more = tf.minimum(tf.shape(self._keys)[0], 1)
-        return tf.pad(cell, [[0, more], [0, 0]]), tf.pad(value, [[0, more]])
+        if not self._capacity:
+            several = tf.reduce_any(hit, 1)
+            cell, hidden, radius, number, hit = _rows(several, more, cell, hidden, radius, number, hit)
+        layer = tf.zeros_like(number) + self._layer
+        weights, means, widths = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
+        mean = tf.reduce_sum(tf.exp(weights + means + 0.5 * tf.exp(2 * widths)), 1)
+        expected = tf.math.unsorted_segment_sum(tf.where(hit, mean[:, None], 0.0), cell[:, 0], tf.size(energy))
+        kept = fitting(expected, energy, least, self._random(self._keys, self._counter(1 + colour, 3)))
+        hit = tf.gather(hit, tf.gather(kept, cell[:, 0]), batch_dims=1)
+        if not self._capacity:
+            columns = (cell, mean, number, hit, weights, means, widths)
+            cell, mean, number, hit, weights, means, widths = _rows(hit, more, *columns)
+        numbers = [self._random(tf.gather(self._keys, cell[:, 0]), 4 * number + k)[:, 0] for k in (1, 2, 3)]
+        value = tf.exp(draw_mixture(weights, means, widths, numbers[0], box_muller(*numbers[1:])[0]))
+        value = tf.where(hit, tf.maximum(value, least), 0.0)
+        return cell, scaled(stretched(value, mean, cell[:, 0], energy, least), cell[:, 0], energy, least)
+
+    def _counter(self, kind: int, number: int) -> Tensor:
+        """The counter (N,) of random numbers of this `kind` for the layer as a whole; those of cells are below."""
+        counter = 4 * (self._mesh.layers * (self._mesh.places + kind) + self._layer) + number
+        return tf.zeros_like(self._keys[:, 0]) + counter
+
+    @staticmethod
+    def _random(keys: Tensor, counters: Tensor) -> Tensor:
+        """Uniform numbers (R, _DRAWS), a function of `keys` (R, 2) and `counters` (R,)."""
+        return hashed_uniform(keys, counters, _DRAWS)
 
     def _chance(self, cell: Tensor) -> Tensor:
         """With which chance (R,) each cell was proposed."""
@@ -259,7 +278,7 @@ class _Layer:
         """The deposits scaled to the layer's energy, on the axis where no cell was hit, and their SUMS."""
         mesh, showers = self._mesh, tf.shape(self._keys)[0]
         energy = self._planned.energy
-        value = self._scaled(cell, value, energy)
+        value = scaled(value, cell[:, 0], energy, self._store["least"])
         got = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
         axis = mesh.clipped(self._met, self._layer)
         cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
