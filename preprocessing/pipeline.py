@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import LabelRange
 from calopipe.progress import say
 from calopipe.showers.flaws import Tolerance
 from calopipe.showers.splits import SPLITS
@@ -148,6 +149,7 @@ def _compose(
         events={"read": read, "written": written, "repeated": repeated, "dropped": dropped},
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
+        **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
         inputs=tuple(used_files),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in good if file.look),
         bad_files=tuple(bad_files),

@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError, describe
+from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile, open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
 from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, Settings, ranges
@@ -165,6 +166,7 @@ def _make(folder: Location, plan: Plan, settings: Settings) -> Receipt:
         "digests": packed(digests, split_of),
         "energy_gev": _range(file.energy_gev[written]),
         "theta_rad": _range(file.theta_rad[written]),
+        **LabelRange.of(taken(file.more, written)).to_json(),
         "most_hits": {split: int(hits[places].max(initial=0)) for split, places in chosen.items()},
         "bad_file": "",
         "bad_events": bad_events,
@@ -196,7 +198,7 @@ class _Piece(NamedTuple):
 def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
     hits = Hits.of(cells)
     events = first + np.arange(len(cells))
-    digests = event_digests(hits, file.energy_gev[events], file.theta_rad[events])
+    digests = file.digests(hits, events)
     in_cells = flaws_of_hits(hits)
     flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
     bad_events = [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
@@ -206,7 +208,8 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
         hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
     # without a measured angle in the file, that of the cells that the model will see
     mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
-    encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
+    labels = file.energy_gev[events], file.theta_rad[events], mtheta
+    encoded = list(records.encode(hits, *labels, events, more=taken(file.more, events)))
     return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 
 
