@@ -91,7 +91,7 @@ def read_labels(datasets: Datasets, named: Mapping[str, str] = MappingProxyType(
     for name in DATASETS.values():
         for each in (name, named.get(name, name)):
             more |= {name: each} if each in datasets else {}
-    for name in named.keys() - more:
+    for name in (name for name in named if name not in more):
         raise BadFileError(f"found datasets {sorted(datasets)}, not {named[name]!r}, which --geometry names for {name}")
     for name in (layout.needs | layout.may_hold | {*more.values()}) & datasets.keys():  # before they are read
         if datasets[name].shape[:1] != cells.shape[:1] or datasets[name].dtype.kind not in "fiu":
