@@ -70,9 +70,12 @@ def of_every_cell(model: Autoregressive) -> Autoregressive:
 def _constants() -> list[npt.NDArray[Any]]:
     model = build(CONFIG, SMALL_GEOMETRY)
     cells, energy, theta = uneven_showers(events=300)
-    ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
+    valid = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
     parts = (slice(0, 150), slice(150, 300))
-    model.adapt([as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts], ends)  # type: ignore[arg-type]
+    model.adapt(
+        [as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts],
+        SimpleNamespace(valid_range=valid),
+    )  # type: ignore[arg-type]
     return model.networks["constants"].get_weights()
 
 

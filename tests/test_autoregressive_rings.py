@@ -66,8 +66,8 @@ def model(geometry: Geometry) -> Autoregressive:
     found = build(CONFIG, geometry)
     assert isinstance(found, Autoregressive)
     images, energy, theta = _showers(geometry, 300)
-    ends = SimpleNamespace(energy_gev=(energy.min(), energy.max()), theta_rad=(theta.min(), theta.max()))
-    found.adapt([as_batch(images, energy, theta)], ends)  # type: ignore[arg-type]
+    valid = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
+    found.adapt([as_batch(images, energy, theta)], SimpleNamespace(valid_range=valid))  # type: ignore[arg-type]
     return of_every_cell(found)
 
 
