@@ -71,11 +71,9 @@ def _constants() -> list[npt.NDArray[Any]]:
     model = build(CONFIG, SMALL_GEOMETRY)
     cells, energy, theta = uneven_showers(events=300)
     valid = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
+    manifest: Any = SimpleNamespace(valid_range=valid)
     parts = (slice(0, 150), slice(150, 300))
-    model.adapt(
-        [as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts],
-        SimpleNamespace(valid_range=valid),
-    )  # type: ignore[arg-type]
+    model.adapt([as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts], manifest)
     return model.networks["constants"].get_weights()
 
 
