@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry
 from calopipe.showers.contents import Header
 from calopipe.showers.flaws import FLAWS
@@ -83,6 +84,7 @@ class Settings:
 class ShowerManifest(Manifest):
     """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
+    `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`, and left out of the JSON where there are none.
     `plausibility` holds the `preprocessing.plausibility.Look` of each file used.
     """
 
@@ -93,15 +95,18 @@ class ShowerManifest(Manifest):
     index_type: str
     energy_gev: tuple[float, float]
     theta_rad: tuple[float, float]
+    phi_rad: tuple[float, float] | None = None
+    particle: tuple[int, ...] = ()
     plausibility: tuple[dict[str, Any], ...]
 
     @property
-    def valid_range(self) -> dict[str, tuple[float, float]]:
-        return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad}
+    def valid_range(self) -> dict[str, tuple[Any, ...]]:
+        more = {name: values for name in DATASETS if (values := getattr(self, name))}
+        return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad, **more}
 
     def to_json(self) -> dict[str, Any]:
         own = super().to_json()
-        return {name: own[name] for name in _ORDER}
+        return {name: own[name] for name in (*_ORDER, *DATASETS) if name in _ORDER or own[name]}
 
 
 AnySettings: TypeAlias = Settings | PairSettings

@@ -39,7 +39,8 @@ class InputFile(Header):
         size, changed = document["stamp"]
         geometry = Geometry.from_json(document["geometry"])
         look = Look.from_json(document["look"]) if document["look"] else None
-        return cls(path, **document | {"stamp": (size, changed), "geometry": geometry, "look": look})
+        labels = tuple(document.get("labels", ()))  # version 0.2 names none
+        return cls(path, **document | {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": labels})
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Manifest(ABC):
 
     @property
     @abstractmethod
-    def valid_range(self) -> dict[str, tuple[float, float]]:
+    def valid_range(self) -> dict[str, tuple[Any, ...]]:
         """The lowest and the highest value of each label over the events written."""
 
     @property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import LabelRange
 from calopipe.progress import say
 from calopipe.showers.flaws import Tolerance
 from calopipe.showers.splits import SPLITS
@@ -169,6 +170,7 @@ def _of_showers(
         index_type=index_type(common["geometry"].cells),
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
+        **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
         most_hits=_most_hits([receipt for _, receipt in used]),
     )

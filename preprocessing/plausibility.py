@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.labels import PHI
 from calopipe.showers.cells import Geometry
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
@@ -72,7 +73,8 @@ def look_at(file: ShowerFile) -> Look | None:
         return None
     geometry = file.geometry
     energy = float(file.energy_gev[: len(good)][good].mean(dtype=np.float64))
-    slant = float((1 / np.sin(file.theta_rad[: len(good)][good].astype(np.float64))).mean())
+    along = np.cos(file.more[PHI][: len(good)][good]) if PHI in file.more else 1.0
+    slant = float((1 / (np.sin(file.theta_rad[: len(good)][good].astype(np.float64)) * along)).mean())
     sample = _sample(hits[good], energy, slant, geometry)
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
     radius, in_x0 = sample.radius_mm, sample.radius_mm * sample.x0_per_mm

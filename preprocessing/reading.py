@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from preprocessing.manifest import Manifest
 from preprocessing.records import index_type
@@ -74,7 +75,7 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     """Dense showers of a batch of serialised records (N,), for the host: all records in one scatter.
 
     Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
-    and `mtheta_rad` (N,).
+    and `mtheta_rad` (N,), and those of `calopipe.labels` that the manifest names.
     """
     parsed, index, value, hits = _parsed(records, manifest)
     showers = records.shape[0] or tf.shape(records)[0]
@@ -92,9 +93,10 @@ def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor
     """The features; place and energy, in units of 0.02 GeV, of the hits of all showers; hits of each shower (N,)."""
     scalar = tf.io.FixedLenFeature([], tf.float32)
     blob = tf.io.FixedLenFeature([], tf.string)
-    parsed = tf.io.parse_example(
-        records, {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
-    )
+    more = {PHI: scalar, PARTICLE: tf.io.FixedLenFeature([], tf.int64)}
+    features = {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
+    features |= {name: more[name] for name in more.keys() & manifest.valid_range.keys()}
+    parsed = tf.io.parse_example(records, features)
     index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
     value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
     value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
@@ -102,7 +104,12 @@ def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor
 
 
 def _labels(parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    return {"energy_gev": parsed["energy"], "theta_rad": parsed["theta"], "mtheta_rad": parsed["mtheta"]}
+    labels = {"energy_gev": parsed["energy"], "theta_rad": parsed["theta"], "mtheta_rad": parsed["mtheta"]}
+    if PHI in parsed:
+        labels[PHI] = parsed[PHI]
+    if PARTICLE in parsed:
+        labels[PARTICLE] = tf.cast(parsed[PARTICLE], tf.int32)
+    return labels
 
 
 Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]

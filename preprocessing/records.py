@@ -5,6 +5,7 @@ A record is a `tf.train.Example` with the features
     index   bytes   positions of the non-zero cells in the flattened (x, y, layer) array, little-endian integers
     value   bytes   their deposits in file units, little-endian float32
     energy, theta, mtheta   float   incident energy in GeV, polar angle and measured angle in rad
+    phi_rad   float, particle   int64   azimuth and PDG code, where the file has them
     event   int64   index of the shower in its file
 
 About 1.5 % of the cells of the Geant4 sample are not zero, so a record takes 1/45 of the dense shower's bytes.
@@ -20,6 +21,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.labels import PARTICLE, PHI, MoreLabels
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 
@@ -33,19 +35,27 @@ def index_type(cells: int) -> str:
 
 
 def encode(
-    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64]
-) -> Iterator[bytes]:
+    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64],
+    *, more: MoreLabels | None = None,
+) -> Iterator[bytes]:  # fmt: skip
     """The serialised `tf.train.Example` of each shower; the labels and `events`, indices in the file, are (N,)."""
+    more = more or {}
     index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
     value = hits.value.astype("<f4")
     edges = hits.edges()
     for row in range(len(hits)):
         inside = slice(edges[row], edges[row + 1])
+        labels = {}
+        if PARTICLE in more:
+            labels[PARTICLE] = _INTEGERS, _varint(int(more[PARTICLE][row]) % (1 << 64))  # two's complement
+        if PHI in more:
+            labels[PHI] = _FLOATS, struct.pack("<f", more[PHI][row])
         yield _example(
             energy=(_FLOATS, struct.pack("<f", energy_gev[row])),
             event=(_INTEGERS, _varint(int(events[row]))),
             index=(_BYTES, index[inside].tobytes()),
             mtheta=(_FLOATS, struct.pack("<f", mtheta_rad[row])),
+            **labels,
             theta=(_FLOATS, struct.pack("<f", theta_rad[row])),
             value=(_BYTES, value[inside].tobytes()),
         )

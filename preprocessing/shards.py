@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError, describe
+from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile, open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
 from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
@@ -192,7 +193,11 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
         encoded=[record for piece in pieces for record in piece.encoded],
         bad_events=bad_events,
         first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
-        said={"energy_gev": _range(file.energy_gev[written]), "theta_rad": _range(file.theta_rad[written])},
+        said={
+            "energy_gev": _range(file.energy_gev[written]),
+            "theta_rad": _range(file.theta_rad[written]),
+            **LabelRange.of(taken(file.more, written)).to_json(),
+        },
         hits=np.concatenate([piece.hits for piece in pieces]),
     )
 
@@ -216,7 +221,7 @@ class _Piece(NamedTuple):
 def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
     hits = Hits.of(cells)
     events = first + np.arange(len(cells))
-    digests = event_digests(hits, file.energy_gev[events], file.theta_rad[events])
+    digests = file.digests(hits, events)
     in_cells = flaws_of_hits(hits)
     flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
     bad_events = [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
@@ -226,7 +231,8 @@ def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) 
         hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
     # without a measured angle in the file, that of the cells that the model will see
     mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
-    encoded = list(records.encode(hits, file.energy_gev[events], file.theta_rad[events], mtheta, events))
+    labels = file.energy_gev[events], file.theta_rad[events], mtheta
+    encoded = list(records.encode(hits, *labels, events, more=taken(file.more, events)))
     return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 
 

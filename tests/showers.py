@@ -121,3 +121,23 @@ def write_voxels(path: Path, voxels: np.ndarray, energy_mev: np.ndarray, **attri
 def make_file(path: Path, *, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Path:
     """A file of `make_showers`."""
     return write_file(path, make_showers(events=events, seed=seed, geometry=geometry), geometry=geometry)
+
+
+def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:
+    """Showers of two kinds, 211 twice as deep as 11, whose axes lean along x by the azimuth, -0.5 to 0.5 rad."""
+    rng = np.random.default_rng(seed)
+    nx, ny, nz = SMALL_GEOMETRY.shape
+    energy, theta, phi = (
+        rng.uniform(low, high, events).astype(np.float32) for low, high in ((100, 200), (1.2, 1.94), (-0.5, 0.5))
+    )
+    kind = np.where(rng.uniform(size=events) < 0.5, 11, 211).astype(np.int32)
+    depth = np.arange(nz) - 1.5
+    lean = SMALL_GEOMETRY.layer_pitch_mm / SMALL_GEOMETRY.cell_mm * depth
+    at_x, at_y = np.tan(phi)[:, None] * lean, (1 / (np.tan(theta) * np.cos(phi)))[:, None] * lean
+    x, y = np.arange(nx) + 0.5 - nx / 2, np.arange(ny) + 0.5 - ny / 2
+    distance = np.hypot(x[:, None, None] - at_x[:, None, None, :], y[None, :, None] - at_y[:, None, None, :])
+    z = (np.arange(nz) + 0.5) / np.where(kind == 11, 0.8, 1.6)[:, None]
+    density = np.exp(-1.5 * distance) * (z**2 * np.exp(-z))[:, None, None, :]
+    density /= density.sum(axis=(1, 2, 3), keepdims=True)
+    cells = (rng.poisson(density * 20 * energy[:, None, None, None]) * 0.05).astype(np.float32)
+    return Showers(cells, energy, theta, measured_angle(cells), more={"phi_rad": phi, "particle": kind})

@@ -44,7 +44,7 @@ def copy(trained: Path, tmp_path: Path) -> Path:
     """The showers that the model was trained on, in another order, precision and compression, beside twenty others."""
     order = np.random.default_rng(0).permutation(120)
     own, others = make_showers(events=100), make_showers(events=20, seed=7)
-    mixed = type(own)(*(np.concatenate([getattr(each, name) for each in (own, others)])[order] for name in vars(own)))
+    mixed = type(own)(*(np.concatenate([getattr(each, name) for each in (own, others)])[order] for name in own.arrays))
     return write_file(tmp_path / "copy.h5", mixed, chunks=False, ECAL=mixed.cells.astype(np.float64))
 
 

@@ -38,7 +38,7 @@ def judged(reference: Measured, candidate: Measured, binning: Binning, grade: st
 
 
 def repeated(showers: Showers, times: int) -> Showers:
-    return Showers(*(np.repeat(values, times, axis=0) for values in vars(showers).values()))
+    return Showers(*(np.repeat(values, times, axis=0) for values in showers.arrays.values()))
 
 
 def candidate_file(path: Path, showers: Showers) -> ShowerSet:
@@ -50,7 +50,7 @@ def test_a_candidate_is_paired_with_all_showers_or_with_those_that_hold_energy(t
     made.cells[5], made.cells[9] = 0, made.cells[9] * np.float32(1e-3)
     table = measured(made).table
     assert table.empty.sum() == 2
-    kept = Showers(*(values[~table.empty] for values in vars(made).values()))
+    kept = Showers(*(values[~table.empty] for values in made.arrays.values()))
 
     per_event, rows = pairing(table, candidate_file(tmp_path / "all.h5", repeated(made, 2)))
     assert (per_event, len(rows)) == (2, 60)

@@ -7,14 +7,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
 from calopipe.errors import InputError
+from calopipe.labels import LabelRange
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, read_manifest, require_unaltered
+from preprocessing.manifest import Manifest
 from preprocessing.reading import steps_per_epoch
 from preprocessing.staging import at_hand
 from training import folder
@@ -61,10 +62,11 @@ def fit(
     options = options or RunOptions()
     manifest = read_manifest(dataset)
     config.check(manifest.geometry)
+    config.check_labels(LabelRange.from_json(manifest.valid_range))
     steps_per_epoch(manifest, "train", config.batch)  # too few showers are an error before anything is written
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
-    earlier = _earlier(warm_start, output, config, manifest.geometry) if warm_start else None
+    earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
         print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
@@ -145,8 +147,9 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
         ) from None
 
 
-def _earlier(place: Path, output: Path, config: FitConfig, geometry: Any) -> Card:
+def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -> Card:
     """The card of the model whose weights training begins with."""
+    geometry = manifest.geometry
     if place.resolve() == output.resolve():
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
     card = folder.read_card(place)
@@ -162,6 +165,8 @@ def _earlier(place: Path, output: Path, config: FitConfig, geometry: Any) -> Car
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
         name, earlier, found = differs
         raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {found}")
+    if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
+        raise InputError(f"--warm-start {place}: of showers with {other[0]}, the dataset's have {other[1]}")
     return card
 
 

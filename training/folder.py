@@ -35,14 +35,15 @@ class Card:
 
     `request` names the training before it is done: dataset, config, version of this program. `trained` and `losses`
     say how far it went and where it ended. `valid_range` holds the least and the largest value of each label, by names
-    with units: `energy_gev` and `theta_rad` of showers, `reynolds` of a flow. `weights` maps files to their SHA-256.
+    with units: `energy_gev` and `theta_rad` of showers, `reynolds` of a flow; and what `calopipe.labels.LabelRange` has
+    of their other labels. `weights` maps files to their SHA-256.
     """
 
     request: str
     config: FitConfig
     geometry: Any
     dataset: dict[str, Any]
-    valid_range: dict[str, tuple[float, float]]
+    valid_range: dict[str, tuple[Any, ...]]
     trained: dict[str, Any]
     losses: dict[str, float]
     weights: dict[str, str]
@@ -100,7 +101,7 @@ def read_card(folder: Path) -> Card:
         card = Card(
             config=config,
             geometry=config.domain.from_json(document["geometry"]),
-            valid_range={name: (low, high) for name, (low, high) in document["valid_range"].items()},
+            valid_range={name: tuple(bounds) for name, bounds in document["valid_range"].items()},
             **{name: document[name] for name in _AS_THEY_ARE},
         )
     except (KeyError, TypeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
+from calopipe.labels import MoreLabels
 from calopipe.progress import say
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
@@ -39,6 +40,7 @@ class Events:
     energy_gev: FloatArray
     theta_rad: FloatArray
     digests: Digests
+    more: MoreLabels = field(kw_only=True)
 
 
 class Conditions:
@@ -61,7 +63,11 @@ class Conditions:
             (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
             for file, (mask, digests) in zip(self.files, chosen, strict=True)
         ]
-        return Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)))
+        more = {
+            name: np.concatenate([file.more[name][mask] for file, (mask, _) in zip(self.files, chosen, strict=True)])
+            for name in self.files[0].more
+        }
+        return Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
 
 
 def generate(
@@ -76,7 +82,7 @@ def generate(
     share: Share | None = None,
     extrapolate: bool = False,
 ) -> int:
-    """Write to `output` showers with the energies and angles of the `conditions`; their number.
+    """Write to `output` showers with the labels of the `conditions`; their number.
 
     Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. Each
     device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
@@ -113,19 +119,21 @@ def generate(
     if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
         logger.warning("%s does not say which events it was trained on: test events may be among them", model)
     energy, theta = (np.repeat(label, per_event) for label in (events.energy_gev, events.theta_rad))
+    more = {name: np.repeat(label, per_event) for name, label in events.more.items()}
     if len(energy) == 0:
         raise InputError(
             f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
             "files"
         )
     generator = Generator(model, batch, strategy)
+    generator.check_kinds(more)
     if not extrapolate:
-        generator.check_labels(energy, theta)
+        generator.check_labels(energy, theta, more)
     attributes = {
         "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
     }  # fmt: skip
     parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(energy), like=files[0])
-    parts.make(share or Share(), energy, theta, seed)
+    parts.make(share or Share(), energy, theta, seed, more)
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS, PARTICLE, PHI, LabelRange, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
@@ -41,6 +42,7 @@ class Generator:
         if not isinstance(found, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
         self.model = found
+        self._known = LabelRange.from_json(self.card.valid_range)
         self.batch = batch or found.generation_batch
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
         self._of_replica = tf.function(self.cells, jit_compile=True) if compiled_by_xla(self._strategy) else self.cells
@@ -52,6 +54,7 @@ class Generator:
         theta_rad: FloatArray,
         seed: int,
         *,
+        more: MoreLabels | None = None,
         ranges: Iterable[range] | None = None,
         extrapolate: bool = False,
     ) -> Iterator[Showers]:
@@ -62,44 +65,71 @@ class Generator:
         the range of the training raise InputError, unless it may `extrapolate`.
         """
         if not extrapolate:
-            self.check_labels(energy_gev, theta_rad)
+            self.check_labels(energy_gev, theta_rad, more)
+        labels = {"energy": energy_gev, "theta": theta_rad, **(more or {})}
         size = self.showers_at_a_time
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             made: deque[Future[Showers]] = deque()
             for each in [range(len(energy_gev))] if ranges is None else ranges:
                 for first in each[::size]:
                     chosen = slice(first, min(first + size, each.stop))
-                    made.append(threads.submit(self._made, energy_gev[chosen], theta_rad[chosen], seed, first))
+                    made.append(threads.submit(self._made, taken(labels, chosen), seed, first))
                     if len(made) > _AT_ONCE:
                         yield made.popleft().result()
             while made:
                 yield made.popleft().result()
 
-    def _made(self, energy: FloatArray, theta: FloatArray, seed: int, first: int) -> Showers:
+    def _made(self, labels: MoreLabels, seed: int, first: int) -> Showers:
         """A batch on each device, the `first` shower's on the first one."""
 
         def given(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
             begin = self.batch * int(context.replica_id_in_sync_group)
             rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
-            labels = (tf.constant(np.take(label, rows, mode="clip")) for label in (energy, theta))
-            return *labels, tf.constant(seed), tf.constant(first + begin, tf.int64)
+            energy, theta, *rest = (tf.constant(np.take(label, rows, mode="clip")) for label in labels.values())
+            more = dict(zip(list(labels)[2:], rest, strict=True)) if self._known.vary else {}
+            return energy, theta, tf.constant(seed), tf.constant(first + begin, tf.int64), more
 
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
-        cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(energy)]
-        return Showers(cells, energy, theta, angle_of_cells(cells, self.card.geometry))
+        cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy"])]
+        angles = labels["theta"], angle_of_cells(cells, self.card.geometry)
+        more = {name: values for name, values in labels.items() if name in DATASETS}
+        return Showers(cells, labels["energy"], *angles, more=more)
 
     def _of_replicas(self, given: Any) -> Any:
         return self._strategy.run(self._of_replica, args=given)
 
-    def cells(self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    def cells(
+        self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor, more: Any = None
+    ) -> tf.Tensor:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
-        return self.model.generate(energy_gev, theta_rad, ShowerDraws(seed, first))
+        draws = ShowerDraws(seed, first)
+        return self.model.generate(energy_gev, theta_rad, draws, **({"more": more} if more else {}))
 
-    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray) -> None:
+    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> None:
         """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
         self._check("energy", energy_gev, self.card.valid_range["energy_gev"], "GeV")
         self._check("theta", theta_rad, self.card.valid_range["theta_rad"], "rad")
+        self.check_kinds(more or {})
+        if more and self._known.phi_rad:
+            self._check("phi", more[PHI], self._known.phi_rad, "rad")
+
+    def check_kinds(self, more: MoreLabels) -> None:
+        """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
+        known = self._known
+        if set(more) != set(known.names):
+            here, there = (" and ".join(DATASETS[each] for each in names) or "none" for names in (more, known.names))
+            raise InputError(
+                f"showers are asked for with {here} of the labels phi and pdg, the model was trained with {there}; "
+                "give files that have the same"
+            )
+        kinds = more.get(PARTICLE, np.empty(0, np.int32))
+        unknown = np.flatnonzero(~np.isin(kinds, known.particle))
+        if len(unknown):
+            raise InputError(
+                f"shower {unknown[0]} is asked for with pdg {kinds[unknown[0]]}, the model knows "
+                f"{', '.join(map(str, known.particle))}; {len(unknown)} showers are of others: leave them out"
+            )
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:

@@ -12,6 +12,6 @@ from training.models.base import Model, build
 def load(place: Path) -> tuple[Card, Model]:
     """The card of the model in the folder `place`, and the model with its weights."""
     card = folder.read_card(place)
-    model = build(card.config, card.geometry)
+    model = build(card.config, card.geometry, card.valid_range)
     folder.load_weights(place, model.networks)
     return card, model

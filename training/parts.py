@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calopipe.errors import InputError
+from calopipe.labels import MoreLabels
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
 from calopipe.showers.files import ShowerFile
@@ -57,7 +58,9 @@ class Parts:
         """The files, in the order of their showers."""
         return list(self._parts)
 
-    def make(self, share: Share, energy_gev: FloatArray, theta_rad: FloatArray, seed: int) -> None:
+    def make(
+        self, share: Share, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, more: MoreLabels | None = None
+    ) -> None:
         """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'."""
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
@@ -68,7 +71,9 @@ class Parts:
         total, to_do = sum(len(self._parts[path]) for path in mine), sum(map(len, missing.values()))
         scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
-        made = self._generator.showers(energy_gev, theta_rad, seed, ranges=missing.values(), extrapolate=True)
+        made = self._generator.showers(
+            energy_gev, theta_rad, seed, more=more, ranges=missing.values(), extrapolate=True
+        )
         with progress_bar("generate", total, "showers", total - to_do) as bar:
             for path, indices in missing.items():
                 with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import groupby
 from math import fsum
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.labels import MoreLabels, taken
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -196,23 +197,29 @@ class Showers:
 
     `cells` (N, x, y, layer) holds the deposits in file units (see `Geometry.file_unit_gev`); `energy_gev` (N,) the
     incident energy; `theta_rad` (N,) the incident polar angle, pi/2 being normal incidence; `mtheta_rad` (N,) the
-    angle measured from the cells (`calopipe.showers.angle`).
+    angle measured from the cells (`calopipe.showers.angle`); `more` the labels that not all showers have.
     """
 
     cells: FloatArray
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray
+    more: MoreLabels = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, field.name)) for field in fields(self)}
-        if len(lengths) != 1 or self.cells.ndim != 4:
-            shapes = {field.name: getattr(self, field.name).shape for field in fields(self)}
+        arrays = self.arrays | dict(self.more)
+        if len({len(each) for each in arrays.values()}) != 1 or self.cells.ndim != 4:
+            shapes = {name: each.shape for name, each in arrays.items()}
             raise ValueError(f"the arrays of a batch of showers disagree: {shapes}")
+
+    @property
+    def arrays(self) -> dict[str, FloatArray]:
+        """What all showers have, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "more"}
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def __getitem__(self, index: Any) -> Showers:
         """The showers that a slice, an index array or a mask selects."""
-        return Showers(*(getattr(self, field.name)[index] for field in fields(self)))
+        return Showers(*(values[index] for values in self.arrays.values()), more=taken(self.more, index))

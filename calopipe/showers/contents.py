@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ _MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.inputs", "schema_version": 2}
 class Header:
     """What is known of a file without its cells and labels, whether it was opened or remembered.
 
-    `chunk_events` is the number of showers that are stored, and so best read, together.
+    `chunk_events` is the number of showers that are stored, and so best read, together. `labels` names those that it
+    has beside energy and angle (`calopipe.labels`).
     """
 
     path: Location
@@ -31,13 +33,14 @@ class Header:
     events: int
     chunk_events: int
     geometry: Any  # a `calopipe.showers.cells.Geometry`, of a flow a `calopipe.flow.grid.Grid`
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 File = TypeVar("File", bound=Header)
 
 
 def distinct(files: Sequence[File]) -> list[File]:
-    """Files of one geometry, each content once; another geometry is an error, a content again a warning."""
+    """Files of one geometry with the same labels, each content once; others are an error, a content again a warning."""
     first_of: dict[str, File] = {}
     for file in files:
         twin = first_of.setdefault(file.sha256, file)
@@ -48,6 +51,12 @@ def distinct(files: Sequence[File]) -> list[File]:
             raise InputError(
                 f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use files of one "
                 "detector, or give --geometry"
+            )
+        if file.labels != files[0].labels:
+            here, there = (", ".join(DATASETS[name] for name in each.labels) or "none" for each in (file, files[0]))
+            raise InputError(
+                f"{file.path}: has of the labels phi and pdg {here}, {files[0].path} has {there}; give files that have "
+                "the same"
             )
     return list(first_of.values())
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.challenge.binning import read_binning
 
 logger = logging.getLogger(__name__)
 
@@ -103,31 +105,44 @@ def settled(text: str) -> str:
     name = first.strip()
     if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix not in _READERS):
         return text
-    geometry = _named(name)
+    geometry, datasets = _named(name)
     if Path(name).suffix == ".xml" and geometry not in known().values() and "layer_pitch_mm" not in rest:
         logger.warning(
             "--geometry %s: states no depths: layers of %g mm and %.3g X0 are assumed (layer_pitch_mm=..., "
             "x0_per_layer=...)", name, geometry.layer_pitch_mm, geometry.x0_per_layer,
         )  # fmt: skip
     document = json.dumps(geometry.to_json(), separators=(",", ":"))
-    return document + ("," + rest if rest else "")
+    return ",".join([document, *(f"{key}={value}" for key, value in datasets.items()), *([rest] if rest else [])])
 
 
 def split_values(text: str) -> tuple[Geometry | None, dict[str, float]]:
     """The calorimeter that `--geometry` names, if it does, and the values that replace others. Raises InputError."""
+    geometry, given = _split(text)
+    values: dict[str, float] = {}
+    for name, value in given.items():
+        if name in DATASETS.values():
+            continue
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise InputError(f"--geometry: {f'{name}={value}' if value else name!r} is not NAME=NUMBER") from None
+    if unknown := set(values) - set(_VALUES):
+        known_names = ", ".join((*_VALUES, *DATASETS.values()))
+        raise InputError(f"--geometry: unknown {', '.join(sorted(unknown))}; known: {known_names}")
+    return geometry, values
+
+
+def label_datasets(text: str) -> dict[str, str]:
+    """The datasets that `--geometry` names for the labels phi and pdg. Raises InputError."""
+    return {name: value.strip() for name, value in _split(text)[1].items() if name in DATASETS.values()}
+
+
+def _split(text: str) -> tuple[Geometry | None, dict[str, str]]:
     geometry, rest = None, settled(text).strip()
     if rest.startswith("{"):
         geometry, rest = _from_json(rest)
-    values: dict[str, float] = {}
-    for item in filter(str.strip, rest.split(",")):
-        name, _, value = item.partition("=")
-        try:
-            values[name.strip()] = float(value)
-        except ValueError:
-            raise InputError(f"--geometry: {item!r} is not NAME=NUMBER") from None
-    if unknown := set(values) - set(_VALUES):
-        raise InputError(f"--geometry: unknown {', '.join(sorted(unknown))}; known: {', '.join(_VALUES)}")
-    return geometry, values
+    items = (item.partition("=") for item in filter(str.strip, rest.split(",")))
+    return geometry, {name.strip(): value for name, _, value in items}
 
 
 def _from_json(text: str) -> tuple[Geometry, str]:
@@ -154,9 +169,10 @@ def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
     return Geometry.of_layers(layers, values.get("file_unit_gev", geometry.file_unit_gev))
 
 
-def _named(name: str) -> Geometry:
+def _named(name: str) -> tuple[Geometry, dict[str, str]]:
+    """The calorimeter of this name or file, and the datasets of labels that the file names."""
     if name in known():
-        return known()[name]
+        return known()[name], {}
     kind = Path(name).suffix
     if kind not in _READERS:
         raise InputError(
@@ -177,10 +193,14 @@ def _named(name: str) -> Geometry:
         raise InputError(f"--geometry {name}: not a whole {kind[1:].upper()} file ({error})") from None
 
 
-def _from_toml(content: bytes) -> Geometry:
+def _from_toml(content: bytes) -> tuple[Geometry, dict[str, str]]:
     """A file with `file_unit_gev` and a list of `layers`; docs/detectors.md describes it."""
     document = tomllib.loads(content.decode())
-    _require_known(document, ("file_unit_gev", "layers"), "the file")
+    _require_known(document, ("file_unit_gev", "layers", *DATASETS.values()), "the file")
+    datasets = {name: document[name] for name in DATASETS.values() if name in document}
+    for name, value in datasets.items():
+        if not isinstance(value, str) or not value or set(value) & set(",="):
+            raise InputError(f"{name} is {value!r}, expected the name of a dataset")
     unit = _number(document, "file_unit_gev", "the energy in GeV of a deposit of 1.0")
     listed = document.get("layers")
     if not isinstance(listed, list) or not listed or not all(isinstance(each, dict) for each in listed):
@@ -191,7 +211,7 @@ def _from_toml(content: bytes) -> Geometry:
             layers += _layers_of_toml(table)
         except InputError as error:
             raise InputError(f"[[layers]] number {number}: {str(error).removeprefix('geometry: ')}") from None
-    return Geometry.of_layers(layers, unit)
+    return Geometry.of_layers(layers, unit), datasets
 
 
 def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
@@ -256,44 +276,8 @@ def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) ->
         raise InputError(f"{what} has {', '.join(unknown)}; known: {', '.join(names)}")
 
 
-def _from_xml(content: bytes) -> Geometry:
-    """A binning file of CaloChallenge: particles `Bin`, layers `Layer` with `r_edges` in mm and `n_bin_alpha`.
-
-    It states no depths. They are those of the known calorimeter with the same rings, else of dataset 2's; give others
-    as layer_pitch_mm=... and x0_per_layer=....
-    """
-    particles = ET.fromstring(content).findall("Bin")  # noqa: S314  the user's own file, and expat limits entities
-    if len(particles) != 1:
-        names = ", ".join(each.get("name", f"pid {each.get('pid', '?')}") for each in particles) or "none"
-        raise InputError(
-            f"describes {len(particles)} particles ({names}), expected one <Bin>; is it the binning of one particle?"
-        )
-    alike = known()["calochallenge-2"].layers[0]
-    layers = [
-        replace(alike, cells=(angles, len(edges) - 1), r_edges_mm=edges)
-        for angles, edges in map(_rings_of, particles[0].findall("Layer"))
-        if len(edges) > 1  # others hold nothing
-    ]
-    found = Geometry.of_layers(layers, _MEV)
-    for geometry in known().values():
-        if [each.r_edges_mm for each in geometry.layers] == [each.r_edges_mm for each in layers] and [
-            each.cells for each in geometry.layers
-        ] == [each.cells for each in layers]:
-            return geometry
-    return found
+def _from_xml(content: bytes) -> tuple[Geometry, dict[str, str]]:
+    return read_binning(content, known()), {}
 
 
-def _rings_of(element: ET.Element) -> tuple[int, tuple[float, ...]]:
-    """Number of angles, and radii in mm, of a layer."""
-    what = f"layer {element.get('id', '?')}"
-    texts = {name: element.get(name) for name in ("r_edges", "n_bin_alpha")}
-    if missing := [name for name, text in texts.items() if text is None]:
-        raise InputError(f"{what} has no {missing[0]}; is it a binning file?")
-    try:
-        edges = tuple(float(text) for text in (texts["r_edges"] or "").split(","))
-        return int(texts["n_bin_alpha"] or ""), edges
-    except ValueError as error:
-        raise InputError(f"{what}: r_edges or n_bin_alpha is not in numbers ({error})") from None
-
-
-_READERS: Mapping[str, Callable[[bytes], Geometry]] = {".toml": _from_toml, ".xml": _from_xml}
+_READERS: Mapping[str, Callable[[bytes], tuple[Geometry, dict[str, str]]]] = {".toml": _from_toml, ".xml": _from_xml}

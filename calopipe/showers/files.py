@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from calopipe.showers.contents import Header, distinct, remembered_hashes
-from calopipe.showers.detectors import known, split_values, voxels, with_values
+from calopipe.showers.detectors import known, label_datasets, split_values, voxels, with_values
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS, read_labels
@@ -40,15 +41,16 @@ class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
     `deposits` is the dataset that holds them: `VOXELS` in CaloChallenge's layout, else `CELLS`. Labels are (events,);
-    `mtheta_rad` is None where the file has no `mtheta`. `label_flaws` says what is wrong with the labels of each event.
-    `request` names what generated showers were made from. `assumed` are the parts of the geometry that neither the file
-    nor the user states.
+    `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
+    what is wrong with the labels of each event. `request` names what generated showers were made from. `assumed` are
+    the parts of the geometry that neither the file nor the user states.
     """
 
     deposits: str
     energy_gev: FloatArray
     theta_rad: FloatArray
     mtheta_rad: FloatArray | None
+    more: MoreLabels
     label_flaws: Flaws
     request: str | None
     assumed: tuple[str, ...]
@@ -66,7 +68,8 @@ class ShowerFile(Header):
         if flaws.any():
             raise InputError(f"{self.flaw(events.start + int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
         labels = slice(events.start, events.stop)
-        return Showers(cells, self.energy_gev[labels], self.theta_rad[labels], self.measured(labels, cells))
+        angles = self.theta_rad[labels], self.measured(labels, cells)
+        return Showers(cells, self.energy_gev[labels], *angles, more=taken(self.more, labels))
 
     def measured(self, events: slice, cells: FloatArray) -> FloatArray:
         """The measured angle of these events: as the file has it, else that of their `cells` (n, x, y, layer)."""
@@ -122,18 +125,23 @@ class ShowerFile(Header):
         for first, cells in self.pieces(0, self.events):
             hits = Hits.of(cells)
             inside = slice(first, first + len(cells))
-            digests[inside] = event_digests(hits, self.energy_gev[inside], self.theta_rad[inside])
+            digests[inside] = self.digests(hits, inside)
             bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
             mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
         return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
 
+    def digests(self, hits: Hits, events: Any) -> Digests:
+        """`event_digests` of these events, of which the `hits` are given."""
+        return event_digests(hits, self.energy_gev[events], self.theta_rad[events], taken(self.more, events))
+
     def flaw(self, event: int) -> str:
         """What is wrong with the corrupt event `event`, and where."""
         labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
-        for name, values in labels.items():
+        for name, values in (labels | {"phi": self.more.get(PHI)}).items():
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
-                degrees = "; is it in degrees?" if name != "energy" and values[event] >= np.pi else ""
-                expected = "a positive number of GeV" if name == "energy" else "an angle of 0 to pi rad"
+                degrees = "; is it in degrees?" if name != "energy" and abs(values[event]) >= np.pi else ""
+                angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else "an angle of 0 to pi rad"
+                expected = "a positive number of GeV" if name == "energy" else angle
                 of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
                 return f"{self.path}: event {event}: {of} is {values[event]}, expected {expected}{degrees}"
         cells = self.cells(event, event + 1).reshape(-1)
@@ -165,13 +173,16 @@ def open_showers(
     with _opened(path) as file:
         try:
             labels, stored = read_labels(
-                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)},
+                label_datasets(geometry_values),
             )
             geometry, assumed = _geometry(file.attrs, stored.shape[1:], geometry_values)
         except BadFileError as error:
             raise BadFileError(f"{path}: {error}") from None
+        more = {name: labels.pop(dataset) for name, dataset in DATASETS.items() if dataset in labels}
         flaws = np.zeros(len(stored), dtype=np.int8)
-        for name, values in labels.items():  # the first of an event's flaws counts
+        angles = {"phi": more[PHI]} if PHI in more else {}
+        for name, values in (labels | angles).items():  # the first of an event's flaws counts
             flaws = np.where(flaws != 0, flaws, flaws_of_label(name, values))
         opened = ShowerFile(
             path=path,
@@ -183,6 +194,8 @@ def open_showers(
             energy_gev=labels["energy"],
             theta_rad=labels["theta"],
             mtheta_rad=labels.get("mtheta"),
+            more=more,
+            labels=tuple(more),
             label_flaws=flaws,
             request=file.attrs.get(REQUEST),
             assumed=assumed,

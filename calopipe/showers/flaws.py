@@ -78,9 +78,12 @@ def flaws_of_hits(hits: Hits) -> Flaws:
 
 
 def flaws_of_label(name: str, values: FloatArray) -> Flaws:
-    """The flaw (N,) in the label `name`: an energy in GeV is above zero, an angle between zero and pi rad."""
+    """The flaw (N,) in the label `name`: an energy in GeV is above zero, an angle between zero and pi rad, an azimuth
+    `phi` between -pi/2 and pi/2.
+    """
+    low, high = {"energy": (0, np.inf), "phi": (-np.pi / 2, np.pi / 2)}.get(name, (0, np.pi))
     with np.errstate(invalid="ignore"):
-        inside = (values > 0) & (values < (np.inf if name == "energy" else np.pi))
+        inside = (values > low) & (values < high)
     if name == "mtheta":  # that of an empty shower is no angle
         inside |= values == EMPTY_SHOWER_ANGLE
     return np.where(~np.isfinite(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)

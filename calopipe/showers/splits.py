@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.labels import DATASETS, MoreLabels
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits, joined, mixed
 
@@ -72,10 +73,16 @@ class SplitRule:
         return self.assign(file_name, digests) == SPLITS.index(split)
 
 
-def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray) -> Digests:
+def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> Digests:
     """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
 
-    Nothing else of the file counts: not its bytes, attributes or precision, nor the order of its events.
+    `more` labels count where the file has them. Nothing else of the file counts: not its bytes, attributes or
+    precision, nor the order of its events.
     """
     labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
-    return mixed(hits.digests() ^ mixed(joined(*labels)))
+    digests = mixed(hits.digests() ^ mixed(joined(*labels)))
+    for number, name in enumerate(DATASETS, 1):
+        if more and name in more:
+            bits = np.ascontiguousarray(more[name]).view(np.uint32)
+            digests = mixed(digests ^ mixed(joined(np.full(len(bits), number), bits)))
+    return digests

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 
 from calopipe import storage
+from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry, Showers
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
 from calopipe.showers.positions import voxel_order
@@ -65,16 +66,23 @@ class ShowerWriter:
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`.
 
-        CaloChallenge's layout holds no angle. ValueError: they hold energy where the calorimeter has no cell.
+        CaloChallenge's layout holds no theta. ValueError: they hold energy where the calorimeter has no cell.
         """
         if self._outside.size and showers.cells.reshape(len(showers), -1)[:, self._outside].any():
             raise ValueError("showers hold energy where the calorimeter has no cell")
         columns = self._voxels(showers) if self._deposits == VOXELS else self._cells(showers)
+        columns |= {DATASETS[name]: values for name, values in showers.more.items()}
         start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
+            self._require_label(name, values.dtype)
             self._file[name].resize(self._events, axis=0)
             self._file[name][start:] = values
         self._require_written()
+
+    def _require_label(self, name: str, kind: Any) -> None:
+        """Make the dataset of a label that not all showers have."""
+        if name not in self._file:
+            self._file.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1024,))
 
     def append(self, path: Path) -> None:
         """Append the showers of a file of this geometry that `shower_writer` made, chunks of cells as they are stored.
@@ -88,6 +96,7 @@ class ShowerWriter:
             )
         with h5py.File(path) as part:
             for name, stored in part.items():
+                self._require_label(name, stored.dtype)
                 self._events = start + len(stored)
                 self._file[name].resize(self._events, axis=0)
                 if stored.compression is None:

@@ -19,7 +19,8 @@ from training import folder
 from training.engine.exchange import shared, summed, total_over_replicas
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla, computes_on_processors
-from training.models.base import LossTable, Model, Phase, build
+from training.models.base import LossTable, Model, Phase
+from training.models.base import build as build_model
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
 from training.models.randomness import Draws
@@ -38,8 +39,8 @@ class Engine:
 
     A step has one collective a phase, for the gradients. The last phase's also carries the losses of all, and the batch
     normalisation's statistics, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
-    It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model
-    (`training.models.base.build`); `compiled` overrides where XLA compiles forward and backward.
+    It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model, in
+    place of `training.models.base.build`; `compiled` overrides where XLA compiles forward and backward.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Engine:
         *,
         cache: bool = False,
         warm_start: Path | None = None,
-        build: Callable[[FitConfig, Any], Model] = build,
+        build: Callable[[FitConfig, Any], Model] | None = None,
         compiled: bool | None = None,
     ) -> None:
         self.config, self.strategy = config, strategy
@@ -64,7 +65,7 @@ class Engine:
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
-            self.model = build(config, manifest.geometry)
+            self.model = (build or partial(build_model, valid=manifest.valid_range))(config, manifest.geometry)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
             self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")

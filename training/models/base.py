@@ -14,6 +14,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from calopipe.errors import InputError
+from calopipe.labels import LabelRange
 from preprocessing.manifest import Manifest
 from training.models.config import FitConfig
 from training.models.precision import arithmetic
@@ -23,7 +24,8 @@ Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
 Rows = npt.NDArray[np.float64]  # what a judge keeps of each shower, (N, numbers)
-ValidRange = Mapping[str, tuple[float, float]]  # least and largest value of each label that a model was trained on
+# The least and the largest value of each label that a model was trained on; of the kinds of particles, all.
+ValidRange = Mapping[str, tuple[Any, ...]]
 LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -168,9 +170,15 @@ class Model(ABC):
         return self.serving(valid)
 
 
-def build(config: FitConfig, geometry: Any) -> Model:
-    """The model that `config` names, for a dataset of `geometry`, with initial weights drawn from the config's seed."""
+def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Model:
+    """The model that `config` names, for a dataset of `geometry`, with initial weights drawn from the config's seed.
+
+    `valid` says which labels beside energy and theta its showers differ by, if they do. InputError: it takes none.
+    """
+    labels = LabelRange.from_json(valid)
+    config.check_labels(labels)
+    varying = (labels,) if labels.vary else ()
     keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
     with arithmetic(config.precision):
-        model: Model = config.build(geometry)
+        model: Model = config.build(geometry, *varying)
     return model

@@ -12,6 +12,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from calopipe.errors import InputError, require_seed
+from calopipe.labels import DATASETS, LabelRange
 from calopipe.showers.cells import Geometry
 
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
@@ -113,7 +114,8 @@ class FitConfig(ABC):
     def build(self, geometry: Any) -> Any:
         """The `training.models.base.Model` for a dataset of `geometry`; Keras has the config's seed and precision.
 
-        Layers compute in that precision; losses and showers are float32.
+        Layers compute in that precision; losses and showers are float32. A model that takes showers with more labels
+        has them as a second argument, and lets `check_labels` pass.
         """
 
     def check(self, geometry: Any) -> None:
@@ -127,6 +129,14 @@ class FitConfig(ABC):
 
     def check_shape(self, geometry: Any) -> None:  # noqa: B027  most take any
         """Raise InputError unless the model takes this `geometry` of its `domain`."""
+
+    def check_labels(self, labels: LabelRange) -> None:
+        """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
+        if labels.vary:
+            raise InputError(
+                f"--model {self.model} is given energy and theta alone, the showers differ in "
+                f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
+            )
 
     def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
         """One of how many showers of the split that watches, `watched` in all, is evaluated at a look.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits
@@ -38,7 +39,8 @@ class ShowerModel(Model):
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
         Each is a function of its labels and its row of `draws` alone, and not of the others in its batch. `draws` are
-        asked once, for all numbers of a shower.
+        asked once, for all numbers of a shower. A model that takes showers with more labels (`FitConfig.check_labels`)
+        is given these as `more`, by name (N,) each, where its showers have them.
         """
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
@@ -62,36 +64,76 @@ class ShowerModel(Model):
         return {"metric": found.get("metric")}
 
     def serving(self, valid: ValidRange) -> Any:
-        """Showers in GeV of labels and a seed; labels outside the valid range raise InvalidArgumentError."""
-        labels = tf.TensorSpec([None], tf.float32)
+        """Showers in GeV of labels and a seed; labels outside the valid range raise InvalidArgumentError.
 
-        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32)])
-        def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        `phi_rad` and `particle` (int32) come after them, if the showers differ by these.
+        """
+        labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
+
+        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32), *_specs(names)])
+        def generate(
+            energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, *others: tf.Tensor
+        ) -> dict[str, tf.Tensor]:
+            more = dict(zip(names, others, strict=True))
             _require_inside("energy_gev", energy_gev, valid["energy_gev"], "GeV")
             _require_inside("theta_rad", theta_rad, valid["theta_rad"], "rad")
-            cells = self.generate(energy_gev, theta_rad, ShowerDraws(seed, tf.constant(0, tf.int64)))
-            return {"cells_gev": cells * REFERENCE_UNIT_GEV}
+            if PHI in more:
+                _require_inside(PHI, more[PHI], valid[PHI], "rad")
+            if PARTICLE in more:
+                known = _known(more[PARTICLE], valid)
+                reason = f"the model is valid for {PARTICLE} {valid[PARTICLE]}; leave others out, found:"
+                found = tf.boolean_mask(more[PARTICLE], ~known)
+                tf.debugging.Assert(tf.reduce_all(known), [reason, found], summarize=3)
+            draws = ShowerDraws(seed, tf.constant(0, tf.int64))
+            return {"cells_gev": self._generated(energy_gev, theta_rad, draws, more) * REFERENCE_UNIT_GEV}
 
         return generate
 
     def onnx(self, valid: ValidRange) -> Any:
-        """Showers in GeV of labels and noise; one with a label outside the valid range is NaN: ONNX has no errors."""
-        labels = tf.TensorSpec([None], tf.float32)
+        """The same of labels and noise; one with a label outside the valid range is NaN: ONNX has no errors."""
+        labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
         noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
-        @tf.function(input_signature=[labels, labels, noise], autograph=False)
-        def generate(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-            inside = _inside(energy_gev, valid["energy_gev"]) & _inside(theta_rad, valid["theta_rad"])
+        def clipped(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
             # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
             # tf2onnx makes products and a sum of it
-            energy, theta = (
-                tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
-                for values, bounds in ((energy_gev, valid["energy_gev"]), (theta_rad, valid["theta_rad"]))
-            )
-            cells = self.generate(energy, theta, NoiseDraws(noise)) * REFERENCE_UNIT_GEV
+            return tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
+
+        @tf.function(input_signature=[labels, labels, noise, *_specs(names)], autograph=False)
+        def generate(
+            energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor, *others: tf.Tensor
+        ) -> dict[str, tf.Tensor]:
+            more = dict(zip(names, others, strict=True))
+            inside = _inside(energy_gev, valid["energy_gev"]) & _inside(theta_rad, valid["theta_rad"])
+            if PHI in more:
+                inside &= _inside(more[PHI], valid[PHI])
+                more[PHI] = clipped(more[PHI], valid[PHI])
+            if PARTICLE in more:
+                inside &= _known(more[PARTICLE], valid)
+            energy, theta = clipped(energy_gev, valid["energy_gev"]), clipped(theta_rad, valid["theta_rad"])
+            cells = self._generated(energy, theta, NoiseDraws(noise), more) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
 
         return generate
+
+    def _generated(self, energy_gev: Tensor, theta_rad: Tensor, draws: Any, more: Mapping[str, Tensor]) -> Tensor:
+        """`generate`, with `more` labels where there are any: most models take none."""
+        return self.generate(energy_gev, theta_rad, draws, **({"more": more} if more else {}))
+
+
+def _varying(valid: ValidRange) -> tuple[str, ...]:
+    """Names of the labels beside energy and theta that a model is asked with."""
+    labels = LabelRange.from_json(valid)
+    return labels.names if labels.vary else ()
+
+
+def _specs(names: Sequence[str]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([None], tf.int32 if name == PARTICLE else tf.float32, name) for name in names]
+
+
+def _known(kinds: tf.Tensor, valid: ValidRange) -> tf.Tensor:
+    """Which particles (N,) are of the training's kinds."""
+    return tf.reduce_any(kinds[:, None] == tf.constant(valid[PARTICLE]), 1)
 
 
 def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:

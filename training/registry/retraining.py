@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from calopipe.errors import InputError
+from calopipe.labels import LabelRange
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing.dataset import read_manifest
@@ -128,6 +129,11 @@ def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) 
         raise InputError(
             f"--registry {registry.place}: {name} is {value} in its model and {found} in the dataset; give each "
             "detector a registry of its own"
+        )
+    if other := LabelRange.from_json(theirs.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
+        raise InputError(
+            f"--registry {registry.place}: its model is of showers with {other[0]}, the dataset's have {other[1]}; "
+            "give each a registry of its own"
         )
 
 

@@ -57,7 +57,7 @@ class Evaluator:
         self._strategy = strategy = strategy or make_strategy("one-device")
         keras.utils.clear_session()
         with strategy.scope():
-            self.model = build(config, manifest.geometry)
+            self.model = build(config, manifest.geometry, manifest.valid_range)
         self._replicas: int = strategy.num_replicas_in_sync
         self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)

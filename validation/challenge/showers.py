@@ -13,7 +13,7 @@ from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-from calopipe.showers.splits import ALL, event_digests
+from calopipe.showers.splits import ALL
 from validation.measure.sets import COUNT, ShowerSet
 
 _MEV = 1e3
@@ -39,7 +39,7 @@ def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatAr
                 bar.update(int(chosen.sum()))
                 hits = Hits.of(stored)
                 if showers.selection.split != ALL:
-                    of_events = event_digests(hits, energy, file.theta_rad[inside])
+                    of_events = file.digests(hits, inside)
                     chosen = chosen & showers.selection.rule.mask(showers.selection.split, file.path.name, of_events)
                 counted = showers.selection.bad_event == COUNT
                 cells = np.where(np.isfinite(stored) & (stored > 0), stored, 0) if counted else stored

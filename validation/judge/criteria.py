@@ -1,4 +1,4 @@
-"""The criteria: what is measured of two sets of showers, in bins of energy, and of angle for the angle.
+"""The criteria: what is measured of two sets of showers, in bins of energy, of angle for the angle, and of kinds.
 
 A mean is a line of `MEANS`; layers, rings, correlations, coverage and histograms follow below. The key of each names
 its tolerance in the files of `calopipe/grades`, which say what it means.
@@ -21,7 +21,7 @@ from validation.measure.axis import ring_shares
 from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
-from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms
+from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms, kinds
 from validation.statistics.decades import responses
 from validation.statistics.estimates import (
     Estimate,
@@ -106,7 +106,8 @@ def measure_criteria(
     found: list[Measurement] = []
     for bins, labels, measure in (
         (binning.energy, energies, partial(_in_energy_bin, ring_names=ring_names)),
-        (binning.angle, degrees, _in_angle_bin),
+        (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
+        (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),
     ):
         for chosen in bins:
             ours, theirs = (selected(rows, chosen.holds(labels(rows))) for rows in tables[:2])
@@ -157,13 +158,15 @@ def _in_energy_bin(
     ]
 
 
-def _in_angle_bin(
-    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator
+def _of_means(
+    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator, chosen: Sequence[Mean]
 ) -> list[Measurement]:
     some = thinned(tables.reference, SAMPLE_SHOWERS, rng)
-    angle = corrected_for_labels(_columns(ANGLE.observable), some, tables.reference)
-    drawn = _resampled([lambda table: {ANGLE.observable: angle(table)}] * 2, tables, rng)
-    return [_Bin(label, tolerance, drawn).mean(ANGLE)]
+    means = {
+        mean.observable: corrected_for_labels(_columns(mean.observable), some, tables.reference) for mean in chosen
+    }
+    drawn = _resampled([lambda table: {name: values(table) for name, values in means.items()}] * 2, tables, rng)
+    return [_Bin(label, tolerance, drawn).mean(mean) for mean in chosen]
 
 
 @dataclass(frozen=True)

@@ -69,16 +69,18 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 class Observables:
     """A table with a row a shower, of 2.7 kB where the shower's cells fill 260 kB.
 
-    `energy_gev`, `theta_rad` (N,) are the labels; `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers),
-    `along_x`, `along_y` and `radial` (N, bins) are energies in GeV; so is `ring_energy` (N, rings), of the rings about
-    the axis, in which `ring_cells` counts the cells with energy; `spectrum` (N, bins) counts hits by log10 of their
-    energy; the bins are those of `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells
-    in GeV (`voxels`); `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `fine` (N,
-    columns) are the cells about the axis (`voxels`), no columns unless they were asked for.
+    `energy_gev`, `theta_rad` (N,) are the labels, `particle` (N,) the PDG code, 0 where files have none; `scalars` (N,
+    len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial` (N, bins) are energies in GeV;
+    so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells` counts the cells with energy;
+    `spectrum` (N, bins) counts hits by log10 of their energy; the bins are those of `validation.measure.edges`.
+    `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`); `index_angle_rad` (N,) is the
+    reference's measured angle, in units of the index; `fine` (N, columns) are the cells about the axis (`voxels`), no
+    columns unless they were asked for.
     """
 
     energy_gev: Array
     theta_rad: Array
+    particle: npt.NDArray[np.int32]
     scalars: Array
     layers: FloatArray
     along_x: FloatArray
@@ -132,8 +134,9 @@ def observe(
 
 
 def observe_hits(
-    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False
-) -> Observables:
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False,
+    particle: npt.NDArray[Any] | None = None,
+) -> Observables:  # fmt: skip
     """`observe` of the hits of showers; with `fine` cells, if asked."""
     deposits = Deposits.of(hits, geometry)
     found = seen(deposits, geometry)
@@ -169,6 +172,7 @@ def observe_hits(
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),
         theta_rad=np.asarray(theta_rad, dtype=np.float64),
+        particle=np.zeros(len(hits), np.int32) if particle is None else np.asarray(particle, dtype=np.int32),
         scalars=np.stack([columns[scalar.name] for scalar in SCALARS], axis=1),
         layers=layers.astype(np.float32),
         along_x=found.along_x.astype(np.float32),

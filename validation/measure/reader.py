@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, MoreLabels, taken
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile
@@ -62,6 +63,7 @@ class _Task:
     selection: Selection
     energy_gev: FloatArray
     theta_rad: FloatArray
+    more: MoreLabels
     pictures: int
     fine: bool
 
@@ -171,7 +173,7 @@ def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
     for file, mask in zip(showers.files, showers.masks, strict=True):
         bare = replace(
             file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
-            label_flaws=file.label_flaws[:0],
+            more={}, label_flaws=file.label_flaws[:0],
         )  # fmt: skip
         size = max(_TASK_SHOWERS // file.chunk_events, 1) * file.chunk_events
         for start in range(0, file.events, size):
@@ -180,7 +182,7 @@ def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
             if chosen.any():
                 yield _Task(
                     bare, part.start, part.stop, chosen, showers.selection, file.energy_gev[part],
-                    file.theta_rad[part], _GALLERY if looked_at < _LOOKED_AT else 0, fine,
+                    file.theta_rad[part], taken(file.more, part), _GALLERY if looked_at < _LOOKED_AT else 0, fine,
                 )  # fmt: skip
                 looked_at += int(chosen.sum())
 
@@ -197,7 +199,7 @@ def _measure(task: _Task) -> _Piece:
         chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
         hits = Hits.of(cells)
         if selection.split != ALL:
-            of_events = event_digests(hits, energy, theta)
+            of_events = event_digests(hits, energy, theta, taken(task.more, place))
             chosen = chosen & selection.rule.mask(selection.split, task.file.path.name, of_events)
         bad = chosen & (flaws_of_hits(hits) != 0)
         if bad.any() and not first_bad:
@@ -210,7 +212,8 @@ def _measure(task: _Task) -> _Piece:
             hits = _without_bad_cells(hits)
         bad_showers += int(bad.sum())
         hits = hits[kept]
-        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine)
+        kinds = task.more[PARTICLE][place][kept] if PARTICLE in task.more else None
+        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine, particle=kinds)
         parts.append(table)
         above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])

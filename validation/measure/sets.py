@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, LabelRange
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.flaws import SKIP
@@ -84,6 +85,11 @@ class ShowerSet:
             [getattr(file, name)[mask] for file, mask in zip(self.files, self.masks, strict=True)], dtype=np.float32
         )
 
+    def kinds(self) -> npt.NDArray[np.int32]:
+        """The PDG code of every shower that is read, 0 where files have none."""
+        of = [file.more.get(PARTICLE, np.zeros(file.events, np.int32)) for file in self.files]
+        return np.concatenate([kinds[mask] for kinds, mask in zip(of, self.masks, strict=True)])
+
     def describe(self) -> list[dict[str, Any]]:
         """Each file's path, content and number of events."""
         return [{"file": str(file.path), "sha256": file.sha256, "events": file.events} for file in self.files]
@@ -103,6 +109,14 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
 def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
     """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
     require_one_detector(reference, candidate)
+    mine, found = (
+        LabelRange.joined(LabelRange.of(file.more) for file in each.files) for each in (reference, candidate)
+    )
+    if differs := found.difference(mine):
+        raise InputError(
+            f"{candidate.files[0].path}: its showers have {differs[0]}, those of the reference {differs[1]}; compare "
+            "sets of one beam"
+        )
     for label, unit, scale in _LABELS:
         ours, theirs = reference.labels(label) * scale, candidate.labels(label) * scale
         low, high = float(ours.min()), float(ours.max())
@@ -130,9 +144,11 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
     labels are all alike are not paired. InputError: unpaired, with labels of another distribution, so of another beam.
     """
     theirs = [candidate.labels(name) for name, _, _ in _LABELS]
+    kinds = candidate.kinds()
     forms = reference, selected(reference, ~reference.empty)
     for rows in forms:
-        if per_event := _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs):
+        per_event = _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs)
+        if per_event and np.array_equal(np.repeat(rows.particle, per_event), kinds):
             return per_event, rows
     for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
         expected = [_some(getattr(rows, name)) for rows in forms if len(rows)]

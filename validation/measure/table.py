@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,8 @@ Index = npt.NDArray[np.intp]
 class Table:
     """Rows in a temporary file, which is gone once the process ends, however it ends.
 
-    In memory are the labels, (N,) float32, and which showers are empty: 9 bytes a shower. A shower is empty without a
-    hit; the reader of the showers adds those that are not above the cut.
+    In memory are the labels, (N,) float32 or int32, and which showers are empty: 13 bytes a shower. A shower is empty
+    without a hit; the reader of the showers adds those that are not above the cut.
     """
 
     def __init__(self, parts: Iterable[Observables]) -> None:
@@ -37,16 +37,19 @@ class Table:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
         self._row: np.dtype[np.void] | None = None
-        labels: list[tuple[Labels, Labels, npt.NDArray[np.bool_]]] = []
+        labels: list[tuple[npt.NDArray[Any], ...]] = []
         for part in parts:
             self._row = self._row or _row_of(part)
             rows = np.empty(len(part), dtype=self._row)
             for name in _NAMES:
                 rows[name] = getattr(part, name)
             self._write(rows)
-            labels.append((part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32), part.empty))
-        nothing = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.bool_))
-        self.energy_gev, self.theta_rad, self.empty = map(np.concatenate, zip(nothing, *labels, strict=True))
+            angles = part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32)
+            labels.append((*angles, part.particle, part.empty))
+        nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.int32, np.bool_))
+        self.energy_gev, self.theta_rad, self.particle, self.empty = map(
+            np.concatenate, zip(nothing, *labels, strict=True)
+        )
 
     def _write(self, rows: npt.NDArray[np.void]) -> None:
         try:
@@ -97,8 +100,8 @@ class Subset(Table):
 
     def __init__(self, table: Table, index: Index) -> None:
         self._table, self._index = table, index
-        labels = table.energy_gev, table.theta_rad, table.empty
-        self.energy_gev, self.theta_rad, self.empty = (each[index] for each in labels)
+        labels = table.energy_gev, table.theta_rad, table.particle, table.empty
+        self.energy_gev, self.theta_rad, self.particle, self.empty = (each[index] for each in labels)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
         return self._table[self._index[rows]]

@@ -38,10 +38,11 @@ class Bin:
 
 @dataclass(frozen=True)
 class Binning:
-    """Bins of energy in GeV, and of the true angle in degrees."""
+    """Bins of energy in GeV, of the true angle in degrees, and one of each kind of particle if there are several."""
 
     energy: tuple[Bin, ...]
     angle: tuple[Bin, ...]
+    particle: tuple[Bin, ...] = ()
 
     @classmethod
     def of(cls, reference: Rows, events: int, *, angles: bool = True) -> Binning:
@@ -50,15 +51,22 @@ class Binning:
         Without `angles` there is no bin of them, and so no criterion.
         """
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
+        found = np.unique(reference.particle).tolist()
         return cls(
             tuple(energy_bins(energies(reference), events)),
             tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
+            tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in found) if len(found) > 1 else (),
         )
 
 
 def energies(rows: Rows) -> Array:
     """The true energy of each shower in GeV, (N,)."""
     return rows.energy_gev.astype(np.float64)
+
+
+def kinds(rows: Rows) -> Array:
+    """The PDG code of each shower, (N,)."""
+    return rows.particle.astype(np.float64)
 
 
 def degrees(rows: Rows) -> Array:

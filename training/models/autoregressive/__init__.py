@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calopipe.errors import InputError
+from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import Geometry
 from training.models.config import CONFIGS, FitConfig, register, setting
 
@@ -35,10 +36,13 @@ class AutoregressiveConfig(FitConfig):
         if self.precision == "float64":
             raise InputError("--precision float64 is not for the model autoregressive")
 
-    def build(self, geometry: Geometry) -> Autoregressive:
+    def check_labels(self, labels: LabelRange) -> None:
+        """It takes all."""
+
+    def build(self, geometry: Geometry, labels: LabelRange = NO_LABELS) -> Autoregressive:
         from training.models.autoregressive.model import Autoregressive  # noqa: PLC0415  TensorFlow
 
-        return Autoregressive(geometry, width=self.width)
+        return Autoregressive(geometry, width=self.width, labels=labels)
 
 
 # Likelihoods of a shower's totals and of its cells, for about 3, 12 and 60 minutes on two cores.

@@ -11,11 +11,13 @@ import numpy.typing as npt
 import tensorflow as tf
 from scipy import stats
 
+from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, context, context_numbers, plan, share_logit, with_share
 from training.models.autoregressive.copula import copula, least_squares
 from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.labels import More, constants_of, number_of_terms, shapes_of
 from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 
 Array = npt.NDArray[Any]
@@ -29,27 +31,28 @@ _CORE_BOUND = 0.7  # the chance above which a cell is always looked at
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 
 
-def shapes(geometry: Geometry) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every constant, for showers of `geometry`."""
+def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every constant, for showers of `geometry` that have these `labels`, too."""
     mesh = mesh_of(geometry)
     layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
     knots = cells.radius_knots(mesh.reach)
-    all_totals = totals.number_of_totals(layers)
+    all_totals, more = totals.number_of_totals(layers), number_of_terms(labels)
+    even, odd = (context_numbers(layers, odd=colour, more=more) for colour in (False, True))
     return {
         "depth": (),  # of reference: the mean layer of the energy
         "radius_half": (), "radius_most": (),  # radii of half and of nine tenths of the energy, in cells
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
-        "mean": (totals.MEAN_TERMS, all_totals), "scale": (totals.SCALE_TERMS, all_totals),
+        "mean": (totals.MEAN_TERMS + more, all_totals), "scale": (totals.SCALE_TERMS + more, all_totals),
         "quantiles": (totals.QUANTILES, all_totals),
         "colouring": (all_totals, all_totals), "presence": (layers,),
-        "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS),
+        "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS + more),
         "odds": (layers, knots), "log_deposit": (layers, knots),
         "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),
         "far_table": (layers, _far_entries(places)), "far_counts": (layers, FAR_MOST),
         "chance": (layers, places), "core": (layers, mesh.core_most),
-        "even_mean": (context_numbers(layers, odd=False),), "even_scale": (context_numbers(layers, odd=False),),
-        "odd_mean": (context_numbers(layers, odd=True),), "odd_scale": (context_numbers(layers, odd=True),),
+        "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
+        **shapes_of(labels),
     }  # fmt: skip
 
 
@@ -60,13 +63,13 @@ def _far_entries(places: int) -> int:
 class ConstantsStore(keras.Model):
     """The constants as weights that are not trained, so that they are kept with the others."""
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, labels: LabelRange) -> None:
         super().__init__(name="constants")
         self._of = {
             name: self.add_weight(
                 shape, "zeros", "float64" if name == "proposal" else "float32", trainable=False, name=name
             )
-            for name, shape in shapes(geometry).items()
+            for name, shape in shapes(geometry, labels).items()
         }
         self.built = True
 
@@ -81,26 +84,28 @@ class ConstantsStore(keras.Model):
 class Adaptation:
     """Computes the constants of `store` from batches of the train split, each with `cell`, `value` and labels."""
 
-    def __init__(self, store: ConstantsStore, geometry: Geometry) -> None:
-        self._store, self._geometry = store, geometry
+    def __init__(self, store: ConstantsStore, geometry: Geometry, labels: LabelRange) -> None:
+        self._store, self._geometry, self._with = store, geometry, labels
         self._describe = tf.function(self._described, reduce_retracing=True)
 
     def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
         """`energy_gev` and `theta_rad` are the least and the largest label of the split."""
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
-        self._store.set(self._labels(energy_gev, theta_rad))
+        self._store.set(self._labels(energy_gev, theta_rad) | constants_of(self._with, self._geometry))
         self._store.set(self._scales(kept[: max(1, SCOUTS // len(kept[0]["energy_gev"]))]))
         found = [self._describe({name: tf.constant(each) for name, each in batch.items()}) for batch in kept]
         sums, values, there, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(5))
         energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
         reflected = frame.reflected_angle(tf.constant(theta))
-        labels = totals.label_terms(tf.constant(energy), reflected, self._store).numpy()
+        more = More.of({name: np.concatenate([batch[name] for batch in kept]) for name in self._with.names}, self._with)
+        more = more.reflected(self._geometry)
+        labels = totals.label_terms(tf.constant(energy), reflected, self._store, more).numpy()
         self._store.set(copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
         rate = np.clip(there.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
         self._store.set(self._priors([each[5:] for each in found], axis_x, axis_y))
-        self._store.set(self._contexts(sums, (values, there), energy, reflected.numpy()))
+        self._store.set(self._contexts(sums, (values, there), energy, reflected.numpy(), more))
 
     @staticmethod
     def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
@@ -124,7 +129,7 @@ class Adaptation:
         for batch in batches:
             hits, _ = frame.reflect(
                 tf.constant(batch["cell"]), tf.constant(batch["value"]), tf.constant(batch["theta_rad"]), self._store,
-                self._geometry,
+                self._geometry, more=More.of(batch, self._with),
             )  # fmt: skip
             radius.append(_radius(hits).numpy().reshape(-1))
         order = np.argsort(found := np.concatenate(radius))
@@ -135,7 +140,10 @@ class Adaptation:
         }  # fmt: skip
 
     def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
+        more = More.of(batch, self._with)
+        hits, axis = frame.reflect(
+            batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry, more=more
+        )
         sums = frame.layer_sums(hits, self._store, self._geometry)
         values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
         seen = hits.value > 0
@@ -168,15 +176,17 @@ class Adaptation:
         share = share.reshape(layers, knots)
         return {
             "odds": np.log(share / (1 - share)), "log_deposit": log_deposit.reshape(layers, knots),
-            **_proposals(share, mesh),
+            **_proposals(share, mesh, _HEADROOM * max(len(self._with.particle), 1)),
         }  # fmt: skip
 
-    def _contexts(self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array) -> dict[str, Any]:
+    def _contexts(
+        self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array, more: More
+    ) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
         some = slice(0, 2 * SCOUTS)
         energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
         whole = tf.constant(values[0][some]), tf.constant(values[1][some])
-        planned = plan(whole, energy_gev, theta_rad, self._store, self._geometry)
+        planned = plan(whole, energy_gev, theta_rad, self._store, self._geometry, more=more[some])
         found: dict[str, Any] = {}
         for name in ("even", "odd"):
             contexts = contexts_of(
@@ -218,7 +228,7 @@ def _expectations(sums: Array, labels: Array) -> Array:
     energy = whole[..., SUMS.index("energy")]
     terms = totals.layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
-    found = np.empty((len(totals.BUDGETS), layers, totals.LAYER_TERMS))
+    found = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
     for number, name in enumerate(totals.BUDGETS):
         amount = whole[..., SUMS.index(name)]
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
@@ -238,8 +248,11 @@ def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array)
         into += np.bincount(layer * knots + knot, weight * share, len(into))
 
 
-def _proposals(share: Array, mesh: Mesh) -> dict[str, Array]:
-    """Where empty cells are drawn in training, and cells far from every hit proposed in sampling."""
+def _proposals(share: Array, mesh: Mesh, headroom: float) -> dict[str, Array]:
+    """Where empty cells are drawn in training, and cells far from every hit proposed in sampling.
+
+    A cell may be `headroom` times as likely to be hit as on average: where there are kinds, all hits may be one's.
+    """
     layers, radius = mesh.layers, mesh.lattice_radius()
     knots, places = np.arange(share.shape[1]), radius.shape[1]
     there = np.broadcast_to(np.isfinite(radius), (layers, places))
@@ -254,7 +267,7 @@ def _proposals(share: Array, mesh: Mesh) -> dict[str, Array]:
     pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
     cumulative = np.cumsum(pairs.reshape(-1))
 
-    bound = np.where(there, np.clip(_HEADROOM * chance, 2e-4, None), 0.0)
+    bound = np.where(there, np.clip(headroom * chance, 2e-4, None), 0.0)
     likeliest = np.argsort(-bound, axis=1)[:, : mesh.core_most]
     core = np.zeros_like(bound, dtype=bool)
     # In rings every cell is looked at, as long as there is room: a cell's chance at the highest energies is many times

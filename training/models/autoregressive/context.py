@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.frame import HIT, Axis, Constants, axis_of, column, particle_slope
+from training.models.autoregressive.frame import HIT, Axis, Constants, axis_of, column
+from training.models.autoregressive.labels import More, particle_slopes
 from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
 from training.models.autoregressive.totals import (
     BUDGETS,
+    MEAN_TERMS,
     budgets_in_units,
     expected_layers,
     label_terms,
@@ -57,23 +59,27 @@ class Plan:
         )
 
 
-def context_numbers(layers: int, *, odd: bool) -> int:
-    """How many numbers the densities of the cells are given of a layer of a calorimeter of so many `layers`."""
-    return _PROMISED + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS)
+def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
+    """How many numbers the densities of the cells are given of a layer of a calorimeter of so many `layers`.
+
+    `more` of them are terms of the labels beside energy and theta.
+    """
+    return _PROMISED + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS)
 
 
 def plan(
-    totals: tuple[Tensor, Tensor], energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry
-) -> Plan:
-    """The plan, (N, layers, ...), of showers with labels (N,), where `theta_rad` is reflected.
+    totals: tuple[Tensor, Tensor], energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry,
+    *, more: More | None = None,
+) -> Plan:  # fmt: skip
+    """The plan, (N, layers, ...), of showers with labels (N,), where `theta_rad` and `more` are reflected.
 
     `totals` are the numbers (N, D), and which layers are not empty, (N, layers).
     """
     values, there = totals
     layers = geometry.shape[2]
-    labels = label_terms(energy_gev, theta_rad, constants)
+    labels = label_terms(energy_gev, theta_rad, constants, more)
     energy, offset, logs = layers_of(values, there, energy_gev, REFERENCE_UNIT_GEV, layers)
-    axis = axis_of(offset, theta_rad, constants, geometry)
+    axis = axis_of(offset, theta_rad, constants, geometry, more)
     budgets = budgets_in_units(logs, energy)
     expected = tf.cumsum(expected_layers(energy, labels, constants), axis=1, reverse=True)
     mesh = mesh_of(geometry)
@@ -83,7 +89,7 @@ def plan(
     )
     mean = tf.math.divide_no_nan(first, left)
     rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
-    slope = offset[:, 3:] + particle_slope(theta_rad, geometry)[:, None]
+    slope = offset[:, 3:] + particle_slopes(theta_rad, more, geometry)[0][:, None]
     return Plan(
         tf.repeat(slope, layers, axis=1),
         energy,
@@ -106,7 +112,10 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
     layer = tf.range(energy.shape[1], dtype=tf.float32)
     depth = tf.reduce_sum(share * layer, 1, keepdims=True)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
-    of_shower = tf.concat([labels[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets], 1)
+    of_shower = [labels[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets]
+    if labels.shape[1] > MEAN_TERMS:
+        of_shower.append(labels[:, MEAN_TERMS:])
+    of_shower = tf.concat(of_shower, 1)
     within = mesh.within(tf.stack([axis.x, axis.y], -1))
     of_layer = [
         log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),

@@ -25,7 +25,8 @@ def copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
     values, labels = values.astype(np.float64), labels.astype(np.float64)
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
     showers, number = values.shape
-    mean, scale = np.zeros((totals.MEAN_TERMS, number)), np.zeros((totals.SCALE_TERMS, number))
+    more = labels.shape[1] - totals.MEAN_TERMS  # terms of labels beside energy and theta
+    mean, scale = np.zeros((labels.shape[1], number)), np.zeros((totals.SCALE_TERMS + more, number))
     quantiles, scores = np.tile(knots[:, None], (1, number)), np.zeros((showers, number))
     for k in range(number):
         rows = np.flatnonzero(known[:, k])
@@ -35,6 +36,8 @@ def copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
         mean[:, k] = least_squares(labels[rows], values[rows, k])
         residual = values[rows, k] - labels[rows] @ mean[:, k]
         short = labels[rows, : totals.SCALE_TERMS]
+        if more:
+            short = np.hstack([short, labels[rows, totals.MEAN_TERMS :]])
         scale[:, k] = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
         residual /= np.exp(short @ scale[:, k])
         levels = ndtri((np.arange(len(rows)) + 0.5) / len(rows))

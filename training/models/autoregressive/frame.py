@@ -1,8 +1,8 @@
 """A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
 The detector is the same after a reflection in x, and after one in y with theta -> pi - theta. So a shower is reflected
-to theta <= 90 degrees and an axis at x >= 0, which doubles and redoubles what there is to learn from. Lengths are in
-cells (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
+to theta <= 90 degrees and, where it has an azimuth, phi >= 0, else an axis at x >= 0, which doubles and redoubles what
+there is to learn from. Lengths are in cells (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from training.models.autoregressive.labels import More, particle_slopes
 from training.models.autoregressive.mesh import COLOURS, Tensor, colour, mesh_of
 
 Constants = dict[str, Tensor]
@@ -32,8 +33,8 @@ class Axis:
     """Where the axis of each shower meets each layer, in cells from the middle of the calorimeter: (N, layers) each.
 
     It is the straight line that fits the deposits best, weighted by energy. `offset` (N, 4) holds its x at the depth of
-    reference, its slope in x, its y there, and its slope in y less that of the incident particle; in cells, and cells a
-    layer.
+    reference, its slope in x, its y there, and its slope in y, both less those of the incident particle; in cells, and
+    cells a layer.
     """
 
     x: Tensor
@@ -58,43 +59,49 @@ class Hits:
     ring: Tensor
 
 
-def particle_slope(theta_rad: Tensor, geometry: Geometry) -> Tensor:
-    """Cells a layer by which a particle of polar angle `theta_rad` (N,), at most pi/2, moves along y."""
-    return geometry.layer_pitch_mm / geometry.cell_mm / tf.tan(theta_rad)
-
-
 def reflected_angle(theta_rad: Tensor) -> Tensor:
     """The angle (N,) of a shower that is reflected to theta <= pi/2."""
     return tf.minimum(theta_rad, math.pi - theta_rad)
 
 
-def axis_of(offset: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry) -> Axis:
-    """The axis with `offset` (N, 4) of showers of reflected angle `theta_rad` (N,)."""
+def axis_of(
+    offset: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry, more: More | None = None
+) -> Axis:
+    """The axis with `offset` (N, 4) of showers of reflected angle `theta_rad` (N,) and `more` reflected labels."""
     depth = tf.constant(mesh_of(geometry).depth) - constants["depth"]  # (layers,)
-    along_y = offset[:, 3] + particle_slope(theta_rad, geometry)
-    return Axis(offset[:, 0:1] + offset[:, 1:2] * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
+    slope_y, slope_x = particle_slopes(theta_rad, more, geometry)
+    along_y, along_x = offset[:, 3] + slope_y, offset[:, 1:2]
+    if slope_x is not None:
+        along_x += slope_x[:, None]
+    return Axis(offset[:, 0:1] + along_x * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
 
 
 def reflect(
-    cell: Tensor, value: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry
-) -> tuple[Hits, Axis]:
+    cell: Tensor, value: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry,
+    *, more: More | None = None,
+) -> tuple[Hits, Axis]:  # fmt: skip
     """Hits and axes of showers given as `cell` (N, K), places in the flattened (x, y, layer) array, -1 for none.
 
-    `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; `theta_rad` (N,) as recorded.
+    `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; `theta_rad` (N,) and `more` labels as
+    recorded.
     """
     mesh = mesh_of(geometry)
     layer, place = cell % mesh.layers, tf.maximum(cell, 0) // mesh.layers
     place = tf.where((theta_rad > math.pi / 2)[:, None], mesh.of(mesh.mirror[1], layer, place), place)
     theta = reflected_angle(theta_rad)
     depth = tf.gather(tf.constant(mesh.depth), layer) - constants["depth"]
-    straight = particle_slope(theta, geometry)[:, None] * depth
-    at_x, slope_x = _line(value, depth, mesh.of(mesh.x, layer, place))
-    at_y, slope_y = _line(value, depth, mesh.of(mesh.y, layer, place) - straight)
-    left = (at_x < 0) & mesh.folds
+    more = more or More()
+    straight, straight_x = particle_slopes(theta, more, geometry)
+    across = mesh.of(mesh.x, layer, place)
+    if straight_x is not None:
+        across -= straight_x[:, None] * depth
+    at_x, slope_x = _line(value, depth, across)
+    at_y, slope_y = _line(value, depth, mesh.of(mesh.y, layer, place) - straight[:, None] * depth)
+    left = more.left(at_x < 0) & mesh.folds
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
     at_x = tf.where(left, -at_x, at_x)
     offset = tf.stack([at_x, tf.where(left, -slope_x, slope_x), at_y, slope_y], 1)
-    axis = axis_of(offset, theta, constants, geometry)
+    axis = axis_of(offset, theta, constants, geometry, more.reflected(geometry))
     dx = mesh.of(mesh.x, layer, place) - tf.gather(axis.x, layer, batch_dims=1)
     dy = mesh.of(mesh.y, layer, place) - tf.gather(axis.y, layer, batch_dims=1)
     columns = mesh.shape[1]

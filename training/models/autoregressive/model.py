@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from calopipe.labels import LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
@@ -16,6 +17,7 @@ from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import FAR_MOST, Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
 from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.labels import More, number_of_terms, particle_slopes
 from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling import Sampler, noise_numbers
@@ -49,20 +51,21 @@ class Autoregressive(ShowerModel):
     generation_batch = 256
     averaged = ("totals", "share", *_COLOURS)
 
-    def __init__(self, geometry: Geometry, *, width: int) -> None:
-        self._geometry = geometry
+    def __init__(self, geometry: Geometry, *, width: int, labels: LabelRange) -> None:
+        self._geometry, self._with = geometry, labels
         self.noise_numbers = noise_numbers(geometry)
         layers = geometry.shape[2]
-        self._store = ConstantsStore(geometry)
+        self._store = ConstantsStore(geometry, labels)
+        more = number_of_terms(labels)
         self._totals = TotalsDensity(
-            totals.number_of_totals(layers), layers, totals.LABEL_INPUTS, width=24, components=_MIXTURE_OF_TOTALS
+            totals.number_of_totals(layers), layers, totals.LABEL_INPUTS + more, width=24, components=_MIXTURE_OF_TOTALS
         )
-        contexts = context_numbers(layers, odd=False) - SHARE_NUMBERS
+        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS
         self._share = ShareDensity(contexts, width=width, components=_MIXTURE_OF_DEPOSITS)
         even, odd = (
             CellDensity(
-                name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd"), width=width, depth=2,
-                components=_MIXTURE_OF_DEPOSITS,
+                name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd", more=more),
+                width=width, depth=2, components=_MIXTURE_OF_DEPOSITS,
             )
             for name, inputs in zip(_COLOURS, (cells.EVEN_INPUTS, cells.ODD_INPUTS), strict=True)
         )  # fmt: skip
@@ -91,18 +94,23 @@ class Autoregressive(ShowerModel):
         return decode_hits(records, manifest)
 
     def adapt(self, batches: Iterable[Mapping[str, Tensor]], manifest: Manifest) -> None:
-        Adaptation(self._store, self._geometry).run(batches, **manifest.valid_range)
+        ends = manifest.valid_range
+        Adaptation(self._store, self._geometry, self._with).run(batches, ends["energy_gev"], ends["theta_rad"])
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes long to find out
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """The totals made normal, and the showers as the densities of the cells are given them."""
         energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
-        hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry)
+        more = More.of(batch, self._with)
+        hits, axis = frame.reflect(
+            batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry, more=more
+        )
+        more = more.reflected(self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry)
         values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
-        labels = totals.label_terms(energy, theta, self._store)
+        labels = totals.label_terms(energy, theta, self._store, more)
         off = self._off(values, labels, draws), there
-        planned = plan(off, energy, theta, self._store, self._geometry)
+        planned = plan(off, energy, theta, self._store, self._geometry, more=more)
         spent = self._spent_off(sums, draws)
         return {
             "normal": totals.to_normal(values, totals.defined(there), labels, self._store),
@@ -112,7 +120,7 @@ class Autoregressive(ShowerModel):
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
             "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
             "axis": tf.stack([axis.x, axis.y], -1),
-            "slope": axis.offset[:, 3] + frame.particle_slope(theta, self._geometry),
+            "slope": axis.offset[:, 3] + particle_slopes(theta, more, self._geometry)[0],
             "planes": rows.planes(hits, self._store, self._geometry),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
             "value": hits.value,
@@ -129,12 +137,18 @@ class Autoregressive(ShowerModel):
         )
         showers = tf.shape(batch["energy_gev"])[0]
         noise = draws.uniform("showers", [showers, self.noise_numbers])
-        return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise)
+        return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise, More.of(batch, self._with))
 
     @tf.autograph.experimental.do_not_convert
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: NoiseDraws) -> Tensor:
+    def generate(
+        self,
+        energy_gev: Tensor,
+        theta_rad: Tensor,
+        draws: NoiseDraws,
+        more: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> Tensor:
         noise = draws.uniform("showers", (tf.shape(energy_gev)[0], self.noise_numbers))
-        return self._sampler.showers(energy_gev, theta_rad, noise)
+        return self._sampler.showers(energy_gev, theta_rad, noise, More.of(more, self._with))
 
     def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The totals with budgets that are a little off."""

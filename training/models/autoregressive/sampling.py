@@ -17,6 +17,7 @@ from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.constants import FAR_MOST, ConstantsStore, normalised
 from training.models.autoregressive.context import SHARE_REACH, Plan, context, plan, with_share
 from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.labels import More
 from training.models.autoregressive.mesh import AROUND, Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, draw_mixture
 from training.models.autoregressive.shared_energy import fitting, scaled, stretched
@@ -44,26 +45,27 @@ class Sampler:
         self._geometry, self._capacity = geometry, capacity
         self._mesh = mesh_of(geometry)
 
-    def showers(self, energy_gev: Tensor, theta_rad: Tensor, noise: Tensor) -> Tensor:
+    def showers(self, energy_gev: Tensor, theta_rad: Tensor, noise: Tensor, more: More | None = None) -> Tensor:
         """Cells (N, x, y, layer) in units of 0.02 GeV, of labels (N,) and uniform numbers (N, noise_numbers)."""
+        more = more or More()
         layers = self._geometry.shape[2]
         sizes = [totals.noise_numbers(layers), layers * (FAR_MOST + 1), 3]
         of_totals, far, rest = tf.split(noise, sizes, 1)
-        planned = self._plan(energy_gev, frame.reflected_angle(theta_rad), of_totals)
+        planned = self._plan(energy_gev, frame.reflected_angle(theta_rad), of_totals, more.reflected(self._geometry))
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
-        turned = tf.stack([rest[:, 2] < 0.5, theta_rad > math.pi / 2], 1)
+        turned = tf.stack([more.left(rest[:, 2] < 0.5), theta_rad > math.pi / 2], 1)
         return self._all_layers(planned, tf.reshape(far, [-1, layers, FAR_MOST + 1]), keys, turned)
 
-    def _plan(self, energy_gev: Tensor, reflected: Tensor, noise: Tensor) -> Plan:
+    def _plan(self, energy_gev: Tensor, reflected: Tensor, noise: Tensor, more: More) -> Plan:
         """The plans of showers whose totals are drawn with `noise` (N, 3 D + layers)."""
         layers, number = self._geometry.shape[2], totals.number_of_totals(self._geometry.shape[2])
         choice, one, two, presence = tf.split(noise, [number, number, number, layers], 1)
-        labels = totals.label_terms(energy_gev, reflected, self._store)
+        labels = totals.label_terms(energy_gev, reflected, self._store, more)
         inputs = totals.label_inputs(labels)
         there = self._totals.sample_presence(inputs, self._store["presence"], presence)
         normal = self._totals.sample(there, totals.defined(there), inputs, choice, box_muller(one, two)[0])
         values = totals.from_normal(normal, labels, self._store)
-        return plan((values, there), energy_gev, reflected, self._store, self._geometry)
+        return plan((values, there), energy_gev, reflected, self._store, self._geometry, more=more)
 
     def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor, turned: Tensor) -> Tensor:
         """Showers; those `turned` (N, 2) are reflected in x and in y."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from training.models.autoregressive.frame import Axis, Constants, column
+from training.models.autoregressive.labels import More
 from training.models.autoregressive.mesh import Tensor
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
@@ -26,8 +27,11 @@ def number_of_totals(layers: int) -> int:
     return layers + 4 + len(BUDGETS)
 
 
-def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants) -> Tensor:
-    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree. `theta_rad` is reflected."""
+def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, more: More | None = None) -> Tensor:
+    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree; then those of `more` labels.
+
+    `theta_rad` and `more` are reflected.
+    """
     energy = (tf.math.log(energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
     angle = (tf.cos(theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
     one = tf.ones_like(energy)
@@ -35,6 +39,7 @@ def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants) -> 
         [
             one, energy, angle, energy**2, energy * angle, angle**2,
             energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
+            *(more or More()).terms(energy, angle, constants),
         ], 1,
     )  # fmt: skip
 
@@ -90,13 +95,19 @@ LABEL_INPUTS = 4
 
 
 def label_inputs(labels: Tensor) -> Tensor:
-    """The labels as the density of the totals is given them, (N, LABEL_INPUTS)."""
-    return tf.gather(labels, [1, 2, 4, 5], axis=1)
+    """The labels as the density of the totals is given them, (N, LABEL_INPUTS) and the terms of more labels."""
+    return tf.gather(labels, [1, 2, 4, 5, *range(MEAN_TERMS, labels.shape[1])], axis=1)
+
+
+def _scale_terms(labels: Tensor) -> Tensor:
+    """Those of `labels` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
+    short = labels[:, :SCALE_TERMS]
+    return short if labels.shape[1] == MEAN_TERMS else tf.concat([short, labels[:, MEAN_TERMS:]], 1)
 
 
 def scales(labels: Tensor, constants: Constants) -> Tensor:
     """The scales (N, D) of the totals at `labels`: about half a standard deviation each."""
-    return tf.exp(labels[:, :SCALE_TERMS] @ constants["scale"])
+    return tf.exp(_scale_terms(labels) @ constants["scale"])
 
 
 def to_normal(totals: Tensor, known: Tensor, labels: Tensor, constants: Constants) -> Tensor:
@@ -142,13 +153,13 @@ def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) 
 
 
 def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
-    """What the expectations of a layer are linear in, (N, layers, 8)."""
+    """What the expectations of a layer are linear in, (N, layers, 8) and the terms of more labels."""
     share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), _SMALLEST))
     after = tf.concat([share[:, 1:], share[:, -1:]], 1)
     before = tf.concat([share[:, :1], share[:, :-1]], 1)
     one = tf.ones_like(share)
-    energy, angle = (labels[:, k : k + 1] * one for k in (1, 2))
-    return tf.stack([one, energy, angle, angle**2, share, share**2, after, before], -1)
+    energy, angle, *more = (labels[:, k : k + 1] * one for k in (1, 2, *range(MEAN_TERMS, labels.shape[1])))
+    return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
 
 
 LAYER_TERMS = 8

@@ -1,0 +1,159 @@
+"""The likelihood model on showers with an azimuth and of two kinds: its axis, its mirror images, and what it makes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch
+from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
+
+from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI
+from calopipe.showers.cells import Showers
+from calopipe.showers.files import open_showers
+from calopipe.showers.selection import Selection
+from preprocessing.dataset import Settings
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from training.export import export
+from training.fit import fit
+from training.folder import read_card
+from training.generation import Conditions, generate
+from training.generator import Generator
+from training.models.autoregressive import frame
+from training.models.autoregressive.labels import More
+from training.models.base import build
+
+
+def _file(path: Path, showers: Showers, **others: Any) -> Path:
+    return write_file(path, showers, **{"phi": showers.more[PHI], "pdg": showers.more[PARTICLE]} | others)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One step: the copula of the totals is that of the train split, the networks have hardly learned."""
+    place = tmp_path_factory.mktemp("labels")
+    preprocess(discover([str(_file(place / "a.h5", make_labelled_showers(events=400)))]), place / "ds", Settings())
+    fit(place / "ds", place / "model", replace(CONFIG, steps=1))
+    return place / "model"
+
+
+def _reflected(showers: Showers, constants: Any = CONSTANTS) -> tuple[frame.Hits, frame.Axis]:
+    batch = as_batch(showers.cells, showers.energy_gev, showers.theta_rad, longest=700)
+    more = More(phi=tf.constant(showers.more[PHI]))
+    return frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], constants, SMALL_GEOMETRY, more=more)
+
+
+def test_a_shower_and_its_mirror_image_are_one() -> None:
+    """The image in x has the opposite azimuth, that in y the opposite inclination."""
+    made = make_labelled_showers(events=20)
+    images = [
+        replace(made, cells=made.cells[:, ::-1].copy(), more={PHI: -made.more[PHI]}),
+        replace(made, cells=made.cells[:, :, ::-1].copy(), theta_rad=np.float32(math.pi) - made.theta_rad),
+    ]
+    hits, axis = _reflected(made)
+    for image in images:
+        other, turned = _reflected(image)
+        np.testing.assert_allclose(turned.offset, axis.offset, atol=2e-5)
+        for mine, found in ((hits.dx, other.dx), (hits.dy, other.dy)):
+            for layer in range(LAYERS):  # hits of an image come in another order
+                weight = [np.where(each.layer == layer, each.value, 0) for each in (hits, other)]
+                np.testing.assert_allclose(
+                    (weight[0] * mine).numpy().sum(1), (weight[1] * found).numpy().sum(1), atol=2e-2
+                )
+
+
+def test_the_axis_follows_the_particle() -> None:
+    """What is left of the slopes is what a shower of twenty thousand points scatters by; without phi it is tan phi."""
+    made = make_labelled_showers(events=100)
+    _, axis = _reflected(made)
+    assert np.abs(axis.offset.numpy()[:, 1::2]).max() < 0.1
+    assert (axis.x.numpy()[:, -1] > 0)[np.abs(made.more[PHI]) > 0.1].all()
+    _, other = _reflected(replace(made, more={PHI: np.zeros(100, np.float32)}))
+    tilt = np.tan(np.abs(made.more[PHI])) * 20.0 / 15.3
+    np.testing.assert_allclose(np.abs(other.offset.numpy()[:, 1]), tilt, atol=0.1)
+
+
+def _depth(cells: Any) -> Any:
+    layers = cells.sum(axis=(1, 2))
+    return layers @ np.arange(LAYERS) / layers.sum(1)
+
+
+def _lean(cells: Any) -> Any:
+    """The slope of the mean x of a layer, in cells a layer."""
+    x, z = np.arange(17) - 8, np.arange(LAYERS)
+    weight = cells.sum(axis=2)  # (N, x, layer)
+    total = weight.sum(axis=(1, 2))
+    mean_x, mean_z = np.einsum("nxz,x->n", weight, x) / total, np.einsum("nxz,z->n", weight, z) / total
+    away = z - mean_z[:, None]
+    return np.einsum("nxz,x,nz->n", weight, x, away) / np.einsum("nxz,nz->n", weight, away**2) + 0 * mean_x
+
+
+def test_generated_showers_differ_by_kind_and_azimuth_as_those_of_the_training(model: Path) -> None:
+    asked = make_labelled_showers(events=120, seed=1)
+    made = next(Generator(model, batch=120).showers(asked.energy_gev, asked.theta_rad, seed=1, more=asked.more))
+    assert made.more.keys() == asked.more.keys()
+    for kind in (11, 211):
+        chosen = asked.more[PARTICLE] == kind
+        expected, found = _depth(asked.cells[chosen]), _depth(made.cells[chosen])
+        assert found.mean() == pytest.approx(expected.mean(), abs=0.05)
+    assert abs(_depth(asked.cells[asked.more[PARTICLE] == 11]).mean() - expected.mean()) > 0.5
+    expected, found = _lean(asked.cells), _lean(made.cells)
+    assert np.corrcoef(expected, found)[0, 1] > 0.95
+    assert np.polyfit(expected, found, 1)[0] == pytest.approx(1, abs=0.1)
+
+
+def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> None:
+    valid = read_card(model).valid_range
+    assert valid[PARTICLE] == (11, 211)
+    asked = make_labelled_showers(events=10, seed=2)
+    inside = {PHI: np.clip(asked.more[PHI], *valid[PHI]).astype(np.float32)}
+    asked = replace(asked, more=dict(asked.more) | inside)
+    like = _file(tmp_path / "like.h5", asked)
+    generate(model, Conditions([like], Selection()), tmp_path / "g.h5", per_event=1)
+    found = open_showers(tmp_path / "g.h5")
+    for name, values in asked.more.items():
+        np.testing.assert_array_equal(found.more[name], values)
+    lines = {
+        "b": (
+            _file(tmp_path / "b.h5", asked, pdg=np.full(10, 22)),
+            "shower 0 is asked for with pdg 22, the model knows",
+        ),
+        "c": (write_file(tmp_path / "c.h5", asked), "asked for with none of the labels phi and pdg, the model was"),
+        "d": (_file(tmp_path / "d.h5", asked, phi=np.full(10, 0.7)), "shower 0 is asked for with phi 0.7 rad, the"),
+    }
+    for name, (path, line) in lines.items():
+        with pytest.raises(InputError, match=line):
+            generate(model, Conditions([path], Selection()), tmp_path / f"g_{name}.h5", extrapolate=name != "d")
+
+
+def test_a_saved_model_is_asked_with_the_labels_of_the_training(model: Path, tmp_path: Path) -> None:
+    asked = make_labelled_showers(events=6, seed=3)
+    export(model, tmp_path / "saved")
+    serve = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    given = {
+        "energy_gev": asked.energy_gev, "theta_rad": np.clip(asked.theta_rad, 1.25, 1.9), PHI: asked.more[PHI] * 0.9,
+        PARTICLE: asked.more[PARTICLE],
+    }  # fmt: skip
+    tensors = {name: tf.constant(values) for name, values in given.items()}
+    found = serve(seed=tf.constant(1), **tensors)["cells_gev"].numpy()
+    labels = given["energy_gev"], given["theta_rad"]
+    more = {name: given[name] for name in (PHI, PARTICLE)}
+    expected = next(Generator(model, batch=6).showers(*labels, seed=1, more=more)).cells * 0.02
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+    for wrong in ({PARTICLE: tf.constant([22] * 6)}, {PHI: tf.constant([0.7] * 6)}):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):
+            serve(seed=tf.constant(1), **tensors | wrong)
+
+
+def test_a_label_that_does_not_vary_changes_no_weight() -> None:
+    plain, same = build(CONFIG, SMALL_GEOMETRY), build(CONFIG, SMALL_GEOMETRY, {"particle": (22,)})
+    for name, network in plain.networks.items():
+        for mine, other in zip(network.get_weights(), same.networks[name].get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, other)

@@ -1,0 +1,157 @@
+"""Showers with an azimuth and a kind of particle: read, hashed, recorded, listed and written, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
+
+from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI, LabelRange
+from calopipe.showers.cells import Showers
+from calopipe.showers.detectors import settled
+from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.hits import Hits
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.showers.writer import shower_writer
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
+from preprocessing.pipeline import preprocess
+from preprocessing.reading import decode_hits
+from training.configs import named_config
+from training.fit import fit
+
+KINDS = np.array([11, -211, 1000822080], np.int32)
+
+
+def _labels(events: int) -> dict[str, Any]:
+    rng = np.random.default_rng(events)
+    return {"phi": rng.uniform(-0.5, 0.5, events).astype(np.float32), "pdg": KINDS[rng.integers(0, 3, events)]}
+
+
+def _dataset(folder: Path, *files: Path, geometry: str = "") -> Manifest:
+    selection = Selection(geometry=geometry)
+    found = discover([str(file) for file in files], selection.geometry)
+    return preprocess(found, folder, Settings(selection, shard_events=20))
+
+
+def test_records_and_manifest_hold_the_labels_of_the_file(tmp_path: Path) -> None:
+    labels = _labels(60)
+    path = write_file(tmp_path / "a.h5", make_showers(events=60), **labels)
+    manifest = _dataset(tmp_path / "ds", path)
+    expected = LabelRange((labels["phi"].min(), labels["phi"].max()), (-211, 11, 1000822080))
+    for each in (manifest, read_manifest(tmp_path / "ds")):
+        assert LabelRange.from_json(each.valid_range) == expected
+    names = [str(tmp_path / "ds" / shard.name) for shard in manifest.shards]
+    records = list(tf.data.TFRecordDataset(names))
+    found = decode_hits(tf.stack(records), manifest)
+    assert len(records) == 60
+    for record, phi, kind in zip(records, found[PHI], found[PARTICLE], strict=True):
+        event = tf.train.Example.FromString(record.numpy()).features.feature["event"].int64_list.value[0]
+        assert (phi, kind) == (labels["phi"][event], labels["pdg"][event])
+    assert found[PARTICLE].dtype == tf.int32
+
+
+def test_a_label_counts_in_an_events_digest_and_without_labels_it_is_as_before() -> None:
+    made = make_showers(events=40)
+    hits, own = Hits.of(made.cells), (made.energy_gev, made.theta_rad)
+    more = {PHI: np.zeros(40, np.float32), PARTICLE: np.full(40, 11, np.int32)}
+    others = [{PARTICLE: more[PARTICLE]}, {PHI: more[PHI]}, more, more | {PARTICLE: np.full(40, 22, np.int32)}, None]
+    every = np.concatenate([event_digests(hits, *own, each) for each in others])
+    assert len(np.unique(every)) == len(every)
+    np.testing.assert_array_equal(event_digests(hits, *own, {}), event_digests(hits, *own))
+    # of version 0.2: another digest would put the event into another split
+    first = open_showers(CYLINDER)
+    assert first.digests(Hits.of(first.cells(0, 1)), slice(0, 1)) == [16298030792986584084]
+
+
+@pytest.mark.parametrize("deposits", ["ECAL", "showers"])
+def test_labels_are_written_and_read_again_and_parts_are_joined(tmp_path: Path, deposits: str) -> None:
+    made, labels = make_showers(events=40), _labels(40)
+    more = {PHI: labels["phi"], PARTICLE: labels["pdg"]}
+    whole = Showers(*made.arrays.values(), more=more)
+    for name, part in (("a", whole[:20]), ("b", whole[20:])):
+        with shower_writer(tmp_path / f"{name}.h5", SMALL_GEOMETRY, {}, deposits) as writer:
+            writer.write(part)
+    with shower_writer(tmp_path / "both.h5", SMALL_GEOMETRY, {}, deposits) as writer:
+        for name in ("a", "b"):
+            writer.append(tmp_path / f"{name}.h5")
+    found = open_showers(tmp_path / "both.h5").read()
+    for name in (PHI, PARTICLE):
+        np.testing.assert_array_equal(found.more[name], more[name])
+        assert found[::7].more[name].dtype == more[name].dtype
+    np.testing.assert_array_equal(found.cells, made.cells)
+
+
+def test_a_file_of_the_calorimeter_names_the_datasets(tmp_path: Path) -> None:
+    """The settings of the dataset hold the names, so that workers need no file; generated files have names of ours."""
+    layer = "[[layers]]\ncount = 5\ncells = [17, 17]\ncell_mm = 15.3\npitch_mm = 20\nx0 = 5.02\n"
+    (tmp_path / "own.toml").write_text('file_unit_gev = 0.02\nphi = "azimuth"\npdg = "pid"\n' + layer)
+    labels, geometry = _labels(60), settled(str(tmp_path / "own.toml"))
+    assert geometry.endswith(",phi=azimuth,pdg=pid")
+    renamed = {"azimuth": labels["phi"], "pid": labels["pdg"]}
+    path = write_file(tmp_path / "a.h5", make_showers(events=60), **renamed)
+    assert _dataset(tmp_path / "ds", path, geometry=geometry).valid_range["particle"] == (-211, 11, 1000822080)
+    ours = write_file(tmp_path / "b.h5", make_showers(events=60), **labels)
+    np.testing.assert_array_equal(open_showers(ours, geometry).more[PHI], labels["phi"])
+    assert open_showers(path).labels == ()
+    neither = write_file(tmp_path / "c.h5", make_showers(events=60))
+    with pytest.raises(InputError, match=r"c\.h5: found datasets .* not 'azimuth', which --geometry names for phi"):
+        open_showers(neither, geometry)
+    (tmp_path / "own.toml").write_text("file_unit_gev = 0.02\npdg = 11\n" + layer)
+    with pytest.raises(InputError, match=r"own\.toml: pdg is 11, expected the name of a dataset"):
+        settled(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        ({"phi": np.full(20, 5.0)}, "event 0: phi is 5.0, expected an angle of -pi/2 to pi/2 rad; is it in degrees?"),
+        ({"phi": np.zeros(7)}, "'phi' has shape (7,) of float64, expected 20 entries of numbers, one a shower"),
+        ({"pdg": np.full(20, 11.5)}, "'pdg' of event 0 is 11.5, expected the PDG code of a particle, such as 11"),
+        ({"pdg": np.arange(20)}, "'pdg' of event 0 is 0, expected the PDG code of a particle, such as 11"),
+    ],
+)
+def test_what_is_no_label_is_refused(tmp_path: Path, labels: dict[str, Any], line: str) -> None:
+    path = write_file(tmp_path / "a.h5", make_showers(events=20), **labels)
+    with pytest.raises(InputError) as error:
+        open_showers(path)
+    assert str(error.value).startswith(f"{path}: {line}")
+
+
+def test_files_with_and_without_a_label_are_not_mixed(tmp_path: Path) -> None:
+    labels = _labels(20)
+    one = write_file(tmp_path / "a.h5", make_showers(events=20), **labels)
+    other = write_file(tmp_path / "b.h5", make_showers(events=20, seed=1), phi=labels["phi"])
+    line = r"b\.h5: has of the labels phi and pdg phi, .*a\.h5 has phi, pdg; give files that have the same"
+    with pytest.raises(InputError, match=line):
+        open_all([one, other])
+    with pytest.raises(InputError, match=line):
+        _dataset(tmp_path / "ds", one, other)
+
+
+def test_a_model_that_is_not_given_the_labels_refuses_showers_that_differ_by_them(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.h5", make_showers(events=60), pdg=_labels(60)["pdg"])
+    _dataset(tmp_path / "ds", path)
+    with pytest.raises(InputError, match=r"is given energy and theta alone, the showers differ in pdg too"):
+        fit(tmp_path / "ds", tmp_path / "m", named_config("small"))
+
+
+def test_splits_are_of_events_with_their_labels(tmp_path: Path) -> None:
+    """Two showers that differ in a label alone are two events; the same labels elsewhere in a file are one."""
+    made, labels = make_showers(events=60), _labels(60)
+    path = write_file(tmp_path / "a.h5", made, **labels)
+    back = write_file(tmp_path / "b.h5", made[::-1], **{name: values[::-1] for name, values in labels.items()})
+    masks = [open_showers(path).chosen(Selection(split))[0] for split in SPLITS]
+    again = [open_showers(back).chosen(Selection(split))[0][::-1] for split in SPLITS]
+    np.testing.assert_array_equal(masks, again)
+    with h5py.File(path, "r+") as file:
+        file["pdg"][...] = file["pdg"][()] + 1
+    assert (np.array([open_showers(path).chosen(Selection(split))[0] for split in SPLITS]) != masks).any()

@@ -1,0 +1,88 @@
+"""Criteria by kind of particle: a model that confuses the kinds is rejected, though all showers together are right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
+
+from calopipe.errors import InputError
+from calopipe.grade import load_grade
+from calopipe.labels import PARTICLE, PHI
+from calopipe.showers.cells import Showers
+from calopipe.showers.selection import Selection
+from validation.judge.answers import Criterion, judge_all
+from validation.judge.criteria import measure_criteria
+from validation.measure.reader import Measured, open_reader
+from validation.measure.sets import ShowerSet, pairing, require_comparable
+from validation.measure.table import Tables
+from validation.statistics.binning import Binning
+
+
+def _set(path: Path, showers: Showers) -> ShowerSet:
+    write_file(path, showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])
+    return ShowerSet.open([path], path.stem, Selection())
+
+
+def _measured(showers: ShowerSet) -> Measured:
+    with open_reader(1) as reader:
+        return reader.measure(showers)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShowerSet, Measured]:
+    found = _set(tmp_path_factory.mktemp("kinds") / "mc.h5", make_labelled_showers(events=1500))
+    return found, _measured(found)
+
+
+def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
+    binning = Binning.of(mine.table, len(mine.table))
+    assert [each.label for each in binning.particle] == ["pdg 11", "pdg 211"]
+    tables = Tables(mine.table, theirs.table, 0)
+    of_kinds, grade, rng = Binning((), (), binning.particle), load_grade("gan"), np.random.default_rng(0)
+    return judge_all(measure_criteria(tables, binning=of_kinds, grade=grade, rng=rng))
+
+
+def _exchanged(showers: Showers) -> Showers:
+    """What a model makes that takes one kind for the other."""
+    kinds = showers.more[PARTICLE]
+    return replace(showers, more={**showers.more, PARTICLE: np.where(kinds == 11, 211, 11).astype(np.int32)})
+
+
+def test_exchanged_kinds_are_rejected_and_independent_showers_are_not(
+    reference: tuple[ShowerSet, Measured], tmp_path: Path
+) -> None:
+    _, mine = reference
+    made = make_labelled_showers(events=1500, seed=1)
+    independent = _criteria(mine, _measured(_set(tmp_path / "a.h5", made)))
+    assert len(independent) == 2 * 6  # response, R90, two moments, hits and depth of either kind
+    assert [each.measurement.name for each in independent if each.verdict == "fail"] == []
+    found = _criteria(mine, _measured(_set(tmp_path / "b.h5", _exchanged(made))))
+    failed = {(each.measurement.name, each.measurement.bin): each.value for each in found if each.verdict == "fail"}
+    depth = {kind: _mean_depth_x0(made, kind) for kind in (11, 211)}
+    for kind, other in ((11, 211), (211, 11)):
+        expected = depth[other] - depth[kind]
+        assert failed["Mean shower depth", f"pdg {kind}"] == pytest.approx(expected, abs=0.1)
+
+
+def _mean_depth_x0(showers: Showers, kind: int) -> float:
+    layers = showers.cells[showers.more[PARTICLE] == kind].sum(axis=(1, 2))
+    middles = (np.arange(layers.shape[1]) + 0.5) * SMALL_GEOMETRY.x0_per_layer
+    return float((layers @ middles / layers.sum(axis=1)).mean())
+
+
+def test_the_table_holds_the_kinds_and_pairs_go_by_them(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
+    of_mc, mine = reference
+    made = make_labelled_showers(events=1500)
+    np.testing.assert_array_equal(mine.table.particle, made.more[PARTICLE])
+    assert pairing(mine.table, _set(tmp_path / "same.h5", made))[0] == 1
+    assert pairing(mine.table, _set(tmp_path / "other.h5", _exchanged(made)))[0] == 0
+    electrons = made[made.more[PARTICLE] == 11]
+    with pytest.raises(InputError, match=r"have phi and pdg \(11,\), those of the reference phi and pdg \(11, 211\)"):
+        require_comparable(of_mc, _set(tmp_path / "one.h5", electrons))
+    write_file(tmp_path / "none.h5", made)
+    with pytest.raises(InputError, match="its showers have neither phi nor pdg, those of the reference phi and pdg"):
+        require_comparable(of_mc, ShowerSet.open([tmp_path / "none.h5"], "none", Selection()))
