@@ -85,7 +85,8 @@ def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
         for batch, generator in generators.items():
             count = batch if repeat == 0 else max(showers // batch, 1) * batch
             energy, theta = (
-                np.linspace(*bounds, count, dtype=np.float32) for bounds in (card.energy_gev, card.theta_rad)
+                np.linspace(*bounds, count, dtype=np.float32)
+                for bounds in (card.valid_range["energy_gev"], card.valid_range["theta_rad"])
             )
             began = time.perf_counter()
             for _ in generator.showers(energy, theta, seed=repeat):
@@ -102,7 +103,7 @@ def published_times(model: Path) -> list[dict[str, float]]:
         generator = Generator(model, batch)
         energy, theta = (
             np.linspace(*bounds, batch, dtype=np.float32)
-            for bounds in (generator.card.energy_gev, generator.card.theta_rad)
+            for bounds in (generator.card.valid_range["energy_gev"], generator.card.valid_range["theta_rad"])
         )
         seconds = []
         for repeat in range(repeats + 1):  # the first traces

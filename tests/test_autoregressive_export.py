@@ -72,8 +72,8 @@ def _run_onnx(path: Path, energy: FloatArray, theta: FloatArray, noise: FloatArr
 def _labels(generator: Generator, showers: int) -> tuple[FloatArray, FloatArray]:
     card = generator.card
     return (
-        np.linspace(*card.energy_gev, showers, dtype=np.float32)[::-1].copy(),
-        np.linspace(*card.theta_rad, showers, dtype=np.float32),
+        np.linspace(*card.valid_range["energy_gev"], showers, dtype=np.float32)[::-1].copy(),
+        np.linspace(*card.valid_range["theta_rad"], showers, dtype=np.float32),
     )
 
 
@@ -108,7 +108,7 @@ def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, 
 
 def _refused_and_taken(generator: Generator) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Labels of a model of 110 to 190 GeV: 100 and 200 are outside, what is a thousandth beyond its ends is not."""
-    (low, high), (least, most) = generator.card.energy_gev, generator.card.theta_rad
+    (low, high), (least, most) = (generator.card.valid_range[name] for name in ("energy_gev", "theta_rad"))
     assert 110 < low < 115
     assert 185 < high < 190
     reach, opening = high - low, most - least

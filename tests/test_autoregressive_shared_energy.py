@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,12 +10,15 @@ from training.models.autoregressive.shared_energy import fitting, scaled, stretc
 _LEAST = np.float32(1e-6)
 
 
-def test_draws_are_kept_with_the_chances_of_how_well_they_fit() -> None:
+@pytest.mark.parametrize(("hits", "allowed"), [(0, 0.3), (3, 0.6), (30, 3.3)])
+def test_draws_are_kept_with_the_chances_of_how_well_they_fit(hits: int, allowed: float) -> None:
     expected = np.tile(np.array([0.0, 0.8, 1.0, 1.5], np.float32), (20_000, 1))
     energy = np.full(20_000, 1.0, np.float32)
     chance = np.random.default_rng(1).random(expected.shape).astype(np.float32)
-    kept = np.bincount(fitting(expected, energy, _LEAST, chance).numpy(), minlength=4) / 20_000
-    weight = np.array([0.0, *(math.exp(-0.5 * (math.log(each) / 0.3) ** 2) for each in (0.8, 1.0, 1.5))])
+    found = fitting(expected, np.full_like(expected, hits), energy, _LEAST, chance).numpy()
+    kept = np.bincount(found, minlength=4) / 20_000
+    off = np.log([float(_LEAST), 0.8, 1.0, 1.5]) / allowed
+    weight = np.exp(-0.5 * off**2)
     np.testing.assert_allclose(kept, weight / weight.sum(), atol=0.015)
 
 
@@ -25,7 +26,7 @@ def test_one_hit_is_likelier_where_the_energy_is_that_of_one() -> None:
     """Ten cells, each hit one time in ten with an energy of about 1: of independent draws 35 % have none."""
     rng = np.random.default_rng(2)
     hits = (rng.random((5_000, 8, 10)) < 0.1).sum(2).astype(np.float32)
-    kept = fitting(hits, np.ones(5_000, np.float32), _LEAST, rng.random((5_000, 8)).astype(np.float32)).numpy()
+    kept = fitting(hits, hits, np.ones(5_000, np.float32), _LEAST, rng.random((5_000, 8)).astype(np.float32)).numpy()
     number = hits[np.arange(5_000), kept]
     assert (hits == 1).mean() == pytest.approx(10 * 0.1 * 0.9**9, abs=0.01)
     assert (number == 1).mean() > 0.8

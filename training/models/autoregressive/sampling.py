@@ -209,8 +209,11 @@ class _Layer:
         layer = tf.zeros_like(number) + self._layer
         weights, means, widths = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         mean = tf.reduce_sum(tf.exp(weights + means + 0.5 * tf.exp(2 * widths)), 1)
-        expected = tf.math.unsorted_segment_sum(tf.where(hit, mean[:, None], 0.0), cell[:, 0], tf.size(energy))
-        kept = fitting(expected, energy, least, self._random(self._keys, self._counter(1 + colour, 3)))
+        expected, hits = (
+            tf.math.unsorted_segment_sum(tf.where(hit, each, 0.0), cell[:, 0], tf.size(energy))
+            for each in (mean[:, None], 1.0)
+        )
+        kept = fitting(expected, hits, energy, least, self._random(self._keys, self._counter(1 + colour, 3)))
         hit = tf.gather(hit, tf.gather(kept, cell[:, 0]), batch_dims=1)
         if not self._capacity:
             columns = (cell, mean, number, hit, weights, means, widths)

@@ -10,21 +10,24 @@ import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
 
-_OFF = 0.3  # by which the logarithm of a draw's energy may be off
+# By which the logarithm of a draw's energy may be off where there is no hit; twice as much where there are three.
+_OFF, _FEW = 0.3, 3.0
 # Deposits are changed in so many steps, each in proportion to how free it is, and that at least.
 _NEWTON_STEPS, _LEAST_FREE = 4, 0.1
 
 
-def fitting(expected: Tensor, energy: Tensor, least: Tensor, chance: Tensor) -> Tensor:
+def fitting(expected: Tensor, hits: Tensor, energy: Tensor, least: Tensor, chance: Tensor) -> Tensor:
     """Which of K draws (N,) to keep, with chances in proportion to exp(-off^2 / 2).
 
     `expected` (N, K) are the energies that the cells hit in each draw are expected to have, `energy` (N,) is what they
-    are to have, and off the difference of the logarithms over 0.3. `chance` (N, K) are uniform numbers.
+    are to have, and off the difference of the logarithms over 0.3 (1 + h / 3), where h is the mean over the draws of
+    the numbers of `hits` (N, K). `chance` (N, K) are uniform numbers.
 
     Cells know the energy that they share only by their contexts: a layer whose energy is that of one hit would often
-    have two, or none.
+    have two, or none. Of many hits the number is what the contexts say, and the energies make up for it.
     """
-    off = tf.math.log((expected + least) / (energy[:, None] + least)) / _OFF
+    allowed = _OFF * (1 + tf.reduce_mean(hits, 1, keepdims=True) / _FEW)
+    off = tf.math.log((expected + least) / (energy[:, None] + least)) / allowed
     # the largest number of these has those chances (Gumbel)
     return tf.argmax(-0.5 * off * off - tf.math.log(-tf.math.log(chance + 2.0**-26)), 1, tf.int32)
 
