@@ -17,6 +17,7 @@ from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
 from training.models.autoregressive import cells, frame, rows, totals
 from training.models.autoregressive.constants import _proposals
+from training.models.autoregressive.labels import More
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import _Layer
@@ -233,8 +234,8 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     where = positions(geometry)
     assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(layers)])
-    )
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(layers)]), More(),
+    )  # fmt: skip
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
     assert layers == 1 or (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
@@ -292,6 +293,6 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     """More places than the table had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
     share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
-    found = _proposals(share, mesh)
+    found = _proposals(share, mesh, 4.0)
     assert found["far_table"].shape == (2, 3 * 81 * 81 // 2)
     assert (found["chance"] > 0).all()

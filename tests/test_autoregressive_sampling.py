@@ -15,6 +15,7 @@ from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import cells, shared_energy, totals
+from training.models.autoregressive.labels import More
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import Sampler
 
@@ -57,7 +58,7 @@ class _Drawn:
             patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
-        self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals)
+        self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())
         axis = self.plan.axis.numpy()
         dx = np.arange(_NX)[None, None] - 8 - axis[..., 0, None]  # (N, layers, x)
         dy = np.arange(_NY)[None, None] - 8 - axis[..., 1, None]
@@ -198,8 +199,8 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(of_priors: Autoregress
     found = drawn(model, energy, theta, noise)
     assert ((found > 0).sum((1, 2)) == 1).all()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
-    )
+        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(LAYERS)]), More(),
+    )  # fmt: skip
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)
