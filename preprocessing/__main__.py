@@ -6,14 +6,13 @@ import argparse
 from collections.abc import Sequence
 
 from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.flow.files import is_flow
+from calopipe.showers.contents import MEMORY
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import SplitRule
-from calopipe.storage import expand, location
+from calopipe.storage import Location, expand, location
 from preprocessing.dataset import MANIFEST, AnySettings, Settings
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
@@ -92,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output = location(options.output)
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
     settings: AnySettings
-    if is_flow(expand(options.input)[0]):
+    if _holds_flows(options.input, output):
+        from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  loads HDF5
+
         settings = PairSettings(_rule_alone(options), options.pair_step, options.shard_events)
         found = discover_pairs(options.input, settings, tolerance)
     else:
@@ -108,6 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if manifest.bad_files:
         print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")
+
+
+def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
+    """Whether the input is of flows. A dataset that remembers its input files is of showers; none is opened then."""
+    if (output / MEMORY).is_file():
+        return False
+    from calopipe.flow.files import is_flow  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
+
+    return is_flow(expand(patterns)[0])
 
 
 def _rule_alone(options: argparse.Namespace) -> SplitRule:

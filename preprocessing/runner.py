@@ -19,12 +19,12 @@ from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
-from preprocessing import shards
 from preprocessing.dataset import AnySettings
-from preprocessing.shards import Attempt, Plan
 
 if TYPE_CHECKING:
     import apache_beam as beam
+
+    from preprocessing.shards import Plan
 
 _PROGRESS_SECONDS = 1.0  # between two looks at what is done
 _REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
@@ -35,7 +35,9 @@ def carry_out(
     plans: Sequence[Plan], output: Location, settings: AnySettings, tolerance: Tolerance, beam_options: Sequence[str]
 ) -> None:
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
-    attempt = Attempt(tolerance)
+    from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
+
+    attempt = shards.Attempt(tolerance)
     folder = str(output.absolute())
     with _progress(output, plans), pipeline(beam_options) as begun:
         import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
@@ -154,6 +156,8 @@ def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
 
     Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
     """
+    from preprocessing.shards import done  # noqa: PLC0415  loads HDF5
+
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
     finished = threading.Event()
@@ -164,7 +168,7 @@ def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
         while not last:
             last = finished.wait(pause)  # one more look after the end
             with suppress(InputError, OSError):  # a look that fails must not end the work
-                for key in pending.keys() & shards.done(output, plans):
+                for key in pending.keys() & done(output, plans):
                     bar.update(pending.pop(key))
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
