@@ -25,7 +25,8 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
     """The work of `config` for a dataset of `geometry`."""
     with plain_forms():
         model = build(config, geometry)
-    manifest: Any = SimpleNamespace(geometry=geometry)  # decoding in a graph that is not run asks for no more
+    # decoding in a graph that is not run asks for no more
+    manifest: Any = SimpleNamespace(geometry=geometry, valid_range={})
     collectives: list[float] = []
 
     def step(records: tf.Tensor) -> list[Any]:
