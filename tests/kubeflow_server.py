@@ -8,7 +8,6 @@ is in `Kubeflow.departures`, which the fixture of the tests expects to be empty.
 
 from __future__ import annotations
 
-import email
 import inspect
 import json
 import re
@@ -26,7 +25,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
-import yaml
 
 # What the server's own handler of this one route adds to the contract (backend/src/apiserver/main.go of its source).
 BEYOND = {"healthz_service_get_healthz": {"tag_name", "commit_sha"}}
@@ -150,12 +148,9 @@ class Kubeflow:
     asked: list[Asked] = field(default_factory=list)
     departures: list[str] = field(default_factory=list)
     experiments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
-    left_behind: list[str] = field(default_factory=list)
-    """Schedules that Kubernetes has and starts, and the database, and so every list, has not."""
     ticks: dict[str, int] = field(default_factory=dict)
     released: threading.Event = field(default_factory=threading.Event)
     address: str = ""
@@ -192,13 +187,11 @@ class Kubeflow:
 
     def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
         self._allow(asked.body.get("namespace"))
-        _require_short("Experiment.Name", asked.body["display_name"], 128)
         namespace = asked.body.get("namespace") if self.multi_user else ""
         return self._add(self.experiments, "experiment_id", asked.body | {"namespace": namespace}, unique=True)
 
     def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        _require_storable(asked.body["display_name"])
         run = self._add(self.runs, "run_id", self._with_account(asked.body) | {"state": "PENDING"})
         self.ticks[run["run_id"]] = 0
         return run
@@ -215,14 +208,8 @@ class Kubeflow:
         return self._page("runs", self._in(asked, self.runs), asked)
 
     def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        """Up to 2.16 a schedule with the pipeline in it forgets whom its pods are to be; Kubernetes has it first."""
+        """Up to 2.16 a schedule with the pipeline in it forgets whom its pods are to be."""
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        name = asked.body["display_name"]
-        if re.sub("[^a-z0-9-]", "", name.lower()).startswith("-"):
-            raise RefusalError(500, 13, f"Failed to create a scheduled workflow: {name} is no name of a resource")
-        self.left_behind.append(name)
-        _require_storable(name)
-        self.left_behind.remove(name)
         status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
         forgets = str(self.version).startswith("2.16") and "pipeline_spec" in asked.body
         told = asked.body | ({"service_account": ""} if forgets else {})
@@ -247,34 +234,8 @@ class Kubeflow:
         del self.recurring[asked.query["recurring_run_id"]]
         return {}
 
-    def pipeline_service_list_pipelines(self, asked: Asked) -> dict[str, Any]:
-        return self._page("pipelines", self._in(asked, self.pipelines), asked)
-
-    def pipeline_service_list_pipeline_versions(self, asked: Asked) -> dict[str, Any]:
-        return self._page("pipeline_versions", self._of(asked.query["pipeline_id"]), asked)
-
     def pipeline_service_get_pipeline_version(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.versions, asked.query["pipeline_version_id"], "PipelineVersion")
-
-    def upload_pipeline(self, asked: Asked) -> dict[str, Any]:
-        named = {"display_name": asked.query["name"], "name": asked.query["name"]}
-        _require_short("Pipeline.Name", named["name"], 128)
-        pipeline = self._add(self.pipelines, "pipeline_id", dict(named), unique=True)
-        self._add_version(pipeline["pipeline_id"], named, asked)
-        return pipeline
-
-    def upload_pipeline_version(self, asked: Asked) -> dict[str, Any]:
-        pipeline = self._known(self.pipelines, asked.query["pipelineid"], "Pipeline")["pipeline_id"]
-        named = {"display_name": asked.query["name"], "name": asked.query["name"]}
-        if any(version["name"] == named["name"] for version in self._of(pipeline)):
-            raise RefusalError(409, 6, "Failed to create a pipeline version")
-        return self._add_version(pipeline, named, asked)
-
-    def _add_version(self, pipeline: str, named: dict[str, str], asked: Asked) -> dict[str, Any]:
-        _require_short("PipelineVersion.Name", named["name"], 127)
-        return self._add(
-            self.versions, "pipeline_version_id", named | {"pipeline_id": pipeline, "pipeline_spec": asked.body}
-        )
 
     def _progress(self, run: str, order: list[str], tick: int) -> dict[str, Any]:
         """A run after so many ticks, of which each step takes two, with the nodes that Argo makes of a step.
@@ -316,9 +277,6 @@ class Kubeflow:
     def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
         return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
 
-    def _of(self, pipeline: str) -> list[dict[str, Any]]:
-        return [version for version in self.versions.values() if version["pipeline_id"] == pipeline]
-
     def _add(self, table: dict[str, Any], key: str, document: dict[str, Any], unique: bool = False) -> dict[str, Any]:
         name = document["display_name"]
         if unique and any(other["display_name"] == name for other in table.values()):
@@ -358,17 +316,6 @@ class Kubeflow:
         return {key: rows[start : start + size], "total_size": len(rows)} | more
 
 
-def _require_short(what: str, name: str, most: int) -> None:
-    if len(name.encode()) > most:
-        raise RefusalError(400, 3, f"{what} length cannot exceed {most}")
-
-
-def _require_storable(name: str) -> None:
-    """The names of runs and schedules are not checked; the database refuses those that are too long."""
-    if len(name) > 255:
-        raise RefusalError(500, 13, "Error 1406 (22001): Data too long for column 'DisplayName' at row 1")
-
-
 def _predicate(text: str, found: list[str]) -> dict[str, Any]:
     """The one predicate of a filter; its JSON may name fields and enumerations as protobuf does."""
     (predicate,) = json.loads(text)["predicates"]
@@ -403,7 +350,7 @@ class _Handler(BaseHTTPRequestHandler):
         query |= {key: values[0] for key, values in parse_qs(address.query, keep_blank_values=True).items()}
         name = operation.name if operation else "unknown"
         headers = {key.lower(): value for key, value in self.headers.items()}
-        asked = Asked(name, query, headers, _body(self.headers, body))
+        asked = Asked(name, query, headers, json.loads(body) if body else None)
         kubeflow.asked.append(asked)
         waiting = kubeflow.faults.get(name, [])
         fault = waiting.pop(0) if waiting else next(iter(kubeflow.faults.get("*", [])), None)
@@ -463,22 +410,13 @@ def _route(method: str, path: str) -> tuple[Operation | None, dict[str, str]]:
     return None, {}
 
 
-def _body(headers: Any, body: bytes) -> Any:
-    if headers.get_content_type() == "multipart/form-data":
-        whole = email.message_from_bytes(b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + body)
-        (part,) = whole.get_payload()
-        assert part.get_param("name", header="content-disposition") == "uploadfile"  # type: ignore[union-attr]
-        return next(iter(yaml.safe_load_all(part.get_payload(decode=True))))  # type: ignore[union-attr,arg-type]
-    return json.loads(body) if body else None
-
-
 def _departures_of(operation: Operation, asked: Asked) -> Iterator[str]:
     places = set(re.findall(r"\{([\w.]+)\}", operation.path))
     for key in asked.query.keys() - operation.query - places:
         yield f"{operation.name}: no query parameter {key}"
     if operation.body:
         yield from departures(asked.body, operation.body, f"body of {operation.name}")
-    elif asked.body is not None and not operation.name.startswith("upload"):
+    elif asked.body is not None:
         yield f"{operation.name}: takes no body"
 
 

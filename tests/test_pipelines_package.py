@@ -170,7 +170,7 @@ def test_requests_are_the_limits_and_can_be_replaced(tmp_path: Path) -> None:
 
 def test_image_claim_hours_and_shared_memory(tmp_path: Path) -> None:
     image = f"registry.example:5000/team/calopipe@{DIGEST}"
-    options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=0.5", "--shm", "3Gi"]
+    options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=0.5"]
     compiled = _compiled(tmp_path, *options)
     assert {container["image"] for container in compiled.containers.values()} == {image}
     for pod in compiled.messages.values():
@@ -179,7 +179,7 @@ def test_image_claim_hours_and_shared_memory(tmp_path: Path) -> None:
         assert mount.pvc_name_parameter.runtime_value.constant.string_value == "shared"
     assert compiled.messages["validate"].active_deadline_seconds == 1800
     (memory,) = compiled.messages["train"].empty_dir_mounts
-    assert (memory.mount_path, memory.medium, memory.size_limit) == ("/dev/shm", "Memory", "3Gi")  # noqa: S108
+    assert (memory.mount_path, memory.medium, memory.size_limit) == ("/dev/shm", "Memory", "")  # noqa: S108
     assert not compiled.messages["generate"].empty_dir_mounts
 
 
@@ -278,9 +278,7 @@ def test_images(image: str) -> None:
         ({"tpu": "tpu-v5-lite-podslice:4x4"}, "not a topology of one machine; .* has 1x1, 2x2, 2x4"),
         ({"tpu": "tpu-v4-podslice:2x2x2"}, "not a topology of one machine"),
         ({"tpu": "tpu-v6e-slice"}, "not a topology of one machine"),
-        ({"shm": "1 Gi"}, "--shm '1 Gi': expected an amount of memory"),
         ({"nodes": 2, "claim": "mine:/data"}, "the nodes of the TrainingRuntime calopipe mount calopipe-data:/data"),
-        ({"nodes": 2, "shm": "4Gi"}, "--shm '4Gi' with --nodes 2: for the runtime calopipe to say"),
         ({"pipeline_root": "/data/kfp"}, "--pipeline-root '/data/kfp': expected a name or an address"),
     ],
 )
@@ -297,7 +295,7 @@ HOSTILE = ["a'b", 'a"b', "a b", "a;b", "a\nb", "a: b", "a #b", "$(id)", "{{$.inp
     ("field", "form"),
     [
         ("image", "{}:1"), ("image", "a:{}"), ("claim", "{}:/data"), ("claim", "data:/{}"), ("tpu", "{}:2x2"),
-        ("resources", "train=8,{}"), ("hours", "train={}"), ("gpu_type", "{}"), ("shm", "{}"), ("runtime", "{}"),
+        ("resources", "train=8,{}"), ("hours", "train={}"), ("gpu_type", "{}"), ("runtime", "{}"),
         ("pipeline_root", "gs://b/{}"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs, uploads and schedules from the command line, against a server that speaks the v2beta1 API."""
+"""Runs and schedules from the command line, against a server that speaks the v2beta1 API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeflow_server import CONTRACT, STEPS, Asked, Fault, Kubeflow, departures, serve, write_small
+from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve, write_small
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry, Layer
@@ -37,7 +37,6 @@ def command(
 ) -> Command:
     """Runs submit.py against the server, and gives what it printed."""
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "no-config"))
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
 
@@ -150,10 +149,6 @@ def test_what_ends_the_waiting_and_not_the_run(
     kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = kubeflow.begun(STEPS)
-    with pytest.raises(SystemExit) as ended:
-        command("status", run, "--wait", "--timeout", "0")
-    assert ended.value.code == 124
-    assert f"it goes on: submit.py status {run} --wait" in capsys.readouterr().err
 
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
@@ -186,52 +181,6 @@ def test_status(kubeflow: Kubeflow, command: Command) -> None:
     assert lines[0] == f"one: running  {kubeflow.address}/#/runs/details/{first}"
     assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  running"]
     assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
-
-
-def test_upload_and_a_new_version(kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    command("upload", "--claim", "shared:/data")
-    monkeypatch.setattr("pipelines.package.write", write_small)
-    printed = command("upload", "--version", "second")
-    (pipeline,) = kubeflow.pipelines.values()
-    assert pipeline["display_name"] == "calorimeter"
-    first, second = kubeflow.versions.values()
-    assert (first["name"], second["name"]) == ("calorimeter", "second")
-    assert {version["pipeline_id"] for version in (first, second)} == {pipeline["pipeline_id"]}
-    assert sorted(first["pipeline_spec"]["root"]["dag"]["tasks"]) == sorted(STEPS)
-    assert [*second["pipeline_spec"]["root"]["dag"]["tasks"]] == ["discover"]
-    assert f"version:  {second['pipeline_version_id']}" in printed
-    with pytest.raises(InputError, match=r"exists already \(409\): .*; give another name"):
-        command("upload", "--version", "second")
-
-
-def test_a_first_upload_says_that_its_version_is_not_called_as_asked(
-    kubeflow: Kubeflow, small: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    submit.main(["upload", "--version", "mine", "--endpoint", kubeflow.address])
-    (version,) = kubeflow.versions.values()
-    said = capsys.readouterr()
-    assert f"version:  {version['pipeline_version_id']}" in said.out
-    assert "called as the pipeline: calorimeter, not mine" in said.err
-
-
-@pytest.mark.parametrize("there", [[], ["calorimeter", "another's"]])
-def test_a_first_upload_to_a_pipeline_without_or_with_several_versions(
-    kubeflow: Kubeflow, command: Command, small: None, monkeypatch: pytest.MonkeyPatch, there: list[str]
-) -> None:
-    """As the server has them when it is asked right after, or when another has uploaded meanwhile."""
-    whole = Kubeflow.upload_pipeline
-
-    def upload(self: Kubeflow, asked: Asked) -> dict[str, Any]:
-        pipeline = whole(self, asked)
-        self.versions.clear()
-        for name in there:
-            self._add_version(pipeline["pipeline_id"], {"display_name": name, "name": name}, asked)
-        return pipeline
-
-    monkeypatch.setattr(Kubeflow, "upload_pipeline", upload)
-    printed = command("upload", "--version", "mine")
-    (called,) = (each["name"] for key, each in kubeflow.versions.items() if f"version:  {key}" in printed)
-    assert called == ("calorimeter" if there else "mine")
 
 
 def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflow: Kubeflow, command: Command) -> None:

@@ -11,17 +11,9 @@ from typing import Any
 from calopipe.errors import InputError
 from components.image import IMAGE
 from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
-from pipelines.cluster.resources import (
-    LAUNCHER,
-    MEMORY,
-    STEPS,
-    Resources,
-    require_generation_pods,
-    resources_by_step,
-)
+from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, require_generation_pods, resources_by_step
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
-_SHM = "1Gi"
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII)
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
@@ -52,7 +44,6 @@ class Platform:
     gpu_type: str = _option("", "TYPE", "of GKE's GPUs, for example nvidia-l4")
     tpu: str = _option("", "TYPE:TOPOLOGY", "train on a TPU slice of one machine of GKE, for example "
                        f"tpu-v5-lite-podslice:2x4; types: {', '.join(SINGLE_HOST)}")  # fmt: skip
-    shm: str = _option(_SHM, "MEMORY", "shared memory of train (default %(default)s)")
     nodes: int = _option(1, "N", "train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow "
                          "Trainer")  # fmt: skip
     generation_pods: int = _option(1, "N", "generate in N pods at once, each with these resources, and join what they "
@@ -68,8 +59,6 @@ class Platform:
                 f"--claim {self.claim!r}: expected NAME:PATH, for example calopipe-data:/data, a name of a-z, 0-9 and "
                 "'-' and an absolute path"
             )
-        if not MEMORY.fullmatch(self.shm):
-            raise InputError(f"--shm {self.shm!r}: expected an amount of memory, for example 1Gi")
         for refusal in _contradictions(self):
             raise InputError(refusal)
         resources_by_step(self.resources, self.hours)
@@ -166,8 +155,6 @@ def _contradictions(platform: Platform) -> Iterator[str]:
                 f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
                 f"{_CLAIM_OF_NODES}; give that, or another --runtime"
             )
-        if platform.shm != _SHM:
-            yield f"--shm {platform.shm!r} {nodes}: for the runtime {platform.runtime} to say; leave it out"
         if platform.gpu_type:
             yield (
                 f"{gpu_type} {nodes}: where nodes run is for the TrainingRuntime {platform.runtime} to say; put a node "

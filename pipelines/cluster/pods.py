@@ -30,8 +30,9 @@ def equip(tasks: Iterable[dsl.PipelineTask], platform: Platform) -> None:
             for label, value in accelerator.selectors.items():
                 kubernetes.add_node_selector(task, label, value)
         if step == "train" and platform.nodes == 1:
-            # NCCL exchanges data of GPUs in shared memory, of which a container has 64 MiB by default.
-            kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", "Memory", platform.shm)  # noqa: S108
+            # NCCL exchanges data of GPUs in shared memory, of which a container has 64 MiB by default. Without a limit
+            # of its own it has that of the pod's memory.
+            kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", "Memory")  # noqa: S108
 
 
 def _share(task: dsl.PipelineTask, resources: Resources) -> None:

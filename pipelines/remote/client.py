@@ -48,11 +48,6 @@ class Retry(urllib3.Retry):
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         return status_code == 429 or super().is_retry(method, status_code, has_retry_after)
 
-    def sleep_for_retry(self, response: urllib3.BaseHTTPResponse) -> bool:
-        if seconds := self.get_retry_after(response):
-            print(f"the server asks to wait {seconds:.0f} s", file=sys.stderr)
-        return super().sleep_for_retry(response)
-
 
 RETRY = Retry(
     total=4,
@@ -104,7 +99,6 @@ class Server:
         self.runs = api.RunServiceApi(client)
         self.schedules = api.RecurringRunServiceApi(client)
         self.pipelines = api.PipelineServiceApi(client)
-        self.uploads = api.PipelineUploadServiceApi(client)
 
     @property
     def scope(self) -> dict[str, str]:

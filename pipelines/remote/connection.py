@@ -1,7 +1,7 @@
-"""The address of Kubeflow Pipelines and the credential for it: from options, else the environment, else a profile file.
+"""The address of Kubeflow Pipelines and the credential for it: from options, else from the environment.
 
-A profile and the environment are each used as a whole, so a token for one address is never sent to another. The token
-of a pod is only sent to the address that the environment names, or inside the pod's own cluster.
+The environment is used as a whole, so a token for one address is never sent to another. The token of a pod is only
+sent to the address that the environment names, or inside the pod's own cluster.
 docs/kubeflow-access.md says where each credential comes from.
 """
 
@@ -14,7 +14,6 @@ import re
 import shlex
 import subprocess
 import time
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +30,8 @@ _ENVIRONMENT = {
 _IAP_CLIENT = "KF_PIPELINES_IAP_OAUTH2_CLIENT_ID"
 _POD_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"  # noqa: S105  the name of a variable
 _POD_TOKEN_PATH = "/var/run/secrets/kubeflow/pipelines/token"  # noqa: S105  where a pod finds it
-_SETTINGS = ("endpoint", "ui", "namespace", "experiment", "service_account", "ca_file")
-_CREDENTIALS = ("token", "token_file", "token_command", "cookie_file")
-_KEYS = (*_SETTINGS, *_CREDENTIALS)
+_CREDENTIALS = ("token_file", "token_command", "cookie_file", "token")  # the first that is given counts
+_OPTIONS = ("endpoint", "namespace", "experiment", "service_account", "ca_file", *_CREDENTIALS)
 _COMMAND_SECONDS = 60.0
 _KEPT_SECONDS = 300.0  # tokens live for an hour or so; a run is followed for days
 
@@ -89,11 +87,7 @@ class Connection:
 def add_options(task: argparse.ArgumentParser) -> None:
     """The options that state a connection; `connection` reads them."""
     where = task.add_argument_group("connection (docs/kubeflow-access.md)")
-    place = where.add_mutually_exclusive_group()
-    place.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
-    place.add_argument(
-        "--profile", metavar="NAME", help="of ~/.config/calopipe/profiles.toml (default without an endpoint: default)"
-    )
+    where.add_argument("--endpoint", metavar="URL", help="of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT)")
     secret = where.add_mutually_exclusive_group()
     secret.add_argument("--token-file", metavar="FILE", help="holds a bearer token; read again for each request")
     secret.add_argument("--token-command", metavar="COMMAND", help="prints a bearer token; run without a shell")
@@ -105,18 +99,14 @@ def add_options(task: argparse.ArgumentParser) -> None:
 
 
 def connection(options: argparse.Namespace) -> Connection:
-    """What `options`, the environment and the profile file state; InputError where that is wrong or not enough."""
-    given: dict[str, str] = {name: value for name in _KEYS if (value := getattr(options, name, None))}
+    """What `options` and the environment state; InputError where that is wrong or not enough."""
+    given: dict[str, str] = {name: value for name in _OPTIONS if (value := getattr(options, name, None))}
     environment = {name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if os.environ.get(variable)}
-    if options.profile or "endpoint" not in given | environment:
-        base = _profile(options.profile)
-    elif _same((environment | given)["endpoint"], (given | environment)["endpoint"]):
-        base = environment
-    else:
-        base = {}  # the environment is about another address
-    if given.keys() & set(_CREDENTIALS):
-        base = {name: value for name, value in base.items() if name not in _CREDENTIALS}
-    settings = base | given
+    settings = environment | given
+    if "endpoint" not in settings:
+        raise InputError("no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address of Kubeflow Pipelines")
+    if not _same(settings["endpoint"], environment.get("endpoint", settings["endpoint"])):
+        settings = given  # the environment is about another address
     endpoint = _address(settings["endpoint"])
     return Connection(
         endpoint=endpoint,
@@ -127,34 +117,6 @@ def connection(options: argparse.Namespace) -> Connection:
         ca_file=_existing(settings.get("ca_file")),
         credential=_credential(settings, endpoint),
     )
-
-
-def profile_file() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "calopipe" / "profiles.toml"
-
-
-def _profile(name: str | None) -> dict[str, str]:
-    path = profile_file()
-    if not path.exists():
-        wanted = f"--profile {name}" if name else "no --endpoint, no KF_PIPELINES_ENDPOINT"
-        raise InputError(f"{wanted}, and no {path}; give the address of Kubeflow Pipelines")
-    try:
-        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML ({error})") from None
-    where, profile = f"{path}: [{name or 'default'}]", profiles.get(name or "default")
-    if not isinstance(profile, dict):
-        raise InputError(f"{path}: no profile [{name or 'default'}]; it has {', '.join(profiles) or 'none'}")
-    for key, value in profile.items():
-        if key not in _KEYS or not isinstance(value, str):
-            raise InputError(f"{where} {key}: expected {'a string' if key in _KEYS else ', '.join(_KEYS)}")
-    if len(profile.keys() & set(_CREDENTIALS)) > 1:
-        raise InputError(f"{where}: give one of {', '.join(_CREDENTIALS)}")
-    if "token" in profile and path.stat().st_mode & 0o077:
-        raise InputError(f"{path}: holds a token and others may read it; chmod 600 it, or give token_file instead")
-    if "endpoint" not in profile:
-        raise InputError(f"{where} has no endpoint; add one")
-    return profile
 
 
 def _same(url: str, other: str) -> bool:
@@ -184,7 +146,7 @@ def _credential(settings: Mapping[str, str], endpoint: str) -> Credential:
         return _ambient(endpoint)
     value = settings[given]
     if given == "token":
-        return Credential("the token of KF_PIPELINES_TOKEN or the profile", "put a fresh one there", lambda: value)
+        return Credential("the token of KF_PIPELINES_TOKEN", "put a fresh one there", lambda: value)
     if given == "token_command":
         source = f"the token of `{value}`"
         return Credential(source, "run it by hand to see", lambda: _output_of(value), kept_s=_KEPT_SECONDS)

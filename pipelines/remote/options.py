@@ -22,7 +22,6 @@ def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
     status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
-    status.add_argument("--experiment", metavar="NAME", help="the newest of this one alone")
     _add_waiting(status)
     connection.add_options(status)
 
@@ -31,12 +30,6 @@ def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
     logs.add_argument("--step", metavar="STEP", help="of this step alone")
     logs.add_argument("--follow", action="store_true", help="go on until the run ends")
     connection.add_options(logs)
-
-    upload = tasks.add_parser("upload", help="put the pipeline, or a new version of it, into the UI's list")
-    upload.add_argument("--name", default="calorimeter", metavar="NAME", help="of the pipeline (default %(default)s)")
-    upload.add_argument("--version", metavar="NAME", help="of a version after the first (default: the time)")
-    platform.add_options(upload)
-    connection.add_options(upload)
 
 
 def _add_schedule(schedule: argparse.ArgumentParser) -> None:
@@ -69,4 +62,3 @@ def _add_run(task: argparse.ArgumentParser) -> None:
 
 def _add_waiting(task: argparse.ArgumentParser) -> None:
     task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")
-    task.add_argument("--timeout", type=float, metavar="SECONDS", help="follow no longer; exits 124, the run goes on")

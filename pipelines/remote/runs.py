@@ -23,7 +23,6 @@ POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
 ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
 _NOT_STARTED = {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}  # a step that was left out has no state
-_TIMED_OUT = 124  # as of timeout(1)
 
 
 @dataclass(frozen=True)
@@ -98,27 +97,24 @@ def address(server: Server, run: str) -> str:
     return f"{server.connection.ui}/#/runs/details/{run}"
 
 
-def follow(server: Server, run: str, timeout: float | None) -> None:
+def follow(server: Server, run: str) -> None:
     """Print a line for each step as its state changes, until the run ends: SystemExit 1 unless it succeeded."""
     again = f"submit.py status {run} --wait"
     try:
-        last = _watch(server, run, timeout)
+        last = _watch(server, run)
     except KeyboardInterrupt:
         print(f"\nstopped following; the run goes on: {again}", file=sys.stderr)
         raise SystemExit(130) from None
     except RefusalError as error:
         raise InputError(f"{error}; the run goes on: {again}") from None
-    if last is None:
-        print(f"run {run} has not ended within {timeout:g} s; it goes on: {again}", file=sys.stderr)
-        raise SystemExit(_TIMED_OUT)
     print(f"run {run}: {state_of(last).lower()}")
     if last.state not in {"SUCCEEDED", "SKIPPED"}:
         raise SystemExit(f"error: {_outcome(server, last)}")
 
 
-def _watch(server: Server, run: str, timeout: float | None) -> Any:
-    """The run once it has ended, its steps printed meanwhile; None after `timeout` seconds."""
-    start = answered = time.monotonic()
+def _watch(server: Server, run: str) -> Any:
+    """The run once it has ended, its steps printed meanwhile."""
+    answered = time.monotonic()
     shown: dict[str, str] = {}
     while True:
         try:
@@ -137,8 +133,6 @@ def _watch(server: Server, run: str, timeout: float | None) -> Any:
                     print(step, flush=True)
             if now.state in ENDS:
                 return now
-        if timeout is not None and time.monotonic() - start > timeout:
-            return None
         time.sleep(POLL_SECONDS)
 
 
@@ -181,24 +175,13 @@ def show(server: Server, run: str) -> Iterator[str]:
         yield _outcome(server, found)
 
 
-def newest(server: Server, experiment: str | None) -> Iterator[str]:
+def newest(server: Server) -> Iterator[str]:
     """The newest runs, a line each."""
-    which = server.scope
-    if experiment:
-        which = {"experiment_id": str(_existing(server, experiment).experiment_id)}
-    runs = server.runs.run_service_list_runs(page_size=10, sort_by="created_at desc", **which).runs
+    runs = server.runs.run_service_list_runs(page_size=10, sort_by="created_at desc", **server.scope).runs
     for run in runs or []:
         yield f"{run.run_id}  {run.created_at:%Y-%m-%d %H:%M}  {state_of(run).lower():<10}  {run.display_name}"
     if not runs:
         yield "no runs"
-
-
-def _existing(server: Server, experiment: str) -> Any:
-    if found := _experiment(server, experiment):
-        return found
-    there = server.experiments.experiment_service_list_experiments(page_size=100, **server.scope).experiments or []
-    names = ", ".join(sorted(one.display_name for one in there)) or "none"
-    raise InputError(f"--experiment {experiment}: there is no such experiment; there are: {names}")
 
 
 def steps(server: Server, run: Any) -> list[Step]:
