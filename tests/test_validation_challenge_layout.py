@@ -120,7 +120,6 @@ def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
           "--grade", "gan", "--fine-classifier"])  # fmt: skip
     document = read_verdict(tmp_path / "out" / "verdict.json")
     assert document["verdict"] != "rejected"
-    assert set(document["edges"]) == {"energy_gev"}
     assert set(document["resolution"]["candidate"]["terms"]) == {"a", "b", "c"}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Response and resolution against energy" in page

@@ -155,7 +155,6 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     low, high = document["classifier"]["fine_cells"]["interval"]
     assert low < 0.5 < high
     assert document["scalars"]["auc_fine_cells"] == document["classifier"]["fine_cells"]["value"]
-    assert {name: len(rows) for name, rows in document["edges"].items()} == {"energy_gev": 5, "theta_deg": 5}
     assert document["incumbent"]["outcome"] == "better"
     assert document["incumbent"]["verdict"] == "rejected"
     assert document["memorisation"]["training"] == 250

@@ -174,7 +174,7 @@ def test_anything_can_be_drawn() -> None:
     alike = mine[np.zeros(2, dtype=int)]
     found = summarise(Compared(mine, alike, mine, alike, SMALL_GEOMETRY))
     plots = list(draw_all(found))
-    assert len(plots) == len(found.curves) + 5
+    assert len(plots) == len(found.curves) + 3  # and of correlations
     assert all(plot.png.startswith(b"\x89PNG") for plot in plots)
 
 

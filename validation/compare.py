@@ -30,7 +30,7 @@ from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparabl
 from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
 from validation.report import page as report
 from validation.report import plots
-from validation.report.curves import Compared, edge_intervals, summarise
+from validation.report.curves import Compared, summarise
 from validation.report.single import draw_pairs
 from validation.statistics.binning import Binning
 
@@ -186,7 +186,6 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         "metric": judged.metric(),
         **alike,
         "memorisation": repeating,
-        "edges": None,
         "resolution": None,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
@@ -211,11 +210,10 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
 
 
 def _write_report(document: dict[str, Any], output: Path, compared: Compared, found: _Found) -> None:
-    """Write `overview.png` and `report.html`; the document gets `edges` and the report's SHA-256."""
+    """Write `overview.png` and `report.html`; the document gets `resolution` and the report's SHA-256."""
     images: list[plots.Plot] = []
     if len(compared.sample_reference) and len(compared.sample_candidate):
         summary = summarise(compared)
-        document["edges"] = edge_intervals(summary)
         fits = {side: found.fit(summary.factor) for side, found in summary.resolutions.items()}
         document["resolution"] = fits
         galleries = found.reference.gallery, found.candidates[0].gallery
@@ -235,14 +233,7 @@ def code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     stage = Path(__file__).parent
     ground = stage.parent / "calopipe"
-    sources = sorted(
-        [
-            *stage.rglob("*.py"),
-            *stage.rglob("*.css"),
-            *stage.rglob("*.toml"),
-            *ground.rglob("*.py"),
-        ]
-    )
+    sources = sorted([*stage.rglob("*.py"), *stage.rglob("*.css"), *stage.rglob("*.toml"), *ground.rglob("*.py")])
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
 

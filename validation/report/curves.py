@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
@@ -32,11 +30,10 @@ from validation.statistics.tallies import (
     relative_width,
 )
 
-REACH = float(stats.norm.ppf(0.975))  # standard errors of a 95 % interval
-
 _FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers
-_LABEL_BINS = 6  # of energy, or angle, for a mean or width against it
-_EDGE_BINS, _EDGE_SHARE = 8, 0.02  # between the narrow bins at the ends of a label, each of so much of its range
+# Of energy, or angle, for a mean or width against it: between narrow bins at the ends, each of so much of the range. A
+# generator has the least to learn from there.
+_LABEL_BINS, _END_SHARE = 8, 0.02
 
 
 @dataclass(frozen=True)
@@ -102,14 +99,10 @@ class Curve:
 class Summary:
     """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
 
-    `edges`: the mean response, the resolution and the measured angle less the true one (`response`, `resolution`,
-    `angle_deg`) in fine bins of each label (`energy_gev`, `theta_deg`), with a narrow bin at either end; of cells in
-    rings, which particles hit along the axis, those of the energy. `resolutions`: of the reference and the candidate,
-    whose energies span so large a `factor`.
+    `resolutions`: of the reference and the candidate, whose energies span so large a `factor`.
     """
 
     curves: dict[str, Curve]
-    edges: dict[str, dict[str, Curve]]
     labels: tuple[str, ...]
     reference: Array
     candidate: Array
@@ -119,8 +112,7 @@ class Summary:
 
 def summarise(compared: Compared) -> Summary:
     """Read each set once, and add up all that the report draws."""
-    curve_plans, edge_plans = _plans(compared), _edge_plans(compared)
-    plans = curve_plans | {f"{label} {name}": plan for label, of in edge_plans.items() for name, plan in of.items()}
+    plans = _plans(compared)
     points, matrices, resolutions = [], [], {}
     low, high = (float(end(compared.reference.energy_gev)) for end in (np.min, np.max))
     energy = energy_edges(low, high, min(len(compared.reference), len(compared.candidate)))
@@ -138,32 +130,13 @@ def summarise(compared: Compared) -> Summary:
     curves = {name: Curve(frame, *(found[name] for found in points)) for name, (frame, _) in plans.items()}
     reference, candidate = matrices
     return Summary(
-        {name: curves[name] for name in curve_plans},
-        {label: {name: curves[f"{label} {name}"] for name in of} for label, of in edge_plans.items()},
+        curves,
         tuple(scalar.label for scalar in SCALARS if scalar.name in CORRELATED),
         reference,
         candidate,
         resolutions,
         high / low,
     )
-
-
-def edge_intervals(summary: Summary) -> dict[str, list[dict[str, Any]]]:
-    """For the verdict's document: the bins of each label, each with value and 95 % interval of every quantity.
-
-    Both are None where a bin has too few showers.
-    """
-    document = {}
-    for label, curves in summary.edges.items():
-        edges = next(iter(curves.values())).frame.edges
-        bins: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in itertools.pairwise(edges.tolist())]
-        for name, curve in curves.items():
-            for each, value, error in zip(bins, *curve.relative(), strict=True):
-                known = bool(np.isfinite(value) and np.isfinite(error))
-                ends = [float(value - REACH * error), float(value + REACH * error)]
-                each[name] = {"value": float(value) if known else None, "interval": ends if known else None}
-        document[label] = bins
-    return document
 
 
 _Plan = tuple[Frame, Callable[[], Tally]]
@@ -193,7 +166,7 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
 
     def against(label: str, title: str, y: str, value: Columns, answer: Answer) -> _Plan:
         x, values = _LABELS[label]
-        log_x = _by_log(label, compared)
+        log_x = label == "energy_gev" and wide(compared.reference.energy_gev)
         edges = _label_edges(values(compared.reference), events, log_x)
         below: Below = "ratio" if label == "energy_gev" else "difference"
         group = "Energy" if label == "energy_gev" else "Angle"
@@ -231,29 +204,6 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
     return found
 
 
-def _edge_plans(compared: Compared) -> dict[str, dict[str, _Plan]]:
-    """How well a set is calibrated up to the ends of its labels, where a generator has the least to learn from."""
-    events = min(len(compared.reference), len(compared.candidate))
-    plans: dict[str, dict[str, _Plan]] = {}
-    for label, (x, values) in _LABELS.items():
-        if label == "theta_deg" and compared.geometry.rings:
-            continue
-        log_x = _by_log(label, compared)
-        edges = _label_edges(values(compared.reference), events, log_x, narrow_ends=True)
-        response, resolution = (Frame("", "", x, y, edges, log_x=log_x) for y in ("Mean response", "Resolution"))
-        angle = Frame("", "", x, "Angle", edges, below="difference", log_x=log_x)
-        plans[label] = {
-            "response": (response, partial(InBins, edges, values, _response, mean_in_bin)),
-            "resolution": (resolution, partial(InBins, edges, values, _response, relative_width)),
-            "angle_deg": (angle, partial(InBins, edges, values, _angle_error, mean_in_bin)),
-        }
-    return plans
-
-
-def _by_log(label: str, compared: Compared) -> bool:
-    return label == "energy_gev" and wide(compared.reference.energy_gev)
-
-
 def _edges(values: Array, events: int) -> Array:
     """Even bins over all but the outermost half percent, as many as events allow; whole numbers fall in their middle.
 
@@ -269,25 +219,16 @@ def _edges(values: Array, events: int) -> Array:
     return np.linspace(low, high, count + 1)
 
 
-def _label_edges(values: Array, events: int, log_x: bool, narrow_ends: bool = False) -> Array:
+def _label_edges(values: Array, events: int, log_x: bool) -> Array:
     """Bins over the whole range of a label, each with at least twice the showers that a point needs.
 
-    Even, or with a narrow one at either end; in the logarithm, with `log_x`. A label that is the same for all has one
+    Even, or even in the logarithm (`log_x`), with a narrow one at either end. A label that is the same for all has one
     bin of 2 % about it.
     """
     low, high = float(values.min()), float(values.max())
     if not high - low > 1e-9 * high:
         return np.array([0.99 * low, 1.01 * high])
-    if log_x:
-        found: Array = np.exp(_between(np.log(low), np.log(high), events, narrow_ends))
-        found[[0, -1]] = low, high
-        return found
-    return _between(low, high, events, narrow_ends)
-
-
-def _between(low: float, high: float, events: int, narrow_ends: bool) -> Array:
-    if not narrow_ends:
-        return np.linspace(low, high, int(np.clip(events // (2 * LEAST_IN_BIN), 1, _LABEL_BINS)) + 1)
-    narrow = float(np.clip(2 * LEAST_IN_BIN / events, _EDGE_SHARE, 1 / 4)) * (high - low)
-    between = int(np.clip(events // (4 * LEAST_IN_BIN), 1, _EDGE_BINS))
-    return np.array([low, *np.linspace(low + narrow, high - narrow, between + 1), high])
+    first, last = np.log([low, high]) if log_x else (low, high)
+    narrow = float(np.clip(2 * LEAST_IN_BIN / events, _END_SHARE, 1 / 4)) * (last - first)
+    between = np.linspace(first + narrow, last - narrow, int(np.clip(events // (4 * LEAST_IN_BIN), 1, _LABEL_BINS)) + 1)
+    return np.array([low, *(np.exp(between) if log_x else between), high])

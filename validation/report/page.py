@@ -44,12 +44,12 @@ one: half the sum, over the bins, of the squared difference of the two shares ov
 alike and 1 where they share no bin; what chance alone would give is subtracted, so that it may fall below 0.</p>"""
 
 _PLOTS = """<h2>Plots</h2>
-<p class="soft">Grey: Monte Carlo. Points: the candidate. Errors are one standard deviation, over showers; those of the
-calibration to the ends of the labels are 95 % intervals. Below, the ratio of the candidate to Monte Carlo (of angles,
-the difference in degrees): the errors of the points are the candidate's and the hatched band Monte Carlo's, those of a
-difference both; a triangle at the edge is a point beyond it. The outer bins of a distribution also hold what lies
-beyond them. Neighbouring points of a profile are correlated; between unpaired sets the plots also show by how much
-their energies and angles differ by chance, which the criteria take out.</p>
+<p class="soft">Grey: Monte Carlo. Points: the candidate. Errors are one standard deviation, over showers. Below, the
+ratio of the candidate to Monte Carlo (of angles, the difference in degrees): the errors of the points are the
+candidate's and the hatched band Monte Carlo's, those of a difference both; a triangle at the edge is a point beyond it.
+The outer bins of a distribution also hold what lies beyond them. Neighbouring points of a profile are correlated;
+between unpaired sets the plots also show by how much their energies and angles differ by chance, which the criteria
+take out.</p>
 {}"""
 
 _METRIC = """<h2>The reference's metric</h2>

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from validation.measure.observables import Array
 from validation.report import resolution
-from validation.report.curves import REACH, Curve, Frame, Scale, Summary
+from validation.report.curves import Curve, Scale, Summary
 from validation.statistics.tallies import Points
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
@@ -52,10 +52,6 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
         picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
         yield Plot(curve.frame.group, curve.frame.title, picture)
-    for label, curves in summary.edges.items():
-        title = {"energy_gev": "By energy", "theta_deg": "By angle"}[label]
-        picture = png(partial(_draw_edges, curves=list(curves.values()), title=title), 6.2)
-        yield Plot("Calibration to the ends of the labels", title, picture)
     difference = summary.candidate - summary.reference
     largest = max(float(np.nanmax(np.abs(difference), initial=0.0)), 0.1)
     for title, matrix, reach in (
@@ -80,7 +76,7 @@ def overview(summary: Summary) -> bytes:
 
     def paint(figure: Figure) -> None:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
-        shown = _OVERVIEW if "theta_deg" in summary.edges else (*_OVERVIEW[:-1], "radial")
+        shown = _OVERVIEW if "angle_against_angle" in summary.curves else (*_OVERVIEW[:-1], "radial")
         for part, name in zip(parts.flat, shown, strict=True):
             _draw(part, summary.curves[name], ("log",) if name == "spectrum" else ("linear",))
 
@@ -113,42 +109,12 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     if curve.frame.trimmed and (held := np.flatnonzero(curve.reference[0] + curve.candidate[0])).size:
         last = int(held[-1]) + 1
     axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[last])
-    _scale_x(axes[-1], curve.frame)
+    if curve.frame.log_x:
+        resolution.log_energies(axes[-1])
+    else:
+        axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
     for axis in axes:
         axis.yaxis.set_label_coords(-0.165, 0.5)
-
-
-def _draw_edges(figure: Figure, curves: Sequence[Curve], title: str) -> None:
-    """One above the other: the ratio, or difference, of each quantity by bins of a label, with 95 % intervals."""
-    axes = figure.subplots(len(curves), 1, sharex=True, gridspec_kw={"hspace": 0.08})
-    figure.subplots_adjust(left=0.18, right=0.945, bottom=0.09, top=0.93)
-    for axis, curve in zip(axes, curves, strict=True):
-        ratio = curve.frame.below == "ratio"
-        edges = curve.frame.edges
-        value, error = curve.relative()
-        axis.axhline(1.0 if ratio else 0.0, color=_MC, linewidth=1)
-        axis.errorbar(
-            curve.frame.centres, value, xerr=[curve.frame.centres - edges[:-1], edges[1:] - curve.frame.centres],
-            yerr=REACH * error, fmt="o",
-            color=_CANDIDATE, markersize=4, linewidth=1.2,
-        )  # fmt: skip
-        reach = np.nanmax(np.abs(value - ratio) + REACH * error, initial=_SMALLEST_REACH)
-        axis.set_ylim(float(ratio) - 1.1 * reach, float(ratio) + 1.1 * reach)
-        axis.set_ylabel(f"{curve.frame.y}, {'ratio' if ratio else 'difference [°]'}", fontsize=10)
-        axis.yaxis.set_label_coords(-0.145, 0.5)
-        for edge in (edges[1], edges[-2]):
-            axis.axvline(edge, color=_MC, linewidth=0.5, linestyle=":")
-    put_title(axes[0], title)
-    axes[-1].set_xlabel(curves[0].frame.x)
-    if curves[0].frame.log_x:
-        _scale_x(axes[-1], curves[0].frame)
-
-
-def _scale_x(axis: Axes, frame: Frame) -> None:
-    if frame.log_x:
-        resolution.log_energies(axis)
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
 
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
