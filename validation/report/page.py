@@ -82,7 +82,6 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         _plots(plots),
         resolution.section(document.get("resolution")),
         _all_criteria(criteria),
-        similarity.distances(document.get("distances")),
         _metric(document["metric"]),
         _inputs(document),
     ]

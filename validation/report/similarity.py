@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from calopipe.verdict import ALIKE, number, span
-from validation.report.markup import coloured, fill, floor, folded, table
+from validation.report.markup import coloured, fill, floor, table
 
 _MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
 _UNKNOWN = "too few showers"
@@ -83,11 +83,6 @@ _MEMORISATION = """<h3>Memorisation</h3>
 {training:,} showers of the training set than all but {expected} of Monte Carlo's do; expected are {expected}. The
 median distance to the nearest is {ratio} of Monte Carlo's.</p>"""
 
-_DISTANCES = """<h2>Distances</h2>
-<p class="soft">Not criteria: all are above zero for two samples of one truth too, by about the floor.
-Of {n[candidate]:,} showers of the candidate and {n[reference]:,} of Monte Carlo.</p>
-{observables}"""
-
 
 def overall(document: Mapping[str, Any]) -> Markup:
     """Each figure of similarity, with how it is read."""
@@ -149,26 +144,3 @@ def memorisation(found: Mapping[str, Any] | None) -> Markup:
         ratio=number(found["median_distance_ratio"]),
         **{name: f"{100 * share:.3g} %" for name, share in shares.items()},
     )  # fmt: skip
-
-
-def distances(found: Mapping[str, Any] | None) -> Markup:
-    if not found or not found.get("observables"):
-        return Markup()
-    names = {
-        "Wasserstein-1": "wasserstein_1",
-        "Kolmogorov-Smirnov": "kolmogorov_smirnov",
-        "χ² a degree of freedom": "chi2_per_dof",
-    }
-    rows = []
-    for each in found["observables"].values():
-        row: dict[str, str] = {"Observable": each["label"]}
-        for title, name in names.items():
-            unit = f" {each['unit']}" if name == "wasserstein_1" else ""
-            details = f"p {number(each[name]['p_value'])}, floor {floor(each[name]['floor'])}"
-            row[title] = _with_details(each[name]["value"], unit, details)
-        rows.append(row)
-    return fill(_DISTANCES, n=found["showers"], observables=folded(f"{len(rows)} observables", table(rows)))
-
-
-def _with_details(value: float | None, unit: str, details: str) -> str:
-    return _UNKNOWN if value is None else fill("{}{}<small>{}</small>", number(value), unit, details)
