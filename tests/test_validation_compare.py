@@ -158,7 +158,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "&lt;script&gt;&amp;.h5" in page
     assert not re.search(r'(?:src|href)=(?!"data:)', page)
-    assert page.count("data:image/png") == 24
+    assert page.count("data:image/png") == 22
     assert document["inputs"]["reference"][0]["sha256"] in page
     assert (output / "overview.png").read_bytes().startswith(b"\x89PNG")
 
