@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,18 +66,61 @@ def test_too_few_showers_have_no_distance(tmp_path: Path) -> None:
     assert "FPD x 1000" not in section(found)
 
 
+def _page(given: dict[str, Any], **found: Any) -> str:
+    empty: dict[str, Any] = {
+        "skipped": None,
+        "separations": {},
+        "fpd": None,
+        "kpd": None,
+        "classifier": None,
+        "timing": None,
+    }
+    return section({**empty, **found, "published": given})
+
+
 def test_published_values_say_when_they_may_be_compared() -> None:
     electrons = known()["calochallenge-2"]
     assert published(electrons, 100_000)["against"] == []
     few = published(electrons, 2_000)
     assert few["against"] == ["the smaller set has 2,000 showers, not 100,000"]
-    assert {"Geant4 against itself", "CaloDREAM", "MDMA"} <= {row["model"] for row in few["rows"]}
-    page = section(
-        {"skipped": None, "separations": {}, "fpd": None, "classifier": None, "timing": None, "published": few}
-    )
+    page = _page(few)
     assert "Not to be compared here: the smaller set has 2,000 showers" in page
     assert "arXiv 2410.21611" in page
     assert published(RINGS, 100_000)["against"][0].startswith("the cells are not those")
+
+
+@pytest.mark.parametrize("name", ["1-photons", "1-pions", "2", "3"])
+def test_published_values_are_plausible(name: str) -> None:
+    """Geant4 against itself comes first, and no model's FPD is below it; a transposed column would show."""
+    found = published(known()[f"calochallenge-{name}"], 1)
+    geant4, *models = found["rows"]
+    assert geant4["model"] == "Geant4 against itself"
+    assert len(models) >= 12
+    json.dumps(found, allow_nan=False)  # as the verdict is written
+    for each in models:
+        assert each["fpd_x_1000"] > geant4["fpd_x_1000"]
+        assert abs(each["kpd_x_1000"]) < each["fpd_x_1000"]
+        assert all(0.5 < each[auc] <= 1 for auc in ("auc_low", "auc_high"))
+        assert len(each["processor_ms"]) == len(each["accelerator_ms"]) == 3
+
+
+def test_the_showers_stand_beside_published_values() -> None:
+    given = published(known()["calochallenge-2"], 2_000)
+    row = next(each for each in given["rows"] if each["model"] == "conv. L2LFlows")
+    assert row["processor_ms"] == [1970, 121, 89.3]
+    times = [{"batch": batch, "ms_per_shower": ms} for batch, ms in ((1, 1234.4), (100, 56.25), (10_000, 7.5))]
+    page = _page(
+        given,
+        fpd={"value": 0.0437, "uncertainty": 0.001, "own": 0.04},
+        kpd={"value": 1.25e-4, "uncertainty": 1e-5, "own": 1e-5},
+        classifier={"classifiers": {"high": {"auc": 0.5625, "jsd": 0.01}}},
+        timing={"device": "a processor", "cores": 2, "accelerator": False, "times": times},
+    )
+    these, *others = re.findall(r"<tr><td.*?</tr>", page.partition("Published values")[2], re.DOTALL)
+    cells = [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?</td>", row)] for row in (these, others[1])]
+    assert cells[0][1:] == ["43.7", "0.125", "none", "0.5625", "1,234; 56.25; 7.5", "none"]
+    assert cells[1] == ["CaloDREAM", "24.6", "0.0231", "0.531", "0.521", "16,900; 5,050; 5,730", "4,850; 74.3; none"]
+    assert "0.000495" in page  # CaloDREAM's separation power of the total energy
 
 
 def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> None:

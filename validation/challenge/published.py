@@ -8,15 +8,18 @@ from typing import Any
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import known
+from calopipe.verdict import finite
 
 _FILE = Path(__file__).with_name("published.toml")
-_COLUMNS = ("model", "fpd_x_1000", "auc_low", "auc_high")
+_COLUMNS = ("model", "fpd_x_1000", "kpd_x_1000", "auc_low", "auc_high", "processor_ms", "accelerator_ms")
+_SEPARATIONS = ("model", "total", "cells")
 
 _WHEN = (
     "Published values hold for the challenge's own files, {showers:,} showers of Geant4 and as many generated. They "
     "may be set beside the figures here only where Monte Carlo is that file and both sets have that size: showers of "
     "another detector or other energies on the same grid are another task, and with fewer showers the separation "
-    "powers, FPD and the AUC of a network are larger or less certain, also for two samples of one truth."
+    "powers, FPD and the AUC of a network are larger or less certain, also for two samples of one truth. Times are of "
+    "the survey's devices, which its files do not name."
 )
 
 
@@ -32,25 +35,33 @@ def dataset_of(geometry: Geometry) -> str | None:
 def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     """The published values of this grid, none where there are none; with what stands against a comparison.
 
-    `showers` is the size of the smaller set.
+    `showers` is the size of the smaller set. Times are those of batches of 1, 100 and 10,000, None where unknown.
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     name = dataset_of(geometry)
-    found = next((each for each in document["dataset"] if each["name"] == name), None)
-    needed = found["showers"] if found else 100_000
-    against = []
-    if name is None:
-        against.append("the cells are not those of a dataset of the challenge")
-    elif found is None:
-        against.append(f"no published values of {name} are in the file")
-    if showers < needed:
-        against.append(f"the smaller set has {showers:,} showers, not {needed:,}")
-    source = next(each for each in document["source"] if found is None or each["name"] == found["source"])
+    found, other = (
+        next((each for each in document[key] if each["name"] == name), None) for key in ("dataset", "separations")
+    )
+    against = [] if found else ["the cells are not those of a dataset of the challenge"]
+    if found and showers < found["showers"]:
+        against.append(f"the smaller set has {showers:,} showers, not {found['showers']:,}")
     return {
         "date": document["date"],
         "dataset": name,
-        "source": f"{source['name']}, {source['where']}",
-        "rows": [dict(zip(_COLUMNS, row, strict=True)) for row in found["rows"]] if found else [],
-        "when": _WHEN.format(showers=needed),
+        "source": document["source"],
+        "rows": _rows(_COLUMNS, found),
+        "separations_source": other["source"] if other else None,
+        "separations": _rows(_SEPARATIONS, other),
+        "when": _WHEN.format(showers=found["showers"]) if found else None,
         "against": against,
     }
+
+
+def _rows(columns: tuple[str, ...], found: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return [
+        {
+            name: [finite(each) for each in value] if isinstance(value, list) else value
+            for name, value in zip(columns, row, strict=True)
+        }
+        for row in (found["rows"] if found else ())
+    ]

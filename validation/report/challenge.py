@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -16,8 +16,11 @@ subtracted for chance. Monte Carlo's own: its even showers against its odd ones,
 {}"""
 _PUBLISHED = """<h3>Published values: {p[dataset]}</h3>
 <p><b>{verdict}</b> {p[when]}</p>{rows}
-<p class="soft">{p[source]}; collected {p[date]}.</p>"""
+<p class="soft">{p[source]}; collected {p[date]}.</p>{separations}"""
+_SEPARATIONS = """<h3>Published separation powers: {p[dataset]}</h3>{rows}
+<p class="soft">{p[separations_source]}. What was said of comparisons holds here too.</p>"""
 _TIMES = """<p>Time of generation, {t[device]}, {t[cores]} cores: {times}.</p>"""
+_THESE = "the showers of this report"
 
 
 def section(found: Mapping[str, Any] | None) -> Markup:
@@ -34,7 +37,7 @@ def section(found: Mapping[str, Any] | None) -> Markup:
             f"batch {each['batch']:,}: {number(each['ms_per_shower'])} ms a shower" for each in found["timing"]["times"]
         )
         parts.append(fill(_TIMES, t=found["timing"], times=times))
-    parts.append(_published(found["published"]))
+    parts.append(_published(found))
     return fill(_SECTION, joined(parts))
 
 
@@ -66,19 +69,55 @@ def _layers(found: Mapping[str, Any]) -> Markup:
 
 
 def _published(found: Mapping[str, Any]) -> Markup:
-    if not found["rows"]:
-        return fill('<p class="soft">No published values: {}.</p>', "; ".join(found["against"]))
-    rows = [
-        {
-            "Model": each["model"],
-            "FPD x 1000": number(each["fpd_x_1000"]),
-            "AUC, low-level": number(each["auc_low"]),
-            "AUC, high-level": number(each["auc_high"]),
-        }
-        for each in found["rows"]
-    ]
-    against = "; ".join(found["against"])
+    published = found["published"]
+    against = "; ".join(published["against"])
+    if not published["rows"]:
+        return fill('<p class="soft">No published values: {}.</p>', against)
     verdict = (
         f"Not to be compared here: {against}." if against else "Comparable if Monte Carlo is the challenge's file."
     )
-    return fill(_PUBLISHED, p=found, verdict=verdict, rows=table(rows))
+    rows = [_row(each) for each in (_these(found), *published["rows"])]
+    separations = Markup()
+    if published["separations"]:
+        powers = {name: (found.get("separations") or {}).get(name, {}).get("value") for name in ("total", "cells")}
+        some = table([_powers(each) for each in ({"model": _THESE, **powers}, *published["separations"])])
+        separations = fill(_SEPARATIONS, p=published, rows=some)
+    return fill(_PUBLISHED, p=published, verdict=verdict, rows=table(rows), separations=separations)
+
+
+def _these(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the candidate, as a row of published values."""
+    classifiers, timing = ((found[name] or {}) for name in ("classifier", "timing"))
+    auc = {level: each["auc"] for level, each in classifiers.get("classifiers", {}).items()}
+    distances = {name: found[name]["value"] * 1000 if found.get(name) else None for name in ("fpd", "kpd")}
+    times = [each["ms_per_shower"] for each in timing.get("times", ())]
+    accelerator = timing.get("accelerator", False)
+    return {
+        "model": _THESE, "fpd_x_1000": distances["fpd"], "kpd_x_1000": distances["kpd"],
+        "auc_low": auc.get("low"), "auc_high": auc.get("high"),
+        "processor_ms": [] if accelerator else times, "accelerator_ms": times if accelerator else [],
+    }  # fmt: skip
+
+
+def _row(each: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "Model": each["model"],
+        "FPD x 1000": number(each["fpd_x_1000"]),
+        "KPD x 1000": number(each["kpd_x_1000"]),
+        "AUC, low-level": number(each["auc_low"]),
+        "AUC, high-level": number(each["auc_high"]),
+        "Processor, ms a shower in batches of 1; 100; 10,000": _times(each["processor_ms"]),
+        "Accelerator, the same": _times(each["accelerator_ms"]),
+    }
+
+
+def _powers(each: Mapping[str, Any]) -> dict[str, str]:
+    names = {"total": "S: energy in all cells over the incident energy", "cells": "S: energies of single cells"}
+    return {"Model": each["model"], **{title: number(each[name]) for name, title in names.items()}}
+
+
+def _times(some: Sequence[float | None]) -> str:
+    """Of batches of 1, 100 and 10,000."""
+    if not any(some):
+        return "none"
+    return "; ".join("none" if each is None else f"{each:,.0f}" if each >= 100 else number(each) for each in some)
