@@ -75,7 +75,7 @@ class Form:
     def start(self, folder: Path, manifest: Manifest) -> None:
         """Build the engine and take the first step, which traces it."""
         config = named_config(self.config, model=self.model, batch=self.batch, precision=self.precision)
-        engine = Engine(config, folder, manifest, make_strategy("one-device"), cache=True)
+        engine = Engine(config, folder, manifest, make_strategy("one-device"))
         self._batches: Any = iter(engine.batches())
         self._step = tf.function(lambda batch: engine.strategy.run(engine.replica_step, args=(batch, tf.constant(0.0))))
         self._step(next(self._batches)).numpy()

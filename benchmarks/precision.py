@@ -61,7 +61,7 @@ def join(source: Path, target: Path) -> None:
 
 def train(config: FitConfig, error: float, steps: int, dataset: Path, manifest: Manifest) -> list[dict[Loss, float]]:
     """The losses of each step of a training whose first weights are multiplied by 1 + `error` times normal numbers."""
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"), cache=True)
+    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
     rng = np.random.default_rng(config.seed)
     for variable in (v for network in engine.model.networks.values() for v in network.trainable_variables):
         variable.assign(variable.numpy() * (1 + error * rng.standard_normal(variable.shape)))

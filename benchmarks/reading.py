@@ -17,7 +17,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -230,12 +229,11 @@ def main() -> None:
         paths = [Path(name) for name in names]
         write_dense(folder, ordered_batches(folder, manifest, "train", batch=_BATCH))
         split = TrainingSplit(folder, manifest)
-        cached = TrainingSplit(folder, manifest, cache=True)
         per_epoch = steps_per_epoch(manifest, "train", _BATCH)
-        running = {source: iter(source.batches(batch=_BATCH, seed=1)) for source in (split, cached)}
+        running = iter(split.batches(batch=_BATCH, seed=1))
 
-        def ours(source: TrainingSplit) -> Iterator[tf.Tensor]:
-            return (batch["cells"] for batch in itertools.islice(running[source], per_epoch))
+        def ours() -> Iterator[tf.Tensor]:
+            return (batch["cells"] for batch in itertools.islice(running, per_epoch))
 
         def filled() -> tf.data.Dataset:
             numbers = tf.data.Dataset.range(per_epoch)
@@ -252,10 +250,9 @@ def main() -> None:
                 raise SystemExit(f"{name}: holds other showers than the HDF5 files")
 
         forms: dict[str, Form] = {
-            "dataset": lambda: ours(split),
+            "dataset": ours,
             "the limit: dense memory, filled": filled,
-            "dataset, cached": lambda: ours(cached),
-            "dataset, then the power 0.85": lambda: (tf.pow(cells, CELL_POWER) for cells in ours(split)),
+            "dataset, then the power 0.85": lambda: (tf.pow(cells, CELL_POWER) for cells in ours()),
             "HDF5 at every epoch": lambda: prepared(paths, CELL_POWER),
             "HDF5, without the power": lambda: prepared(paths, 1.0),
             "dense records, float list": lambda: dense(folder / "floats", shape),
@@ -263,10 +260,9 @@ def main() -> None:
         }
         rates: dict[str, list[float]] = {name: [] for name in forms}
         began = time.perf_counter()
-        next(ours(split))
+        next(ours())
         print(f"the first batch takes {time.perf_counter() - began:.2f} s, TensorFlow's own start included")
-        for source in (split, cached):
-            rate(partial(ours, source))
+        rate(ours)
         for _ in range(repeats):
             for name, form in forms.items():
                 rates[name].append(rate(form))

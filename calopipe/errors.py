@@ -75,10 +75,14 @@ def one_line_errors() -> Iterator[None]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that reports bad arguments in one line, like all bad input. Options are not abbreviated."""
+    """An argument parser that reports bad arguments in one line, like all bad input.
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **{"allow_abbrev": False} | named)
+    Options are not abbreviated; descriptions and examples are printed as they are.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        form = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**form | named)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from calopipe.errors import CommandParser, run_command
@@ -41,7 +42,6 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
         prog="submit.py",
         description="Run the pipeline here, or compile, submit or schedule it for Kubeflow Pipelines.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     tasks = command.add_subparsers(dest="task", required=True)
 
@@ -123,9 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     {"run": run, "compile": compile_package}.get(options.task, use_server)(options)
 
 
-def command() -> None:
-    """Run the command line, with errors as one line: the console script."""
-    run_command(main)
+command = partial(run_command, main)  # the console script
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.contents import MEMORY
@@ -42,7 +43,6 @@ def parser() -> argparse.ArgumentParser:
         description="Turn HDF5 files of calorimeter showers, or of simulated flows, into a dataset of TFRecord shards, "
         "once.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(
         "--input",
@@ -129,9 +129,7 @@ def _rule_alone(options: argparse.Namespace) -> SplitRule:
     return Selection.of(options).rule
 
 
-def command() -> None:
-    """Run the command line, with errors as one line: the console script."""
-    run_command(main)
+command = partial(run_command, main)  # the console script
 
 
 if __name__ == "__main__":

@@ -30,11 +30,6 @@ SHARDS = "shards"
 # Why an event that was read was not written.
 BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
 DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
-# The names in a manifest of showers, as they have always come.
-_ORDER = (
-    "kind", "schema_version", "fingerprint", "request", "settings", "geometry", "index_type", "events", "energy_gev",
-    "theta_rad", "inputs", "plausibility", "bad_files", "bad_events", "shards", "most_hits", "splits",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Settings:
 class ShowerManifest(Manifest):
     """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
-    `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`, and left out of the JSON where there are none.
+    `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
     `plausibility` holds the `preprocessing.plausibility.Look` of each file used.
     """
 
@@ -103,10 +98,6 @@ class ShowerManifest(Manifest):
     def valid_range(self) -> dict[str, tuple[Any, ...]]:
         more = {name: values for name in DATASETS if (values := getattr(self, name))}
         return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad, **more}
-
-    def to_json(self) -> dict[str, Any]:
-        own = super().to_json()
-        return {name: own[name] for name in (*_ORDER, *DATASETS) if name in _ORDER or own[name]}
 
 
 AnySettings: TypeAlias = Settings | PairSettings

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
@@ -53,7 +52,6 @@ def preprocess(
         items = f"{standing.events['written']} {standing.domain.items}"
         say(f"dataset stands: {output / dataset.MANIFEST}, {items}; nothing to do")
         return standing
-    _check_reach(files, output, beam_options)
     from preprocessing import runner, shards  # noqa: PLC0415  load HDF5, which a finished dataset does not need
 
     storage.require_writable(output / dataset.SHARDS)
@@ -95,14 +93,6 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
         file in inputs.bad or file.name in unread for file in manifest.bad_files
     )
     return manifest if manifest.request == request and same else None
-
-
-def _check_reach(files: Sequence[InputFile], output: Location, beam_options: Sequence[str]) -> None:
-    """Raise InputError for local files where the runner's workers are other machines: those of Dataflow."""
-    runner = next((option.partition("=")[2] for option in beam_options if option.startswith("--runner=")), "")
-    for place in (output, *(file.path for file in files)):
-        if "dataflow" in runner.lower() and isinstance(place, Path):
-            raise InputError(f"{place}: the workers of {runner} cannot see this path; give gs:// addresses")
 
 
 def _compose(

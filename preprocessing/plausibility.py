@@ -1,4 +1,4 @@
-"""Whether a file's units, scale and order of axes are plausible: its first showers, compared with shower physics.
+"""Whether a file's units and scale are plausible: its first showers, compared with shower physics.
 
 Electromagnetic showers in any sampling calorimeter have this in common (Particle Data Group, Review of Particle
 Physics, "Passage of particles through matter"): a part of the energy is seen; the depth of a shower grows with the
@@ -117,8 +117,7 @@ class _Sample:
     """N sound showers: their mean energy; the edges of the layers along their axis, (layers + 1,), in radiation
     lengths; their energy in each layer, (N, layer); their root mean square radius, and the radiation lengths of a mm.
 
-    `sides` are their sums along y (N, x, layer) and along x (N, y, layer), where all layers are alike: then an axis, 0,
-    1 or 2, may be another than it is taken for.
+    Layers that are `listed` may be as thick as a shower is long.
     """
 
     energy_gev: float
@@ -126,50 +125,36 @@ class _Sample:
     layers: Array
     radius_mm: float
     x0_per_mm: float
-    sides: tuple[Array, ...] = ()
+    listed: bool
 
-    def slices(self, axis: int) -> Array:
-        """Energy of each shower in each slice along `axis`, (N, slices)."""
-        return self.layers if axis == 2 else self.sides[axis].sum(axis=2)
-
-    def edges(self, axis: int) -> Array:
-        """The edges of these slices in radiation lengths, were `axis` the depth."""
-        return self.edges_x0 if axis == 2 else np.arange(self.sides[axis].shape[1] + 1) * self.edges_x0[1]
-
-    def depth_x0(self, axis: int = 2) -> float:
-        """The depth along `axis` within which half of the energy of all showers lies."""
-        profile = self.slices(axis).sum(axis=0)
+    def depth_x0(self) -> float:
+        """The depth within which half of the energy of all showers lies."""
+        profile = self.layers.sum(axis=0)
         reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
-        return float(np.interp(0.5, reached, self.edges(axis)))
+        return float(np.interp(0.5, reached, self.edges_x0))
 
-    def expected_x0(self, energy_gev: float, axis: int = 2) -> tuple[float, float]:
-        """The range of that depth for showers of `energy_gev`.
+    def expected_x0(self, energy_gev: float) -> tuple[float, float]:
+        """The range of that depth for showers of `energy_gev`; of listed layers, as it would be read from them.
 
-        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5. Layers that are listed
-        may be as thick as a shower is long: then it is the depth that would be read from them.
+        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
         """
-        edges = self.edges(axis)
-        depth = np.linspace(0, edges[-1] + (0 if self.sides else _MARGIN_X0[0]), 2001)[1:]
+        edges = self.edges_x0
+        depth = np.linspace(0, edges[-1] + (_MARGIN_X0[0] if self.listed else 0), 2001)[1:]
         bounds = []
         for critical, earlier in zip(_CRITICAL_GEV, (_MARGIN_X0[0], -_MARGIN_X0[1]), strict=True):
             maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
             reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
-            if self.sides:
-                bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
-            else:
+            if self.listed:
                 within = np.interp(edges + earlier, depth, reached, left=0.0)
                 bounds.append(float(np.interp((within[0] + within[-1]) / 2, within, edges)))
+            else:
+                bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
         return max(bounds[0], 0.0), bounds[1]
 
-    def fits(self, energy_gev: float, axis: int = 2) -> bool:
-        """Whether the depth along `axis` is plausible for showers of `energy_gev`."""
-        low, high = self.expected_x0(energy_gev, axis)
-        return energy_gev <= _HIGHEST_GEV and low <= self.depth_x0(axis) <= high
-
-    def brightest(self, axis: int) -> float:
-        """The mean share of a shower's energy in its brightest slice along `axis`."""
-        slices = self.slices(axis)
-        return float((slices.max(axis=1) / slices.sum(axis=1)).mean())
+    def fits(self, energy_gev: float) -> bool:
+        """Whether the depth is plausible for showers of `energy_gev`."""
+        low, high = self.expected_x0(energy_gev)
+        return energy_gev <= _HIGHEST_GEV and low <= self.depth_x0() <= high
 
 
 def _sample(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> _Sample:
@@ -191,19 +176,12 @@ def _sample(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> 
     return _Sample(
         energy_gev, edges, energy, float(np.sqrt(max(squares, 0.0) / energy.sum())),
         x0_per_mm=float((energy.sum(axis=0) * found.x0 / pitch).sum() / energy.sum()),
-        sides=() if geometry.layers else hits.projections(),
+        listed=bool(geometry.layers),
     )  # fmt: skip
 
 
 def _doubt_of_energy(sample: _Sample, deposits: str) -> tuple[str, float]:
-    """Why the showers may be as deep as they are, and by what to multiply their energies if that is why.
-
-    The axes are in another order if the depth is plausible along x or y, and the energy spread more evenly along it.
-    """
-    for axis, order in enumerate(("layer, x, y", "x, layer, y")[: len(sample.sides)]):
-        if sample.fits(sample.energy_gev, axis) and sample.brightest(axis) < sample.brightest(2):
-            shape = ", ".join(str(sample.slices(each).shape[1]) for each in range(3))
-            return f"{CELLS} of shape (N, {shape}) looks like (N, {order}), expected (N, x, y, layer)", 1.0
+    """Why the showers may be as deep as they are, and by what to multiply their energies if that is why."""
     low, high = sample.expected_x0(sample.energy_gev)
     seen = (
         f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
@@ -213,7 +191,8 @@ def _doubt_of_energy(sample: _Sample, deposits: str) -> tuple[str, float]:
     for name, unit in units.items():
         if sample.fits(sample.energy_gev * unit):
             return f"{seen}: {label} looks like {name}, {expected} are expected", unit
-    return f"{seen}: is {label} in {expected}, is x0_per_layer right, are these electromagnetic showers?", 1.0
+    axes = ", are the cells (N, x, y, layer)" if deposits == CELLS else ""
+    return f"{seen}: is {label} in {expected}, is x0_per_layer right{axes}, are these electromagnetic showers?", 1.0
 
 
 def _sampled(response: float) -> bool:

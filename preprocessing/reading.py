@@ -118,25 +118,18 @@ Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]
 class TrainingSplit:
     """The train split of the dataset in `folder`, divided among the replicas of a training anew in every epoch.
 
-    With `cache` the undecoded records of all train shards are read once and held in memory, by every worker; the
-    batches are the same. `decode` turns a batch of records into tensors, like the function of that name. If `static`,
+    `decode` turns a batch of records into tensors, like the function of that name. If `static`,
     its lists of hits have one length, that of the split's largest shower, so that XLA compiles once; datasets of
     version 0.2 do not state it, and their lists stay as `decode` makes them.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, *, cache: bool = False, decode: Decode = decode, static: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, *, decode: Decode = decode, static: bool = False) -> None:
         self._manifest, self._decode = manifest, decode
         longest = manifest.most_hits.get("train", 0) if static else 0
         self._longest = -(-longest // _HITS_ROUNDED) * _HITS_ROUNDED
         shards = [shard for shard in manifest.shards if shard.split == "train"]
         self._events = np.array([shard.events for shard in shards], dtype=np.int64)
         self._paths = [str(folder / shard.name) for shard in shards]
-        self._cached: Any = None  # the records of all shards, one after the other
-        if cache and shards:
-            records = tf.data.TFRecordDataset(self._paths).batch(int(self._events.sum()))
-            self._cached = records.get_single_element()
 
     def batches(
         self, *, batch: int, seed: int, step: int = 0, replicas: int = 1, worker: int = 0, workers: int = 1
@@ -186,17 +179,12 @@ class TrainingSplit:
         order = tf.random.experimental.stateless_shuffle(tf.range(len(self._events)), [seed, epoch], "philox")
         first, last = share(tf.gather(self._events, order), replica, replicas)
         stretches = tf.data.Dataset.from_tensor_slices((order, first, last)).filter(lambda _, low, high: low < high)
-        read = self._from_files if self._cached is None else self._from_memory
         return stretches.interleave(
-            read, cycle_length=_SHARDS_AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+            self._stretch, cycle_length=_SHARDS_AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
 
-    def _from_files(self, shard: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
+    def _stretch(self, shard: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(tf.gather(self._paths, shard)).skip(first).take(last - first)
-
-    def _from_memory(self, shard: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
-        begin = tf.gather(np.cumsum(self._events) - self._events, shard)
-        return tf.data.Dataset.from_tensor_slices(self._cached[begin + first : begin + last])
 
 
 def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -14,7 +14,6 @@ from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import Showers
-from calopipe.showers.detectors import settled
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
@@ -88,26 +87,6 @@ def test_labels_are_written_and_read_again_and_parts_are_joined(tmp_path: Path, 
         np.testing.assert_array_equal(found.more[name], more[name])
         assert found[::7].more[name].dtype == more[name].dtype
     np.testing.assert_array_equal(found.cells, made.cells)
-
-
-def test_a_file_of_the_calorimeter_names_the_datasets(tmp_path: Path) -> None:
-    """The settings of the dataset hold the names, so that workers need no file; generated files have names of ours."""
-    layer = "[[layers]]\ncount = 5\ncells = [17, 17]\ncell_mm = 15.3\npitch_mm = 20\nx0 = 5.02\n"
-    (tmp_path / "own.toml").write_text('file_unit_gev = 0.02\nphi = "azimuth"\npdg = "pid"\n' + layer)
-    labels, geometry = _labels(60), settled(str(tmp_path / "own.toml"))
-    assert geometry.endswith(",phi=azimuth,pdg=pid")
-    renamed = {"azimuth": labels["phi"], "pid": labels["pdg"]}
-    path = write_file(tmp_path / "a.h5", make_showers(events=60), **renamed)
-    assert _dataset(tmp_path / "ds", path, geometry=geometry).valid_range["particle"] == (-211, 11, 1000822080)
-    ours = write_file(tmp_path / "b.h5", make_showers(events=60), **labels)
-    np.testing.assert_array_equal(open_showers(ours, geometry).more[PHI], labels["phi"])
-    assert open_showers(path).labels == ()
-    neither = write_file(tmp_path / "c.h5", make_showers(events=60))
-    with pytest.raises(InputError, match=r"c\.h5: found datasets .* not 'azimuth', which --geometry names for phi"):
-        open_showers(neither, geometry)
-    (tmp_path / "own.toml").write_text("file_unit_gev = 0.02\npdg = 11\n" + layer)
-    with pytest.raises(InputError, match=r"own\.toml: pdg is 11, expected the name of a dataset"):
-        settled(str(tmp_path / "own.toml"))
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000}, "energy looks like MeV, GeV are expected",
     ),
     "counts": ({"ECAL": np.rint(_CELLS * 4000).astype(np.int32)}, "ECAL holds whole numbers: counts of another unit"),
-    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "(N, 5, 17, 17) looks like (N, layer, x, y), expected"),
-    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "(N, 17, 5, 17) looks like (N, x, layer, y), expected"),
+    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "are the cells (N, x, y, layer), are these"),
+    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "are the cells (N, x, y, layer), are these"),
 }  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_layers_first_of_the_sample(tmp_path: Path) -> None:
     showers = file.read(0, 50)
     cells = np.ascontiguousarray(showers.cells.transpose(0, 3, 1, 2))
     path = write_file(tmp_path / "a.h5", showers, geometry=file.geometry, ECAL=cells, chunks=False)
-    assert "ECAL of shape (N, 25, 51, 51) looks like (N, layer, x, y)" in _look(path).doubts[0]
+    assert "are the cells (N, x, y, layer)" in _look(path).doubts[0]
 
 
 def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(

@@ -131,20 +131,6 @@ def test_a_replica_opens_its_own_shards_alone(
         assert 2 <= needed <= 3
 
 
-def test_cached_records_come_in_the_same_order_without_their_files(
-    dataset: Path, manifest: Manifest, split: TrainingSplit, tmp_path: Path
-) -> None:
-    shutil.copytree(dataset, tmp_path / "ds")
-    cached = TrainingSplit(tmp_path / "ds", manifest, cache=True)
-    shutil.rmtree(tmp_path / "ds")
-    for worker in range(2):
-        reading = {"batch": 5, "seed": 1, "step": 2, "replicas": 2, "worker": worker, "workers": 2}
-        found, expected = (each.batches(**reading).take(20) for each in (cached, split))  # over two epochs and more
-        for batch, other in zip(found, expected, strict=True):
-            for name, values in batch.items():
-                np.testing.assert_array_equal(values, other[name])
-
-
 def test_shapes_are_static(manifest: Manifest, split: TrainingSplit) -> None:
     shapes = {name: spec.shape for name, spec in split.batches(batch=5, seed=1).element_spec.items()}
     labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))

@@ -106,10 +106,8 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert read_card(tmp_path / "m").config.seed == 2
 
 
-def test_the_same_seed_gives_the_same_weights_from_disk_and_from_memory(
-    dataset: Path, model: Path, tmp_path: Path
-) -> None:
-    fit_small(dataset, tmp_path / "again", "--cache")
+def test_the_same_seed_gives_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
+    fit_small(dataset, tmp_path / "again")
     assert read_card(tmp_path / "again").weights == read_card(model).weights
 
 
@@ -434,10 +432,8 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
         return engine(*arguments, **more)
 
     monkeypatch.setattr(fit, "Engine", altering)
-    for more in ((), ("--cache", "--overwrite")):
-        shutil.copy(dataset / shard.relative_to(tmp_path / "ds"), shard)
-        with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
-            fit_small(tmp_path / "ds", tmp_path / "m", *more)
+    with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
+        fit_small(tmp_path / "ds", tmp_path / "m")
 
 
 def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import Field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,6 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m training",
         description="Train a generative model of showers on a dataset, generate showers from it, and export it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     tasks = command.add_subparsers(dest="task", required=True)
 
@@ -287,9 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         export(storage.on_disk(options.model, "--model"), output)
 
 
-def command() -> None:
-    """Run the command line, with errors as one line: the console script."""
-    run_command(main)
+command = partial(run_command, main)  # the console script
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from calopipe.errors import InputError
-from training.models import autoencoder, autoregressive, gan, pix2pix  # noqa: F401  which register themselves
+from training.models import autoregressive, gan  # noqa: F401  which register themselves, in the order of the help
+
+# isort: split
+from training.models import autoencoder, pix2pix  # noqa: F401
 from training.models.config import (
     CONFIGS,
     DEFAULT,
@@ -48,7 +51,6 @@ class RunOptions:
     checkpoint_seconds: float = setting(600.0, help="between checkpoints, beside those at ends of epochs (default 600)")
     checkpoint_steps: int = setting(0, help="between checkpoints (default: by time alone)", least=0)
     checkpoints_kept: int = setting(3, help="the newest, beside the best (default 3)", least=1)
-    cache: bool = setting(False, help="hold the train split's records in memory, read once")
     profile: bool = setting(False, help="say where the time of a step goes")
 
     def __post_init__(self) -> None:

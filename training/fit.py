@@ -50,22 +50,15 @@ def fit(
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
     A model that is there for the same dataset and config is left as it is, and a training that stopped is resumed
-    from its last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, which
-    would have come to other weights, are replaced only if `overwrite` says so. The weights begin as those of the model
-    in the folder `warm_start`, if one is given, which may be of another dataset. Of several workers all are given the
-    same `output`, on storage that they share; the first writes.
+    from its last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, are
+    replaced only if `overwrite` says so. The weights begin as those of the model in the folder `warm_start`, if one is
+    given. All of several workers are given the same `output`, on storage that they share; the first writes.
 
-    Raises InputError, also where TensorFlow finds disk or memory used up, and where a shard is altered or removed
-    meanwhile; SystemExit(PREEMPTED) where SIGTERM asked it to stop, and SystemExit(130) where SIGINT did, each after
-    a checkpoint.
+    Raises InputError, also where disk or memory is used up or a shard is altered meanwhile; after a checkpoint
+    SystemExit(PREEMPTED) on SIGTERM, and SystemExit(130) on SIGINT.
     """
     options = options or RunOptions()
-    manifest = read_manifest(dataset)
-    config.check(manifest.geometry)
-    config.check_labels(LabelRange.from_json(manifest.valid_range))
-    steps_per_epoch(manifest, "train", config.batch)  # too few showers are an error before anything is written
-    if (output / MANIFEST).exists():
-        raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
+    manifest = _asked(dataset, output, config)
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
@@ -85,12 +78,11 @@ def fit(
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
             folder.begin(output, request, overwrite=overwrite, noted=noted)
             write_seen(output, seen)
-        engine = Engine(config, local, manifest, strategy, cache=options.cache, warm_start=warm_start)
+        engine = Engine(config, local, manifest, strategy, warm_start=warm_start)
         if watch is not None:
             watch.all_up()  # all have the first worker's weights
-        checkpoints = Checkpoints(
-            output / folder.CHECKPOINTS, request=request, kept=options.checkpoints_kept, writes=chief
-        )
+        place, kept = output / folder.CHECKPOINTS, options.checkpoints_kept
+        checkpoints = Checkpoints(place, request=request, kept=kept, writes=chief)
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, strategy)
         with stop_signals(interrupts=True) as signals:
             _train(
@@ -105,6 +97,17 @@ def fit(
             if not alone:
                 engine.total(0.0)  # all leave together: one that is gone earlier would count as lost
     return folder.read_card(output)
+
+
+def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
+    """The dataset's manifest. InputError, before anything is written: the config or the output does not fit it."""
+    manifest = read_manifest(dataset)
+    config.check(manifest.geometry)
+    config.check_labels(LabelRange.from_json(manifest.valid_range))
+    steps_per_epoch(manifest, "train", config.batch)
+    if (output / MANIFEST).exists():
+        raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
+    return manifest
 
 
 def _train(

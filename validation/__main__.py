@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from calopipe import storage
@@ -44,7 +45,6 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m validation",
         description="Compare generated showers with Monte Carlo: accepted, rejected or inconclusive, and why.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(
         "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs"
@@ -139,9 +139,7 @@ def _asked(options: argparse.Namespace) -> Asked | None:
     return Asked.read(**{name: storage.location(given) if given else None for name, given in files.items()})
 
 
-def command() -> None:
-    """Run the command line, with errors as one line: the console script."""
-    run_command(main)
+command = partial(run_command, main)  # the console script
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.challenge.binning import read_binning
 
@@ -105,44 +104,30 @@ def settled(text: str) -> str:
     name = first.strip()
     if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix not in _READERS):
         return text
-    geometry, datasets = _named(name)
+    geometry = _named(name)
     if Path(name).suffix == ".xml" and geometry not in known().values() and "layer_pitch_mm" not in rest:
         logger.warning(
             "--geometry %s: states no depths: layers of %g mm and %.3g X0 are assumed (layer_pitch_mm=..., "
             "x0_per_layer=...)", name, geometry.layer_pitch_mm, geometry.x0_per_layer,
         )  # fmt: skip
     document = json.dumps(geometry.to_json(), separators=(",", ":"))
-    return ",".join([document, *(f"{key}={value}" for key, value in datasets.items()), *([rest] if rest else [])])
+    return f"{document},{rest}" if rest else document
 
 
 def split_values(text: str) -> tuple[Geometry | None, dict[str, float]]:
     """The calorimeter that `--geometry` names, if it does, and the values that replace others. Raises InputError."""
-    geometry, given = _split(text)
-    values: dict[str, float] = {}
-    for name, value in given.items():
-        if name in DATASETS.values():
-            continue
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise InputError(f"--geometry: {f'{name}={value}' if value else name!r} is not NAME=NUMBER") from None
-    if unknown := set(values) - set(_VALUES):
-        known_names = ", ".join((*_VALUES, *DATASETS.values()))
-        raise InputError(f"--geometry: unknown {', '.join(sorted(unknown))}; known: {known_names}")
-    return geometry, values
-
-
-def label_datasets(text: str) -> dict[str, str]:
-    """The datasets that `--geometry` names for the labels phi and pdg. Raises InputError."""
-    return {name: value.strip() for name, value in _split(text)[1].items() if name in DATASETS.values()}
-
-
-def _split(text: str) -> tuple[Geometry | None, dict[str, str]]:
     geometry, rest = None, settled(text).strip()
     if rest.startswith("{"):
         geometry, rest = _from_json(rest)
-    items = (item.partition("=") for item in filter(str.strip, rest.split(",")))
-    return geometry, {name.strip(): value for name, _, value in items}
+    values: dict[str, float] = {}
+    for name, _, value in (item.partition("=") for item in filter(str.strip, rest.split(","))):
+        try:
+            values[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--geometry: {f'{name}={value}' if value else name!r} is not NAME=NUMBER") from None
+    if unknown := set(values) - set(_VALUES):
+        raise InputError(f"--geometry: unknown {', '.join(sorted(unknown))}; known: {', '.join(_VALUES)}")
+    return geometry, values
 
 
 def _from_json(text: str) -> tuple[Geometry, str]:
@@ -169,10 +154,10 @@ def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
     return Geometry.of_layers(layers, values.get("file_unit_gev", geometry.file_unit_gev))
 
 
-def _named(name: str) -> tuple[Geometry, dict[str, str]]:
-    """The calorimeter of this name or file, and the datasets of labels that the file names."""
+def _named(name: str) -> Geometry:
+    """The calorimeter of this name or file."""
     if name in known():
-        return known()[name], {}
+        return known()[name]
     kind = Path(name).suffix
     if kind not in _READERS:
         raise InputError(
@@ -193,14 +178,10 @@ def _named(name: str) -> tuple[Geometry, dict[str, str]]:
         raise InputError(f"--geometry {name}: not a whole {kind[1:].upper()} file ({error})") from None
 
 
-def _from_toml(content: bytes) -> tuple[Geometry, dict[str, str]]:
+def _from_toml(content: bytes) -> Geometry:
     """A file with `file_unit_gev` and a list of `layers`; docs/detectors.md describes it."""
     document = tomllib.loads(content.decode())
-    _require_known(document, ("file_unit_gev", "layers", *DATASETS.values()), "the file")
-    datasets = {name: document[name] for name in DATASETS.values() if name in document}
-    for name, value in datasets.items():
-        if not isinstance(value, str) or not value or set(value) & set(",="):
-            raise InputError(f"{name} is {value!r}, expected the name of a dataset")
+    _require_known(document, ("file_unit_gev", "layers"), "the file")
     unit = _number(document, "file_unit_gev", "the energy in GeV of a deposit of 1.0")
     listed = document.get("layers")
     if not isinstance(listed, list) or not listed or not all(isinstance(each, dict) for each in listed):
@@ -211,7 +192,7 @@ def _from_toml(content: bytes) -> tuple[Geometry, dict[str, str]]:
             layers += _layers_of_toml(table)
         except InputError as error:
             raise InputError(f"[[layers]] number {number}: {str(error).removeprefix('geometry: ')}") from None
-    return Geometry.of_layers(layers, unit), datasets
+    return Geometry.of_layers(layers, unit)
 
 
 def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
@@ -276,8 +257,7 @@ def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) ->
         raise InputError(f"{what} has {', '.join(unknown)}; known: {', '.join(names)}")
 
 
-def _from_xml(content: bytes) -> tuple[Geometry, dict[str, str]]:
-    return read_binning(content, known()), {}
-
-
-_READERS: Mapping[str, Callable[[bytes], tuple[Geometry, dict[str, str]]]] = {".toml": _from_toml, ".xml": _from_xml}
+_READERS: Mapping[str, Callable[[bytes], Geometry]] = {
+    ".toml": _from_toml,
+    ".xml": lambda content: read_binning(content, known()),
+}

@@ -20,7 +20,7 @@ from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
 from calopipe.showers.contents import Header, distinct, remembered_hashes
-from calopipe.showers.detectors import known, label_datasets, split_values, voxels, with_values
+from calopipe.showers.detectors import known, split_values, voxels, with_values
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS, read_labels
@@ -172,10 +172,8 @@ def open_showers(
         raise InputError(f"{path}: no such file; check the path") from None
     with _opened(path) as file:
         try:
-            labels, stored = read_labels(
-                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)},
-                label_datasets(geometry_values),
-            )
+            datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            labels, stored = read_labels(datasets)
             geometry, assumed = _geometry(file.attrs, stored.shape[1:], geometry_values)
         except BadFileError as error:
             raise BadFileError(f"{path}: {error}") from None

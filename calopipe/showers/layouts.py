@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,12 +68,11 @@ LAYOUTS = (
 )
 
 
-def read_labels(datasets: Datasets, named: Mapping[str, str] = MappingProxyType({})) -> tuple[Labels, h5py.Dataset]:
+def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
     """The labels (N,) and the cells of the file that holds these datasets, once its header is checked.
 
-    `phi` (rad) and `pdg`, in any layout, are read from the datasets that are `named` for them, if they are there, or
-    else from those of these names. Labels are float32, but `pdg` int32. Raises BadFileError, which does not name the
-    file: it is in no known layout, or was not completely written.
+    `phi` (rad) and `pdg` are read in any layout, if they are there. Labels are float32, but `pdg` int32. Raises
+    BadFileError, which does not name the file: it is in no known layout, or was not completely written.
     """
     layout = next((layout for layout in LAYOUTS if layout.needs <= datasets.keys()), None)
     if layout is None:
@@ -87,36 +85,30 @@ def read_labels(datasets: Datasets, named: Mapping[str, str] = MappingProxyType(
     if len(cells) == 0:
         raise BadFileError("holds no showers; remove it from the input")
     _require_stored(cells)
-    more: dict[str, str] = {}  # the dataset of each
-    for name in DATASETS.values():
-        for each in (name, named.get(name, name)):
-            more |= {name: each} if each in datasets else {}
-    for name in (name for name in named if name not in more):
-        raise BadFileError(f"found datasets {sorted(datasets)}, not {named[name]!r}, which --geometry names for {name}")
-    for name in (layout.needs | layout.may_hold | {*more.values()}) & datasets.keys():  # before they are read
+    more = set(DATASETS.values()) & datasets.keys()
+    for name in (layout.needs | layout.may_hold | more) & datasets.keys():  # before they are read
         if datasets[name].shape[:1] != cells.shape[:1] or datasets[name].dtype.kind not in "fiu":
             raise _not_one_a_shower(name, datasets[name], f"{len(cells)} entries of numbers")
     labels = {name: np.asarray(values) for name, values in layout.labels(datasets).items()}
-    labels |= {name: datasets[found][()] for name, found in more.items()}
+    labels |= {name: datasets[name][()] for name in more}
     for name, values in labels.items():
         if values.size != len(cells) or values.dtype.kind not in "fiu":
             raise _not_one_a_shower(name, values, f"({len(cells)},) numbers")
     if "pdg" in labels:
-        labels["pdg"] = _kinds(more["pdg"], labels["pdg"])
+        _require_kinds(labels["pdg"])
     return {
         name: values.reshape(len(cells)).astype(np.int32 if name == "pdg" else np.float32)
         for name, values in labels.items()
     }, cells
 
 
-def _kinds(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Codes of particles, once they are found to be such."""
+def _require_kinds(values: npt.NDArray[Any]) -> None:
+    """Raise BadFileError unless these are codes of particles."""
     whole = np.isfinite(values) & (np.rint(values) == values) & (values != 0) & (np.abs(values) < 2.0**31)
     if not whole.all():
         event = int(np.argmin(whole))
         found = values.reshape(-1)[event]
-        raise BadFileError(f"'{name}' of event {event} is {found}, expected the PDG code of a particle, such as 11")
-    return values
+        raise BadFileError(f"'pdg' of event {event} is {found}, expected the PDG code of a particle, such as 11")
 
 
 def _not_one_a_shower(name: str, values: Any, expected: str) -> BadFileError:

@@ -29,12 +29,12 @@ def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
         "no_catchup": True,
     }
 
-    def found() -> Any:
-        return next(iter(_named(server, name)), None)
-
     try:
         with refusals(server.connection):
-            made = server.once(lambda: server.schedules.recurring_run_service_create_recurring_run(wanted), found)
+            made = server.once(
+                lambda: server.schedules.recurring_run_service_create_recurring_run(wanted),
+                lambda: next(iter(_named(server, name)), None),
+            )
     except FailureError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(

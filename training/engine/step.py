@@ -50,7 +50,6 @@ class Engine:
         manifest: Manifest,
         strategy: tf.distribute.Strategy,
         *,
-        cache: bool = False,
         warm_start: Path | None = None,
         build: Callable[[FitConfig, Any], Model] | None = None,
         compiled: bool | None = None,
@@ -74,7 +73,7 @@ class Engine:
             self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
         static = compiled or not self.on_processors  # a TPU compiles too
-        self._train = TrainingSplit(dataset, manifest, cache=cache, decode=self.model.decode, static=static)
+        self._train = TrainingSplit(dataset, manifest, decode=self.model.decode, static=static)
         every = -(-self.showers // _ADAPTED_TO)
         self.model.adapt(
             ordered_batches(dataset, manifest, "train", batch=_ADAPTED_AT_ONCE, every=every, decode=self.model.decode),

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, describe
 
@@ -64,8 +63,6 @@ class Cluster:
             name, _, port = host.rpartition(":")
             if not name or not port.isdecimal() or not 0 < int(port) < 65536:
                 raise InputError(f"worker {host!r} is not host:port; give a port from 1 to 65535")
-        if len(set(self.hosts)) < len(self.hosts):
-            raise InputError(f"a worker is named twice among {', '.join(self.hosts)}; give each a port of its own")
         if not 0 <= self.index < len(self.hosts):
             raise InputError(f"worker {self.index} of {len(self.hosts)} does not exist; they count from 0")
 
@@ -101,25 +98,18 @@ class Cluster:
         """The cluster of a TF_CONFIG with the job "worker", or "chief" and "worker"; a chief is worker 0 here."""
         try:
             document = json.loads(text)
-            jobs: Mapping[str, Any] = document["cluster"]
-            kind, index = document["task"]["type"], document["task"]["index"]
+            jobs, kind, index = document["cluster"], document["task"]["type"], document["task"]["index"]
             chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
-            hosts = [*chiefs, *others]
-            well_formed = isinstance(chiefs, list) and isinstance(others, list) and type(index) is int
-            well_formed &= all(isinstance(name, str) for name in (kind, *hosts))
+            known = {kind, *jobs} <= {"chief", "worker"} and index in range(len(jobs[kind]))
         except (ValueError, KeyError, TypeError, AttributeError):
-            well_formed = False
-        if not well_formed:
+            known = False
+        if not known:
+            shortened = text if len(text) <= 80 else text[:77] + "..."
             raise InputError(
-                f"{_VARIABLE} is {_shortened(text)}, expected JSON as "
+                f"{_VARIABLE} is {shortened!r}, expected JSON with the jobs chief and worker alone, such as "
                 '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
             )
-        if unknown := sorted({kind, *jobs} - {"chief", "worker"}):
-            raise InputError(f"{_VARIABLE} names {unknown[0]!r}, training knows only chief and worker; leave it out")
-        tasks = chiefs if kind == "chief" else others
-        if not 0 <= index < len(tasks):
-            raise InputError(f"{_VARIABLE}: {kind} {index} of {len(tasks)} does not exist; they count from 0")
-        return cls(tuple(hosts), index if kind == "chief" else len(chiefs) + index)
+        return cls(tuple(map(str, (*chiefs, *others))), index if kind == "chief" else len(chiefs) + index)
 
     def to_environment(self) -> dict[str, str]:
         """The variable in which TensorFlow looks for the cluster; a chief is its worker 0."""
@@ -129,15 +119,9 @@ class Cluster:
 
 def _index_of_pod(workers: int) -> int:
     text = os.environ.get(_INDEX_VARIABLE, "")
-    if not text:
-        raise InputError(f"which of the {workers} workers is this? give its index, from 0")
     if not text.isdecimal():
-        raise InputError(f"{_INDEX_VARIABLE} is {_shortened(text)}, expected the index of a worker, from 0")
+        raise InputError(f"which of the {workers} workers is this? give its index, from 0")
     return int(text)
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def exit_lost(host: str) -> None:
