@@ -81,7 +81,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, **named: Any) -> None:
-        form = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        form: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**form | named)
 
     def error(self, message: str) -> NoReturn:
