@@ -78,10 +78,6 @@ def parser() -> argparse.ArgumentParser:
         "--strict", action="store_true",
         help="stop if a file's first showers have implausible units, scale or axes (default: warn)",
     )  # fmt: skip
-    command.add_argument(
-        "--verify", action="store_true",
-        help="hash inputs and shards again that are otherwise recognised by their size and time",
-    )  # fmt: skip
     add_beam(command)
     return command
 
@@ -99,11 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
         found = discover(
-            options.input, settings.selection.geometry, tolerance=tolerance, memory=output, verify=options.verify,
+            options.input, settings.selection.geometry, tolerance=tolerance, memory=output,
             strict=options.strict,
         )  # fmt: skip
         print(found.summary())
-    manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance, verify=options.verify)
+    manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:
         print(f"{repeated} {manifest.domain.items} repeat another one of their split, and count more than once")
     if manifest.bad_files:

@@ -135,7 +135,7 @@ def require_unaltered(
     hashes = storage.at_once(lambda shard: storage.sha256_of_file((copy or folder) / shard.name), shards)
     for shard, sha256 in zip(shards, hashes, strict=True):
         if sha256 != shard.sha256:
-            raise InputError(f"{folder / shard.name}: altered since it was written; preprocess again with --verify")
+            raise InputError(f"{folder / shard.name}: altered since it was written; delete it, and preprocess again")
 
 
 def require_dataset(folder: Location, fingerprint: str) -> None:

@@ -70,20 +70,19 @@ def discover(
     *,
     tolerance: Tolerance | None = None,
     memory: Location | None = None,
-    verify: bool = False,
     strict: bool = False,
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
     `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
-    stamp is the same is not opened again, unless `verify` asks for it. Raises InputError, also for showers that this
+    stamp is the same is not opened again. Raises InputError, also for showers that this
     program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
     are not plausible (`preprocessing.plausibility`) are an error if `strict`, and otherwise a warning.
     """
     allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()
     paths = storage.expand(patterns)
-    known = {} if memory is None or verify else _remembered(memory, geometry)
+    known = {} if memory is None else _remembered(memory, geometry)
     # HDF5 lets one thread read, and each would keep what memory its dense showers took
     with ThreadPoolExecutor(1) as reader:
         look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)

@@ -35,12 +35,11 @@ def preprocess(
     beam_options: Sequence[str] = (),
     *,
     tolerance: Tolerance | None = None,
-    verify: bool = False,
 ) -> Manifest:
     """Write the dataset of `inputs` into `output`, unless it is already there.
 
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
-    this process. `verify` hashes existing shards, and makes those again that were altered. Raises InputError.
+    this process. Raises InputError.
     """
     allowed = tolerance or Tolerance()
     files = inputs.files
@@ -48,7 +47,7 @@ def preprocess(
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
-    if (standing := _standing(output, request, inputs, allowed, verify)) is not None:
+    if (standing := _standing(output, request, inputs, allowed)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         say(f"dataset stands: {output / dataset.MANIFEST}, {items}; nothing to do")
         return standing
@@ -57,7 +56,7 @@ def preprocess(
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    found = shards.receipts(output, plans, verify=verify)
+    found = shards.receipts(output, plans)
     missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
@@ -73,14 +72,12 @@ def preprocess(
     return manifest
 
 
-def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance, verify: bool) -> Manifest | None:
+def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance) -> Manifest | None:
     """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
     try:
         manifest = dataset.read_manifest(output)
-        if verify:
-            dataset.require_unaltered(output, manifest)
     except InputError as error:
         logger.warning("%s", error)
         return None

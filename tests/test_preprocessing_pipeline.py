@@ -104,9 +104,7 @@ def _settled(path: Path) -> Path:
     return path
 
 
-def test_a_file_is_known_by_size_and_time_and_verified_when_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_known_by_size_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _settled(make_file(tmp_path / "a.h5", events=30))
     common = ("--input", path, "--output", tmp_path / "ds")
     _run(*common)
@@ -118,10 +116,11 @@ def test_a_file_is_known_by_size_and_time_and_verified_when_asked(
     capsys.readouterr()
     _run(*common)
     assert "dataset stands" in capsys.readouterr().out
-    _run(*common, "--verify")
+    path.touch()
+    _run(*common)  # looked at again, and found another
     assert "1 of 1 pieces to do" in capsys.readouterr().out
     path.touch()
-    _run(*common)  # looked at again, and found the same
+    _run(*common)  # and the same
     assert "dataset stands" in capsys.readouterr().out
 
 
@@ -145,7 +144,9 @@ def test_a_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
     assert read_manifest(tmp_path / "ds").events["written"] == 5
 
 
-def test_a_shard_altered_in_place_is_found_and_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_altered_in_place_is_found_and_made_again_once_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     common = ("--input", path, "--output", tmp_path / "ds")
     _run(*common)
@@ -158,7 +159,8 @@ def test_a_shard_altered_in_place_is_found_and_made_again(tmp_path: Path, capsys
     with pytest.raises(InputError, match=f"{shard}: altered"):
         require_unaltered(tmp_path / "ds", manifest)
     capsys.readouterr()
-    _run(*common, "--verify")
+    shard.unlink()
+    _run(*common)
     assert "1 of 1 pieces to do" in capsys.readouterr().out
     assert _content(tmp_path / "ds") == whole
 
