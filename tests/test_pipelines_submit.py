@@ -68,7 +68,7 @@ def test_submit(kubeflow: Kubeflow, command: Command) -> None:
     assert f"see: {kubeflow.address}/#/runs/details/{run['run_id']}" in printed
     assert run["runtime_config"]["parameters"] == {"input": ["/data/*.h5"], "output": "/data/run", "epochs": 7}
     assert run["service_account"] == "trainer"
-    assert re.fullmatch(r"mine \d{4}-\d\d-\d\d \d\d-\d\d-\d\d [0-9a-f]{4}", run["display_name"])
+    assert re.fullmatch(r"mine \d{4}-\d\d-\d\d \d\d-\d\d-\d\d", run["display_name"])
     assert kubeflow.experiments[run["experiment_id"]]["display_name"] == "calopipe"
     assert sorted(run["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]) == sorted(STEPS)
     assert "shared" in str(run["pipeline_spec"]["platform_spec"])

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import kfp_server_api as api
 import urllib3
@@ -26,8 +25,6 @@ from pipelines.remote.connection import Connection
 NAMESPACE = "kubeflow"  # of the runs of a server that has one user
 CONNECT_SECONDS = 10
 READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
-LOOK_AGAIN_SECONDS = 10  # for what was being written when the connection broke
-_T = TypeVar("_T")
 
 
 class RefusalError(InputError):
@@ -109,29 +106,6 @@ class Server:
     def run_namespace(self) -> str:
         """Where the pods of runs are."""
         return self.namespace or NAMESPACE
-
-    def once(self, create: Callable[[], _T], find: Callable[[], _T | None]) -> _T:
-        """What `create` creates, created once: if the answer is lost, `find` looks for it, at once and again later.
-
-        The request is not repeated: it may have arrived, and its effect may still come.
-        """
-        try:
-            return create()
-        except (ProtocolError, ReadTimeoutError, ApiException) as error:
-            if isinstance(error, ApiException) and error.status not in RETRY.status_forcelist:
-                raise
-            loss = _loss(error)
-        try:
-            for pause in (0, LOOK_AGAIN_SECONDS):
-                time.sleep(pause)
-                if (made := find()) is not None:
-                    return made
-        except (HTTPError, ApiException):
-            pass  # it cannot be looked for either
-        raise RefusalError(
-            f"{self.connection.endpoint}: {loss}; what was asked for was not found, and may come into being yet: look "
-            "for it (submit.py status, schedule list, the UI) before you ask again"
-        )
 
 
 def all_pages(fetch: Callable[..., Any], field: str, **which: Any) -> list[Any]:
@@ -230,7 +204,10 @@ def _login(connection: Connection) -> str:
 
 
 def _failure(error: HTTPError) -> str:
-    reason = error.reason if isinstance(error, MaxRetryError) and error.reason else error
+    reason: Exception = error
+    again = "it may have been done all the same: look (submit.py status, schedule list) before you try again"
+    if isinstance(error, MaxRetryError):  # only what can be done twice is repeated
+        reason, again = error.reason or error, "try again"
     if isinstance(reason, SSLError):
         return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
     if isinstance(reason, NewConnectionError):  # a subclass of the time-outs
@@ -238,9 +215,9 @@ def _failure(error: HTTPError) -> str:
         return f"cannot be reached ({said}); check the address, and that a port-forward still runs"
     if isinstance(reason, urllib3.exceptions.TimeoutError):
         seconds = READ_SECONDS if isinstance(reason, ReadTimeoutError) else CONNECT_SECONDS
-        return f"no answer within {seconds} s; try again"
+        return f"no answer within {seconds} s; {again}"
     if isinstance(reason, ProtocolError):
-        return "the connection was cut; try again"
+        return f"the connection was cut; {again}"
     return f"the request failed ({reason}); check the address"
 
 
@@ -253,9 +230,3 @@ def _message(error: ApiException) -> str:
         text = "" if "<" in str(error.body) else error.body or ""  # of a gateway: a page, or plain text
     text = " ".join(str(text).split())
     return f": {text[:300]}" if text else ""
-
-
-def _loss(error: Exception) -> str:
-    if isinstance(error, ApiException):
-        return f"something on the way to the server failed ({error.status} {error.reason})"
-    return "the connection was cut" if isinstance(error, ProtocolError) else f"no answer within {READ_SECONDS} s"

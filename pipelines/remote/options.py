@@ -14,7 +14,7 @@ def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
     """Add the commands to `tasks`."""
     submit = tasks.add_parser("submit", help="start one run on a cluster")
     submit.add_argument("--name", default="calorimeter", metavar="NAME",
-                        help="of the run, to which a time and four digits are added (default %(default)s)")  # fmt: skip
+                        help="of the run, to which the time is added (default %(default)s)")  # fmt: skip
     _add_run(submit)
     _add_waiting(submit)
 

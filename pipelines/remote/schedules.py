@@ -17,7 +17,7 @@ from pipelines.remote.runs import Job
 def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
     """Start runs regularly, one at a time, without catching up on missed ones; the schedule's id.
 
-    The name must be free, so that it names one schedule, and a creation whose answer was lost is found again.
+    The name must be free, so that it names one schedule, and a creation whose answer was lost is not repeated.
     """
     if _named(server, name):
         raise InputError(f"--name {name}: there is such a schedule; schedule delete {name}, or give another --name")
@@ -31,10 +31,7 @@ def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
 
     try:
         with refusals(server.connection):
-            made = server.once(
-                lambda: server.schedules.recurring_run_service_create_recurring_run(wanted),
-                lambda: next(iter(_named(server, name)), None),
-            )
+            made = server.schedules.recurring_run_service_create_recurring_run(wanted)
     except FailureError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
