@@ -1,10 +1,6 @@
 """How fast a trained model makes showers: against Geant4, by the batch, written to HDF5, and in how much memory.
 
     python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--quick]
-    python benchmarks/generation.py --model runs/model --json timing.json
-
-The second form writes the time a shower takes in batches of 1, 100 and 10,000, as CaloChallenge states it, for
-`python -m validation --challenge --timing timing.json`. Reading the labels and writing HDF5 are not in it.
 
 Without --model, the model is of the config `fast` after two steps, whose showers need not take as long as those of a
 trained one. Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory
@@ -27,14 +23,12 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
-import tensorflow as tf
 
 from calopipe import storage
-from calopipe.errors import InputError, run_command
+from calopipe.errors import run_command
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from calopipe.verdict import GIVEN_VERSION, TIMING_KIND
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
@@ -45,7 +39,6 @@ from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)
-_PUBLISHED = {1: 30, 100: 3, 10_000: 1}  # batches of CaloChallenge, and how many of each are timed
 _COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
 
 # The system's own figure for an ended child would begin with the size of the process that started it.
@@ -96,35 +89,6 @@ def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
     return found
 
 
-def published_times(model: Path) -> list[dict[str, float]]:
-    """The median time of a shower in ms, start and tracing aside, for each batch of `_PUBLISHED`."""
-    found = []
-    for batch, repeats in _PUBLISHED.items():
-        generator = Generator(model, batch)
-        energy, theta = (
-            np.linspace(*bounds, batch, dtype=np.float32)
-            for bounds in (generator.card.valid_range["energy_gev"], generator.card.valid_range["theta_rad"])
-        )
-        seconds = []
-        for repeat in range(repeats + 1):  # the first traces
-            began = time.perf_counter()
-            for _ in generator.showers(energy, theta, seed=repeat):
-                pass
-            seconds.append(time.perf_counter() - began)
-        found.append({"batch": batch, "ms_per_shower": 1000 * statistics.median(seconds[1:]) / batch})
-    return found
-
-
-def device() -> str:
-    """The name of the accelerator, or of the processor."""
-    accelerators = [each for each in tf.config.list_physical_devices() if each.device_type != "CPU"]
-    if accelerators:
-        details = tf.config.experimental.get_device_details(accelerators[0])
-        return str(details.get("device_name", accelerators[0].device_type))
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
-
-
 def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, float]:
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
@@ -149,21 +113,8 @@ def main() -> None:
     command.add_argument("--model", type=Path, metavar="DIR", help="time this model, and not the memory")
     command.add_argument("--showers", type=int, default=512, metavar="N", help="a pass (default %(default)s)")
     command.add_argument("--repeats", type=int, default=5, metavar="N", help="passes (default %(default)s)")
-    command.add_argument(
-        "--json", type=Path, metavar="FILE", help="with --model: write its times in batches of 1, 100 and 10,000 alone"
-    )
     command.add_argument("--quick", action="store_true", help="the first file alone, one short pass, no memory")
     options = command.parse_args()
-    if options.json:
-        if options.model is None:
-            raise InputError("--json: is for the times of a trained model; give its folder as --model")
-        times = published_times(options.model)
-        document = {"kind": TIMING_KIND, "schema_version": GIVEN_VERSION, "device": device(),
-                    "cores": len(os.sched_getaffinity(0)), "model": str(options.model), "times": times}  # fmt: skip
-        storage.write_json(options.json, document)
-        for each in times:
-            print(f"batch {each['batch']:6,}: {each['ms_per_shower']:.3f} ms a shower")
-        return
     paths = [Path(str(name)) for name in storage.expand(options.input)][: 1 if options.quick else None]
     names = [str(path) for path in paths]
     showers, repeats = (32, 1) if options.quick else (options.showers, options.repeats)

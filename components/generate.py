@@ -20,6 +20,7 @@ def generate(
     on_bad_event: str,
     per_event: int,
     seed: int,
+    challenge: bool,
     share: str = "",
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Generated", [("fingerprint", str), ("incumbent", str)]
@@ -30,6 +31,7 @@ def generate(
         fingerprint: The model that train wrote; it is an error if another is there now.
         incumbent: The incumbent's model that train copied; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
+        challenge: Whether to write OUTPUT/timing.json, too: the time of a shower in batches of 1, 100 and 10,000.
         share: I/N makes the share I, from 0, of N pods, and no file; the step without one joins what they made.
 
     Returns:
@@ -43,7 +45,7 @@ def generate(
         from calopipe.storage import location, sha256_of_file
         from components.selection import held_out
         from training.folder import require_model
-        from training.generation import Conditions, generate
+        from training.generation import Conditions, generate, time_generation
         from training.parts import Share
 
         conditions = Conditions(
@@ -66,4 +68,6 @@ def generate(
             )
             if not share:
                 hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
+        if challenge and not share:
+            time_generation(Path(output) / "model", conditions, Path(output) / "timing.json")
         return (hashes.get("model", ""), hashes.get("incumbent", ""))

@@ -20,6 +20,7 @@ def validate(
     incumbent: str,
     grade: str,
     seed: int,
+    challenge: bool,
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
@@ -32,6 +33,7 @@ def validate(
         files: HDF5 files of Monte Carlo showers.
         fingerprint: SHA-256 of the generated showers.
         incumbent: SHA-256 of the incumbent's showers; empty without an incumbent.
+        challenge: Whether to add CaloChallenge's numbers. Its classifiers are trained here: OUTPUT/classifier.json.
 
     Returns:
         accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
@@ -44,6 +46,8 @@ def validate(
 
         from calopipe.storage import location, require_file
         from components.selection import held_out
+        from training.discriminate import discriminate
+        from validation.challenge.numbers import Asked
         from validation.compare import validate
         from validation.report.summary import summary as markdown
 
@@ -51,14 +55,22 @@ def validate(
         require_file(generated, fingerprint)
         if incumbent:
             require_file(rival, incumbent)
+        reference = [location(file) for file in files]
+        selection = held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
+        asked = None
+        if challenge:
+            classifier, timing = Path(output) / "classifier.json", Path(output) / "timing.json"
+            discriminate(reference, [generated], classifier, selection=selection, seed=seed)
+            asked = Asked.read(classifier, timing)
         verdict = validate(
-            [location(file) for file in files],
+            reference,
             [generated],
             Path(output),
             incumbent=[rival] if incumbent else [],
-            training=[location(file) for file in files],
-            selection=held_out(dataset, split_files, geometry, cut_gev, on_bad_event),
+            training=reference,
+            selection=selection,
             grade=grade,
+            challenge=asked,
             seed=seed,
         )
         shutil.copyfile(Path(output) / "report.html", report.path)

@@ -52,6 +52,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         strategy: str = platform.strategy if platform else "one-device",
         per_event: int = 1,
         grade: str = "precision",
+        challenge: bool = False,
         split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
         geometry: str = "",
         threshold_gev: float = 0.0,
@@ -78,6 +79,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.
             per_event: Generated showers for each event of the test split.
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
+            challenge: Add CaloChallenge's numbers to the report: distances, classifiers, times of generation.
             split_files: Whole files assigned to a split, SPLIT=PATTERN each.
             geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
             threshold_gev: Cells below it are set to zero.
@@ -140,6 +142,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             "on_bad_event": on_bad_event,
             "per_event": per_event,
             "seed": seed,
+            "challenge": challenge,
         }
         # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...
         showers = generate(**asked)
@@ -157,6 +160,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             incumbent=showers.outputs["incumbent"],
             grade=grade,
             seed=seed,
+            challenge=challenge,
         )
         promotion = promote(
             output=output,

@@ -77,8 +77,8 @@ def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
             continue
         option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
         flag = option.pop("flag", f"--{each.name.replace('_', '-')}")
-        action = "store" if each.type in {"str", *_NUMBERS} else "append"
-        task.add_argument(flag, dest=each.name, action=action, help=_help(each), **option)
+        action = {"bool": "store_true"}.get(each.type, "store" if each.type in {"str", *_NUMBERS} else "append")
+        task.add_argument(flag, dest=each.name, action=action, default=None, help=_help(each), **option)
 
 
 def _help(parameter: Parameter) -> str:

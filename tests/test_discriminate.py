@@ -54,6 +54,7 @@ def test_planted_differences_are_found_and_none_where_there_is_none(tmp_path: Pa
         assert each["tested"] == 120  # a fifth of either set
         assert each["auc"] > 0.85, level
         assert each["jsd"] > 0.2, level
+    assert discriminate([reference], [wider], tmp_path / "result.json", **settings) == found  # type: ignore[arg-type]
     alike = make_rings(tmp_path / "alike.h5", events=300, seed=3)
     found = discriminate([reference], [alike], tmp_path / "result.json", levels=["high"], **settings | {"epochs": 3})  # type: ignore[arg-type]
     assert 0.34 < found["classifiers"]["high"]["auc"] < 0.66  # three standard errors of 60 against 60

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import pytest
@@ -23,6 +24,8 @@ from showers import make_file
 
 from calopipe.showers.contents import MEMORY
 from calopipe.verdict import summary_line
+from components.generate import generate
+from components.validate import validate
 from pipelines.here import containers
 from preprocessing.dataset import read_manifest
 from training.folder import read_card
@@ -249,6 +252,30 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     assert told[-1] == f"model in use: {current.model}, since {current.at}"
     assert read_card(promoted).weights == read_card(tmp_path / "out/model").weights
     assert json.loads((promoted / "verdict.json").read_text())["verdict"] == "accepted"
+
+
+def test_the_report_has_the_challenges_numbers_if_asked(
+    run: tuple[Path, list[object], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps on a copy of the run, whose showers stand. Of rectangular cells: one classifier, and the times."""
+    output, _, _ = run
+    shutil.copytree(output, tmp_path / "out")
+    monkeypatch.setattr("training.generation._BATCHES", {1: 1})
+    given = {
+        "output": str(tmp_path / "out"), "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "",
+        "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],
+        "dataset": str(output / "dataset"), "split_files": ["test=test*.h5"], "geometry": "x0_per_layer=5",
+        "cut_gev": 0.3, "on_bad_event": "stop", "seed": 1, "challenge": True,
+    }  # fmt: skip
+    made, _ = generate.python_func(**given, per_event=2)
+    artifacts = {name: SimpleNamespace(path=str(tmp_path / name)) for name in ("report", "summary")}
+    metrics = SimpleNamespace(log_metric=lambda *_: None)
+    verdict, _ = validate.python_func(**{**given, "fingerprint": made}, grade="gan", metrics=metrics, **artifacts)
+    assert verdict == "rejected"
+    found = json.loads((tmp_path / "out/verdict.json").read_text())["challenge"]
+    assert found["classifier"]["classifiers"]["low"]["tested"] == 12  # a fifth of 30 showers of either set
+    assert [each["batch"] for each in found["timing"]["times"]] == [1]
+    assert "AUC, low-level classifier" in Path(artifacts["report"].path).read_text()
 
 
 def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: Path) -> None:

@@ -100,6 +100,9 @@ def parser() -> argparse.ArgumentParser:
         "--share", metavar="I/N",
         help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
     )  # fmt: skip
+    generate.add_argument(
+        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
+    )
     add_selection(generate, "whose labels")
 
     _add_discriminate(tasks)
@@ -127,12 +130,9 @@ def _add_discriminate(tasks: Any) -> None:
     task.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to tell from it")
     task.add_argument("--output", required=True, metavar="FILE.json", help="where the result goes")
     task.add_argument(
-        "--level",
-        nargs="+",
-        choices=LEVELS,
-        default=[],
+        "--level", nargs="+", choices=LEVELS, default=[],
         help="of cells, of high-level features (default: both in rings)",
-    )
+    )  # fmt: skip
     _add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
     add_selection(task, "of the reference")
 
@@ -267,20 +267,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.task == "generate":
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
-        like = storage.expand(options.like)
-        from training.generation import Conditions, generate  # noqa: PLC0415
+        like, model = storage.expand(options.like), storage.on_disk(options.model, "--model")
+        from training.generation import Conditions, generate, time_generation  # noqa: PLC0415
         from training.parts import Share  # noqa: PLC0415
 
+        conditions = Conditions(like, Selection.of(options))
         generate(
-            storage.on_disk(options.model, "--model"),
-            Conditions(like, Selection.of(options)),
-            output,
-            per_event=options.per_event,
-            seed=options.seed,
-            batch=options.batch,
-            strategy=options.strategy,
-            share=None if options.share is None else Share.parse(options.share),
-        )
+            model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
+            strategy=options.strategy, share=None if options.share is None else Share.parse(options.share),
+        )  # fmt: skip
+        if options.timing:
+            time_generation(model, conditions, storage.on_disk(options.timing, "--timing"))
     else:
         from training.export import export  # noqa: PLC0415
 

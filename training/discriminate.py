@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
+from calopipe.progress import say
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
@@ -56,20 +58,36 @@ def discriminate(
     """Train a classifier of each of `levels` ("low", "high"; all that the cells allow) and write `output`, a JSON file.
 
     As many showers of the `selection` of `reference` as of `candidate` take part, in their order; the cut is zero.
-    `settings` are those of `ClassifierConfig`. AUC and JSD are of a fifth of the showers that decided nothing. JSD is
-    the Jensen-Shannon divergence in bits that the calibrated classifier shows, one less its cross-entropy.
+    `settings` are those of `ClassifierConfig`; a batch is at most all showers of the training. AUC and JSD are of a
+    fifth of the showers that decided nothing. JSD is the Jensen-Shannon divergence in bits that the calibrated
+    classifier shows, one less its cross-entropy. A result of the same files and settings that is there is kept.
     InputError: files that cannot be read or compared, too few showers.
     """
     chosen = selection or Selection()
     mine, theirs = open_all(reference, chosen), open_all(candidate, replace(chosen, split="all"))
     if mine[0].geometry != theirs[0].geometry:
         raise InputError(f"{theirs[0].path}: of another detector than {mine[0].path}; compare showers of one detector")
+    compared = {
+        "reference": [file.sha256 for file in mine], "candidate": [file.sha256 for file in theirs],
+        "split": chosen.split,
+    }  # fmt: skip
     asked = levels or LEVELS[: 2 if mine[0].geometry.rings else 1]
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():
         require_seed(config.seed)
         config.check(mine[0].geometry)
     storage.require_writable(output.parent)
+    request = storage.fingerprint(
+        [
+            metadata.version("calopipe"), compared, chosen.rule.by_file, chosen.cut_gev, chosen.geometry,
+            chosen.bad_event, {level: config.to_json() for level, config in configs.items()},
+        ]
+    )  # fmt: skip
+    with suppress(InputError):
+        earlier = storage.read_json(output, kind=CLASSIFIER_KIND, schema_version=GIVEN_VERSION)
+        if earlier.get("request") == request:
+            say(f"classifiers stand: {output}; nothing to do")
+            return earlier
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="calopipe-") as place:
         work = Path(place)
@@ -78,18 +96,17 @@ def discriminate(
         inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
         manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
         for level, config in configs.items():
+            config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
             fit(work / "dataset", work / level, config)
             found[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
     document = {
         "kind": CLASSIFIER_KIND,
         "schema_version": GIVEN_VERSION,
-        "inputs": {
-            "reference": [file.sha256 for file in mine], "candidate": [file.sha256 for file in theirs],
-            "split": chosen.split,
-        },
+        "inputs": compared,
         "showers": showers,
         "classifiers": found,
-    }  # fmt: skip
+        "request": request,
+    }
     storage.write_json(output, document)
     return document
 

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         help="with --challenge: what `python -m training discriminate` wrote of these sets",
     )
     command.add_argument(
-        "--timing", metavar="FILE", help="with --challenge: what `benchmarks/generation.py --json FILE` wrote"
+        "--timing", metavar="FILE", help="with --challenge: what `python -m training generate --timing FILE` wrote"
     )
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")

@@ -40,7 +40,7 @@ SKIPPED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What `python -m training discriminate` and `benchmarks/generation.py --json` wrote, where it is given."""
+    """What `python -m training discriminate` and `generate --timing` wrote, where it is given."""
 
     classifier: dict[str, Any] | None = None
     timing: dict[str, Any] | None = None
