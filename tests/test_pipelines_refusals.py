@@ -155,8 +155,6 @@ def test_a_strategy_that_fits(kubeflow: Kubeflow) -> None:
 
 def test_what_is_not_there(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
     assert "run r9: there is none with this id" in refused(capsys, kubeflow, "status", "r9")
-    kubeflow.experiments |= {key: {"experiment_id": key, "display_name": "twice"} for key in "ab"}
-    assert "--experiment twice: several have this name" in refused(capsys, kubeflow, *SUBMIT, "--experiment", "twice")
     assert "schedule nightly: there is none" in refused(capsys, kubeflow, "schedule", "pause", "nightly")
     elsewhere = f"{kubeflow.address}/elsewhere"
     assert "elsewhere: no API v2beta1" in refused(capsys, kubeflow, "status", "--endpoint", elsewhere)
@@ -295,15 +293,6 @@ def test_a_schedule_runs_as_whom_it_was_told(kubeflow: Kubeflow) -> None:
     kubeflow.version = "2.16.1"
     submit.main([*SCHEDULE, "--name", "default", "--endpoint", kubeflow.address])
     assert [one["service_account"] for one in kubeflow.recurring.values()] == ["calopipe", "pipeline-runner"]
-
-
-def test_an_experiment_that_another_makes_at_the_same_time(kubeflow: Kubeflow) -> None:
-    """Refused as a duplicate (409), it is the one that was wanted."""
-    kubeflow.experiments["e"] = {"experiment_id": "e", "display_name": "calopipe"}
-    kubeflow.faults["experiment_service_list_experiments"] = [Fault(200, '{"experiments": []}')]
-    submit.main([*SUBMIT, "--endpoint", kubeflow.address])
-    (run,) = kubeflow.runs.values()
-    assert run["experiment_id"] == "e"
 
 
 def test_following_a_server_that_stays_away_ends_and_says_how_to_go_on(

@@ -68,22 +68,9 @@ def submit(server: Server, job: Job, name: str) -> str:
 def experiment_id(server: Server) -> str:
     """The id of the connection's experiment, which is created if there is none."""
     name = server.connection.experiment
-    found = _experiment(server, name)
-    if found is None:
-        try:
-            found = server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)
-        except ApiException as error:
-            if error.status != 409:
-                raise
-            found = _experiment(server, name)  # another command created it meanwhile
-    return str(found.experiment_id)
-
-
-def _experiment(server: Server, name: str) -> Any:
-    found = server.experiments.experiment_service_list_experiments(filter=named(name), **server.scope).experiments or []
-    if len(found) > 1:
-        raise InputError(f"--experiment {name}: several have this name; give another")
-    return found[0] if found else None
+    found = server.experiments.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
+    made = found or [server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)]
+    return str(made[0].experiment_id)
 
 
 def address(server: Server, run: str) -> str:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import IO
 
@@ -56,10 +56,11 @@ def supervise(
         while True:
             with _team(command, workers, environment) as team:
                 team.wait(signals)
-                own = team.settle(settle_s)
+                team.wait_s(settle_s)
+                own = team.codes()
                 team.end(grace_s)
                 index, code = _decisive(own, team.codes(), signals)
-                if signals or not _restarts_help(code):
+                if signals or (code >= 0 and code not in (LOST_WORKER, PREEMPTED)):
                     team.show(index)
                     return code
                 if (now := progress()) > reached:
@@ -89,10 +90,6 @@ def _decisive(own: list[int | None], codes: list[int | None], signals: Sequence[
     return index, failed[index]
 
 
-def _restarts_help(code: int) -> bool:
-    return code < 0 or code in (LOST_WORKER, PREEMPTED)
-
-
 def _cause(code: int) -> str:
     if code < 0:
         memory = " (is memory used up?)" if code == -signal.SIGKILL else ""
@@ -108,12 +105,10 @@ def _say(line: str) -> None:
 def _team(command: Sequence[str], workers: int, environment: Mapping[str, str]) -> Iterator[_Team]:
     """One attempt: the workers' processes, which end with the block, and with this process at the latest."""
     team, hosts = _Team(command, environment), _free_hosts(workers)
-    try:
+    with closing(team):
         for index in range(workers):
             team.start(Cluster(hosts, index))
         yield team
-    finally:
-        team.kill()
 
 
 class _Team:
@@ -123,7 +118,7 @@ class _Team:
         self._errors: list[IO[bytes]] = []
 
     def start(self, cluster: Cluster) -> None:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._errors.append(errors)
         self._processes.append(
             subprocess.Popen(
@@ -150,16 +145,11 @@ class _Team:
                 passed_on += 1
             time.sleep(_POLL_S)
 
-    def settle(self, seconds: float) -> list[int | None]:
-        """The exit codes a moment later, before anything is done about the workers that still run."""
-        self._wait_s(seconds)
-        return self.codes()
-
     def end(self, grace_s: float) -> None:
         """Ask all that still run to end; kill those that have not after `grace_s`."""
         self._signal(signal.SIGTERM)
-        self._wait_s(grace_s)
-        self._end_all()
+        self.wait_s(grace_s)
+        self._kill()
 
     def show(self, index: int) -> None:
         """Print the last lines of a worker's standard error; the first one's have been seen."""
@@ -171,18 +161,19 @@ class _Team:
         for process in self._processes:
             process.send_signal(number)
 
-    def _wait_s(self, seconds: float) -> None:
+    def wait_s(self, seconds: float) -> None:
+        """Wait so long, or until all have ended."""
         until = time.monotonic() + seconds
         while None in self.codes() and time.monotonic() < until:
             time.sleep(_POLL_S)
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """Kill all that still run, and forget what they wrote."""
-        self._end_all()
+        self._kill()
         for errors in self._errors:
             errors.close()
 
-    def _end_all(self) -> None:
+    def _kill(self) -> None:
         self._signal(signal.SIGKILL)
         for process in self._processes:
             process.wait()
