@@ -1,4 +1,6 @@
-"""Criteria by kind of particle: a model that confuses the kinds is rejected, though all showers together are right."""
+"""Criteria by kind of particle and by azimuth: a model that confuses the kinds, or the sides, is rejected, though all
+showers together are right.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.labels import PARTICLE, PHI
-from calopipe.showers.cells import Showers
+from calopipe.showers.cells import Geometry, Layer, Showers
+from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
+from validation.measure.observables import observe_hits
 from validation.measure.reader import Measured, open_reader
 from validation.measure.sets import ShowerSet, pairing, require_comparable
 from validation.measure.table import Tables
@@ -42,7 +46,7 @@ def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
     binning = Binning.of(mine.table, len(mine.table))
     assert [each.label for each in binning.particle] == ["pdg 11", "pdg 211"]
     tables = Tables(mine.table, theirs.table, 0)
-    of_kinds, grade, rng = Binning((), (), binning.particle), load_grade("gan"), np.random.default_rng(0)
+    of_kinds, grade, rng = replace(binning, energy=(), angle=()), load_grade("gan"), np.random.default_rng(0)
     return judge_all(measure_criteria(tables, binning=of_kinds, grade=grade, rng=rng))
 
 
@@ -58,7 +62,8 @@ def test_exchanged_kinds_are_rejected_and_independent_showers_are_not(
     _, mine = reference
     made = make_labelled_showers(events=1500, seed=1)
     independent = _criteria(mine, _measured(_set(tmp_path / "a.h5", made)))
-    assert len(independent) == 2 * 6  # response, R90, two moments, hits and depth of either kind
+    # response, R90, two moments, hits and depth of either kind; the measured angle to x of either side
+    assert len(independent) == 2 * 6 + 2
     assert [each.measurement.name for each in independent if each.verdict == "fail"] == []
     found = _criteria(mine, _measured(_set(tmp_path / "b.h5", _exchanged(made))))
     failed = {(each.measurement.name, each.measurement.bin): each.value for each in found if each.verdict == "fail"}
@@ -74,12 +79,40 @@ def _mean_depth_x0(showers: Showers, kind: int) -> float:
     return float((layers @ middles / layers.sum(axis=1)).mean())
 
 
+def test_exchanged_sides_are_rejected_by_the_angle_to_x(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
+    """Showers that lean to -phi with the label phi, which have all profiles and angles to y of the right ones."""
+    _, mine = reference
+    made = make_labelled_showers(events=1500, seed=1)
+    turned = replace(made, more={**made.more, PHI: -made.more[PHI]})
+    found = _criteria(mine, _measured(_set(tmp_path / "a.h5", turned)))
+    failed = sorted((each for each in found if each.verdict == "fail"), key=lambda each: each.value)
+    for each, side in zip(failed, (-1, 1), strict=True):
+        assert each.measurement.name == "Mean measured angle to x"
+        # 90 degrees less asin(sin theta sin phi), which is 14 degrees on average; as far to the other side
+        of_side = side * made.more[PHI] > 0
+        lean = np.degrees(np.arcsin(np.sin(made.theta_rad) * np.sin(made.more[PHI])))[of_side].mean()
+        assert each.value == pytest.approx(2 * lean, rel=0.15)
+
+
+def test_the_angle_to_x_is_that_to_y_of_showers_with_axes_exchanged() -> None:
+    showers = make_labelled_showers(events=50)
+    layers = Geometry.of_layers([Layer(20.0, 5.0, (17, 17), size_mm=(15.3, 15.3))] * 5, SMALL_GEOMETRY.file_unit_gev)
+    for geometry in (SMALL_GEOMETRY, layers):
+        turned = Hits.of(np.ascontiguousarray(showers.cells.transpose(0, 2, 1, 3)))
+        hits, labels = Hits.of(showers.cells), (showers.energy_gev, showers.theta_rad, geometry)
+        found = observe_hits(hits, *labels, phi_rad=showers.more[PHI]).angle_x_deg
+        np.testing.assert_allclose(found, observe_hits(turned, *labels).column("angle_deg"), rtol=1e-5)
+        assert np.isnan(observe_hits(hits, *labels).angle_x_deg).all()
+
+
 def test_the_table_holds_the_kinds_and_pairs_go_by_them(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
     of_mc, mine = reference
     made = make_labelled_showers(events=1500)
     np.testing.assert_array_equal(mine.table.particle, made.more[PARTICLE])
     assert pairing(mine.table, _set(tmp_path / "same.h5", made))[0] == 1
     assert pairing(mine.table, _set(tmp_path / "other.h5", _exchanged(made)))[0] == 0
+    turned = replace(made, more={**made.more, PHI: -made.more[PHI]})
+    assert pairing(mine.table, _set(tmp_path / "turned.h5", turned))[0] == 0
     electrons = made[made.more[PARTICLE] == 11]
     with pytest.raises(InputError, match=r"have phi and pdg \(11,\), those of the reference phi and pdg \(11, 211\)"):
         require_comparable(of_mc, _set(tmp_path / "one.h5", electrons))

@@ -1,4 +1,4 @@
-"""The criteria: what is measured of two sets of showers, in bins of energy, of angle for the angle, and of kinds.
+"""The criteria: what is measured of two sets of showers, in bins of energy, of angles, and of kinds.
 
 A mean is a line of `MEANS`; layers, rings, correlations, coverage and histograms follow below. The key of each names
 its tolerance in the files of `calopipe/grades`, which say what it means.
@@ -21,7 +21,7 @@ from validation.measure.axis import ring_shares
 from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Array, Columns, Observables
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
-from validation.statistics.binning import Binning, degrees, energies, histogram_bins, histograms, kinds
+from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
 from validation.statistics.decades import responses
 from validation.statistics.estimates import (
     Estimate,
@@ -69,6 +69,7 @@ MEANS = (
     Mean("Mean shower depth", "depth_x0", "depth_x0", difference_of_means, 0.0, "X0"),
 )
 ANGLE = Mean("Mean measured angle", "angle_deg", "angle_deg", difference_of_means, 0.0, "degrees")
+AZIMUTH = Mean("Mean measured angle to x", "angle_deg", "angle_x_deg", difference_of_means, 0.0, "degrees")
 RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
 PROFILES = {
     "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
@@ -107,6 +108,7 @@ def measure_criteria(
     for bins, labels, measure in (
         (binning.energy, energies, partial(_in_energy_bin, ring_names=ring_names)),
         (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
+        (binning.azimuth, azimuths, partial(_of_means, chosen=[AZIMUTH])),
         (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),
     ):
         for chosen in bins:
@@ -294,4 +296,4 @@ def _columns(name: str, decades: bool = False) -> Columns:
         return lambda table: table.layers / table.energy_gev[:, None] ** power
     if name in RINGS:
         return lambda table: ring_shares(getattr(table, name))
-    return lambda table: table.column(name)[:, None]
+    return lambda table: (table.angle_x_deg if name == AZIMUTH.observable else table.column(name))[:, None]

@@ -25,7 +25,7 @@ from validation.measure.edges import (
     spectrum_edges,
     thirds,
 )
-from validation.measure.seen import seen
+from validation.measure.seen import angle_to_x, seen
 from validation.measure.voxels import FineCells, coarse_cells, fine_cells
 
 Array = npt.NDArray[np.float64]
@@ -69,17 +69,19 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 class Observables:
     """A table with a row a shower, of 2.7 kB where the shower's cells fill 260 kB.
 
-    `energy_gev`, `theta_rad` (N,) are the labels, `particle` (N,) the PDG code, 0 where files have none; `scalars` (N,
-    len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial` (N, bins) are energies in GeV;
-    so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells` counts the cells with energy;
-    `spectrum` (N, bins) counts hits by log10 of their energy; the bins are those of `validation.measure.edges`.
-    `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`); `index_angle_rad` (N,) is the
-    reference's measured angle, in units of the index; `fine` (N, columns) are the cells about the axis (`voxels`), no
-    columns unless they were asked for.
+    `energy_gev`, `theta_rad`, `phi_rad` (N,) are the labels, `particle` (N,) the PDG code; the latter two are 0 where
+    files have none. `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial`
+    (N, bins) are energies in GeV; so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells`
+    counts the cells with energy; `spectrum` (N, bins) counts hits by log10 of their energy; the bins are those of
+    `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
+    `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `angle_x_deg` (N,) is the measured
+    angle to the axis x, NaN where files have no azimuth; `fine` (N, columns) are the cells about the axis (`voxels`),
+    no columns unless they were asked for.
     """
 
     energy_gev: Array
     theta_rad: Array
+    phi_rad: Array
     particle: npt.NDArray[np.int32]
     scalars: Array
     layers: FloatArray
@@ -91,6 +93,7 @@ class Observables:
     spectrum: FloatArray
     coarse: FloatArray
     index_angle_rad: Array
+    angle_x_deg: Array
     fine: FineCells
 
     def __len__(self) -> int:
@@ -135,9 +138,9 @@ def observe(
 
 def observe_hits(
     hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False,
-    particle: npt.NDArray[Any] | None = None,
+    particle: npt.NDArray[Any] | None = None, phi_rad: npt.NDArray[Any] | None = None,
 ) -> Observables:  # fmt: skip
-    """`observe` of the hits of showers; with `fine` cells, if asked."""
+    """`observe` of the hits of showers; with `fine` cells, if asked. `particle` and `phi_rad` are labels, if there."""
     deposits = Deposits.of(hits, geometry)
     found = seen(deposits, geometry)
     layers, total = found.layers, found.layers.sum(axis=1)
@@ -148,6 +151,9 @@ def observe_hits(
     depth, depth_variance = moments(layers, _depths_x0(geometry))
     (mean_x, second_x), (mean_y, second_y) = found.x, found.y
     angle = np.degrees(found.angle_rad.astype(np.float64))
+    angle_x = np.full(len(hits), np.nan)
+    if phi_rad is not None:
+        angle_x = np.where(empty, np.nan, np.degrees(angle_to_x(deposits, geometry).astype(np.float64)))
     columns = {
         "visible_gev": total,
         "response": total / energy_gev,
@@ -172,6 +178,7 @@ def observe_hits(
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),
         theta_rad=np.asarray(theta_rad, dtype=np.float64),
+        phi_rad=np.zeros(len(hits)) if phi_rad is None else np.asarray(phi_rad, dtype=np.float64),
         particle=np.zeros(len(hits), np.int32) if particle is None else np.asarray(particle, dtype=np.int32),
         scalars=np.stack([columns[scalar.name] for scalar in SCALARS], axis=1),
         layers=layers.astype(np.float32),
@@ -183,6 +190,7 @@ def observe_hits(
         spectrum=_spectrum(deposits, above, spectrum_edges(geometry)).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
         index_angle_rad=found.index_angle_rad.astype(np.float64),
+        angle_x_deg=angle_x,
         fine=fine_columns,
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
-from calopipe.labels import PARTICLE, MoreLabels, taken
+from calopipe.labels import PARTICLE, PHI, MoreLabels, taken
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile
@@ -212,8 +212,8 @@ def _measure(task: _Task) -> _Piece:
             hits = _without_bad_cells(hits)
         bad_showers += int(bad.sum())
         hits = hits[kept]
-        kinds = task.more[PARTICLE][place][kept] if PARTICLE in task.more else None
-        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine, particle=kinds)
+        kinds, phi = (task.more[name][place][kept] if name in task.more else None for name in (PARTICLE, PHI))
+        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine, particle=kinds, phi_rad=phi)
         parts.append(table)
         above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])

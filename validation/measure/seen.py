@@ -115,6 +115,19 @@ def in_layers(hits: Deposits, geometry: Geometry) -> Seen:
     )
 
 
+def angle_to_x(hits: Deposits, geometry: Geometry) -> FloatArray:
+    """The measured angle to the axis x in space, in rad, (N,): `Seen.angle_rad`, which is to y, with axes exchanged."""
+    if not geometry.layers:
+        in_x, in_y = hits.projections
+        return angle_of_projections(in_y, in_x, geometry.cell_mm, geometry.layer_pitch_mm)
+    where, count = positions(geometry), geometry.shape[2]
+    layers, moment_y, moment_x = (
+        hits.sums(hits.layer, count, hits.energy * each)
+        for each in (np.ones(1), *(mm[hits.layer, hits.places] for mm in (where.y_mm, where.x_mm)))
+    )
+    return angle_of_moments(layers, moment_y, moment_x, where.z_mm)
+
+
 @lru_cache(maxsize=4)
 def lateral_shares(geometry: Geometry) -> tuple[sparse.csr_array, sparse.csr_array]:
     """What share of each cell lies in each bin along x, and along y: (layers * places, bins) each."""

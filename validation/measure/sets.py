@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from calopipe.errors import InputError
-from calopipe.labels import PARTICLE, LabelRange
+from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.flaws import SKIP
@@ -24,7 +24,7 @@ from validation.measure.table import Labels, Rows, Table, selected
 logger = logging.getLogger(__name__)
 
 _LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
-_LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi))
+_LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi), (PHI, "degrees", 180 / np.pi))
 
 _ENOUGH_LABELS = 100_000
 _MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
@@ -80,10 +80,9 @@ class ShowerSet:
         return self.files[0].geometry
 
     def labels(self, name: str) -> FloatArray:
-        """The label `name` of every shower that is read."""
-        return np.concatenate(
-            [getattr(file, name)[mask] for file, mask in zip(self.files, self.masks, strict=True)], dtype=np.float32
-        )
+        """The label `name` of every shower that is read, 0 where files have none."""
+        of = [file.more.get(PHI, np.zeros(file.events)) if name == PHI else getattr(file, name) for file in self.files]
+        return np.concatenate([values[mask] for values, mask in zip(of, self.masks, strict=True)], dtype=np.float32)
 
     def kinds(self) -> npt.NDArray[np.int32]:
         """The PDG code of every shower that is read, 0 where files have none."""
@@ -126,7 +125,7 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
             factor = (high / low) ** share * 1.001
             outside = theirs[(theirs < low / factor) | (theirs > high * factor)]
         else:
-            margin = (high - low) * share + 1e-3 * high
+            margin = (high - low) * share + 1e-3 * abs(high)
             outside = theirs[(theirs < low - margin) | (theirs > high + margin)]
         if len(outside):
             raise InputError(

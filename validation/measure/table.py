@@ -28,7 +28,7 @@ Index = npt.NDArray[np.intp]
 class Table:
     """Rows in a temporary file, which is gone once the process ends, however it ends.
 
-    In memory are the labels, (N,) float32 or int32, and which showers are empty: 13 bytes a shower. A shower is empty
+    In memory are the labels, (N,) float32 or int32, and which showers are empty: 17 bytes a shower. A shower is empty
     without a hit; the reader of the showers adds those that are not above the cut.
     """
 
@@ -44,10 +44,10 @@ class Table:
             for name in _NAMES:
                 rows[name] = getattr(part, name)
             self._write(rows)
-            angles = part.energy_gev.astype(np.float32), part.theta_rad.astype(np.float32)
-            labels.append((*angles, part.particle, part.empty))
-        nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.int32, np.bool_))
-        self.energy_gev, self.theta_rad, self.particle, self.empty = map(
+            floats = (each.astype(np.float32) for each in (part.energy_gev, part.theta_rad, part.phi_rad))
+            labels.append((*floats, part.particle, part.empty))
+        nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.float32, np.int32, np.bool_))
+        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = map(
             np.concatenate, zip(nothing, *labels, strict=True)
         )
 
@@ -100,8 +100,8 @@ class Subset(Table):
 
     def __init__(self, table: Table, index: Index) -> None:
         self._table, self._index = table, index
-        labels = table.energy_gev, table.theta_rad, table.particle, table.empty
-        self.energy_gev, self.theta_rad, self.particle, self.empty = (each[index] for each in labels)
+        labels = table.energy_gev, table.theta_rad, table.phi_rad, table.particle, table.empty
+        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = (each[index] for each in labels)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
         return self._table[self._index[rows]]

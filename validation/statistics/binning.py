@@ -21,6 +21,7 @@ _ENOUGH = 0.8  # of these events: bins that are equal in log E do not hold equal
 # The measured angle scatters by 1.3 degrees about its mean at a true angle: 1,000 showers a side know that mean to
 # 0.06 degrees, a fraction of the tolerance.
 _EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
+_LEAST_AZIMUTH_BINS = 2  # one that leans to either side, so that phi and -phi are told apart
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
 
 
@@ -38,24 +39,29 @@ class Bin:
 
 @dataclass(frozen=True)
 class Binning:
-    """Bins of energy in GeV, of the true angle in degrees, and one of each kind of particle if there are several."""
+    """Bins of energy in GeV, of the true angle and, if there is one, azimuth in degrees, and one of each kind of
+    particle if there are several.
+    """
 
     energy: tuple[Bin, ...]
     angle: tuple[Bin, ...]
     particle: tuple[Bin, ...] = ()
+    azimuth: tuple[Bin, ...] = ()
 
     @classmethod
     def of(cls, reference: Rows, events: int, *, angles: bool = True) -> Binning:
         """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow.
 
-        Without `angles` there is no bin of them, and so no criterion.
+        Without `angles` there is no bin of angle or azimuth, and so no criterion.
         """
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
+        leaning = angles and np.ptp(reference.phi_rad) > 0
         found = np.unique(reference.particle).tolist()
         return cls(
             tuple(energy_bins(energies(reference), events)),
             tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in found) if len(found) > 1 else (),
+            tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
         )
 
 
@@ -72,6 +78,12 @@ def kinds(rows: Rows) -> Array:
 def degrees(rows: Rows) -> Array:
     """The true angle of each shower, (N,)."""
     angles: Array = np.degrees(rows.theta_rad.astype(np.float64))
+    return angles
+
+
+def azimuths(rows: Rows) -> Array:
+    """The azimuth of each shower in degrees, (N,)."""
+    angles: Array = np.degrees(rows.phi_rad.astype(np.float64))
     return angles
 
 
