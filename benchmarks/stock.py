@@ -42,7 +42,13 @@ def stock_layers() -> Iterator[None]:
 
 
 def _convolution(
-    filters: int, kernel: Any, *, pad: Any = (0, 0, 0), upsample: int = 1, kernel_initializer: str = "glorot_uniform"
+    filters: int,
+    kernel: Any,
+    *,
+    pad: Any = (0, 0, 0),
+    upsample: int = 1,
+    slope: float = 1.0,
+    kernel_initializer: str = "glorot_uniform",
 ) -> Callable[[Any], Any]:
     def convolve(flow: Any) -> Any:
         if upsample > 1:
@@ -50,6 +56,7 @@ def _convolution(
         if pad not in ("same", (0, 0, 0)):
             flow = layers.ZeroPadding3D(pad)(flow)
         padding = "same" if pad == "same" else "valid"
-        return layers.Conv3D(filters, kernel, padding=padding, kernel_initializer=kernel_initializer)(flow)
+        flow = layers.Conv3D(filters, kernel, padding=padding, kernel_initializer=kernel_initializer)(flow)
+        return flow if slope == 1 else layers.LeakyReLU(negative_slope=slope)(flow)
 
     return convolve

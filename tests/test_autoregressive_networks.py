@@ -53,6 +53,21 @@ def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(density: Tot
     assert (np.abs(density.log_density(normal, there, labels + 1.0) - usual) > 1e-5).any(0).all()
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_totals_are_in_full_precision_whatever_the_layers_are(density: TotalsDensity, policy: str) -> None:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        short = TotalsDensity(5, 2, 3, width=6, components=4)
+    finally:
+        keras.config.set_dtype_policy(before)
+    short.set_weights(density.get_weights())
+    normal, there, labels = _inputs(8)
+    np.testing.assert_array_equal(short.log_density(normal, there, labels), density.log_density(normal, there, labels))
+    prior = tf.zeros(2)
+    np.testing.assert_array_equal(short.log_presence(there, labels, prior), density.log_presence(there, labels, prior))
+
+
 def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
     normal, there, labels = _inputs(500)
     found = density.log_density(normal, there, labels).numpy()

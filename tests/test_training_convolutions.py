@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import layers
 from stock import stock_layers
 
+from training.models import precision
 from training.models.gan import convolutions
 from training.models.gan.convolutions import Conv3D, arrange, restore, transforms
 from training.models.gan.networks import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
@@ -202,8 +203,9 @@ def test_answers_are_in_the_weights_precision(policy: str) -> None:
 
 
 @pytest.mark.parametrize("upsample", [1, 2])
-def test_bfloat16_is_summed_in_float32(upsample: int) -> None:
+def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ones, whose sums in bfloat16 end at 256; here every sum is one that bfloat16 can hold."""
+    monkeypatch.setattr(convolutions, "layers_first", lambda: False)
     with _policy("mixed_bfloat16"):
         layer = Conv3D(2, (3, 3, 3), upsample=upsample, kernel_initializer="ones")
     size = 12 // upsample
@@ -214,6 +216,46 @@ def test_bfloat16_is_summed_in_float32(upsample: int) -> None:
     np.testing.assert_array_equal(outputs, np.full((4, 10, 10, 10, 2), 27 * 16))
     for gradient in gradients:
         np.testing.assert_array_equal(gradient, np.full(gradient.shape, 4 * 10**3))
+
+
+@pytest.mark.skipif(precision.emulates_bfloat16(), reason="TensorFlow adds in bfloat16 on this processor")
+@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[8]])
+def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root mean squares, against float64: the frequencies are rounded too, so up to three times as much is allowed."""
+    inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
+    with _policy("float64"):
+        truth, _ = _pair(*case)
+    exact, errors = _answers(truth, inputs), {}
+    for first in (True, False):
+        monkeypatch.setattr(convolutions, "layers_first", lambda first=first: first)
+        with _policy("mixed_bfloat16"):
+            network, _ = _pair(*case)
+        network.set_weights(truth.get_weights())
+        found = _answers(network, inputs)
+        errors[first] = [
+            np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found.values(), exact.values(), strict=True)
+        ]
+    for ours, taps in zip(errors[True], errors[False], strict=True):
+        assert 0 < ours <= 3 * taps + 1e-3
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0])
+def test_a_rectified_convolution_in_training_is_kerass(slope: float) -> None:
+    """With the gradient of the bias, of which half of the cells are cut off."""
+    networks = []
+    for ours in (True, False):
+        flow = image = keras.Input((4, 5, 6, 2))
+        if ours:
+            flow = restore(Conv3D(3, (2, 3, 2), slope=slope)(arrange(image)))
+        else:
+            flow = layers.LeakyReLU(negative_slope=slope)(layers.Conv3D(3, (2, 3, 2))(image))
+        networks.append(keras.Model(image, flow))
+    _fill(networks[0].trainable_variables, seed=2)
+    networks[1].set_weights(networks[0].get_weights())
+    inputs = np.random.default_rng(1).normal(size=(2, 4, 5, 6, 2))
+    _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
 
 
 def test_gradients_are_equal_bits_and_xla_compiles_the_accelerators_form(monkeypatch: pytest.MonkeyPatch) -> None:

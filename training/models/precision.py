@@ -63,7 +63,7 @@ def warn_of_slow(precision: str) -> None:
         logger.warning("--precision %s pays on GPUs only, and there is none", precision)
     if precision == "bfloat16" and emulates_bfloat16():
         logger.warning("--precision bfloat16: this CPU has no such arithmetic and emulates it, slowly")
-    elif precision == "bfloat16" and on_processors() and "amx_bf16" not in _processor():
+    elif precision == "bfloat16" and on_processors() and not has_amx():
         logger.warning("--precision bfloat16: this CPU has it without AMX, and trains no faster than in float32")
 
 
@@ -74,7 +74,12 @@ def on_processors() -> bool:
 
 def emulates_bfloat16() -> bool:
     """Whether TensorFlow computes here on a CPU that has no bfloat16."""
-    return on_processors() and "avx512_bf16" not in _processor() and "amx_bf16" not in _processor()
+    return on_processors() and "avx512_bf16" not in _processor() and not has_amx()
+
+
+def has_amx() -> bool:
+    """Whether this machine's processors have AMX, which multiplies matrices of bfloat16 several times as fast."""
+    return "amx_bf16" in _processor()
 
 
 def _processor() -> str:

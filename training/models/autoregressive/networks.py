@@ -15,10 +15,13 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class _Ladder(keras.layers.Layer):
-    """`steps` small networks, the k-th of which sees the first k of `steps` numbers and all of `others` more."""
+    """`steps` small networks, the k-th of which sees the first k of `steps` numbers and all of `others` more.
+
+    They compute in float32 in every precision: they are small, and all of a shower follows from them.
+    """
 
     def __init__(self, name: str, steps: int, others: int, *, width: int, bias: Any) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, dtype="float32")
         inputs, outputs = steps + others, len(bias)
         normal = keras.initializers.RandomNormal
         self._first = self.add_weight((steps, inputs, width), normal(stddev=inputs**-0.5), name="first")

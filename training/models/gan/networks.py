@@ -102,12 +102,14 @@ def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
     for row in table.generator:
         first, last = row is table.generator[0], row is table.generator[-1]
         initializer = "glorot_normal" if last else "he_uniform"
-        upsample = table.upsample if first else 1
-        flow = Conv3D(row.filters, row.kernel, pad=row.pad, upsample=upsample, kernel_initializer=initializer)(flow)
-        flow = layers.ReLU(dtype=full_precision() if last else None)(flow)
+        flow = Conv3D(
+            row.filters, row.kernel, pad=row.pad, upsample=table.upsample if first else 1, slope=float(last),
+            kernel_initializer=initializer,
+        )(flow)  # fmt: skip
         if row.batch_norm:
             flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
-    return keras.Model(latent, restore(flow), name="generator")
+    image = layers.ReLU(dtype=full_precision())(restore(flow))
+    return keras.Model(latent, image, name="generator")
 
 
 def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
@@ -115,8 +117,7 @@ def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
     image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
     flow = arrange(image)
     for number, row in enumerate((table.discriminator_first, *table.discriminator)):
-        flow = Conv3D(row.filters, row.kernel, pad=row.pad)(flow)
-        flow = layers.LeakyReLU(negative_slope=_LEAK)(flow)
+        flow = Conv3D(row.filters, row.kernel, pad=row.pad, slope=_LEAK)(flow)
         if row.batch_norm:
             flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
         flow = Dropout(_DROPPED, name=f"dropout_{number}")(flow)
