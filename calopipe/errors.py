@@ -77,12 +77,12 @@ def one_line_errors() -> Iterator[None]:
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports bad arguments in one line, like all bad input.
 
-    Options are not abbreviated; descriptions and examples are printed as they are.
+    Options are not abbreviated. Examples, which are the epilog, are printed as they are.
     """
 
     def __init__(self, **named: Any) -> None:
-        form: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
-        super().__init__(**form | named)
+        form = argparse.RawDescriptionHelpFormatter if "epilog" in named else argparse.HelpFormatter
+        super().__init__(**{"allow_abbrev": False, "formatter_class": form} | named)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")
