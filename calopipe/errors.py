@@ -81,8 +81,10 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, **named: Any) -> None:
-        form = argparse.RawDescriptionHelpFormatter if "epilog" in named else argparse.HelpFormatter
-        super().__init__(**{"allow_abbrev": False, "formatter_class": form} | named)
+        form: dict[str, Any] = {"allow_abbrev": False}
+        if "epilog" in named:
+            form["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(**form | named)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")
