@@ -113,7 +113,7 @@ def test_the_showers_stand_beside_published_values() -> None:
         given,
         fpd={"value": 0.0437, "uncertainty": 0.001, "own": 0.04},
         kpd={"value": 1.25e-4, "uncertainty": 1e-5, "own": 1e-5},
-        classifier={"classifiers": {"high": {"auc": 0.5625, "jsd": 0.01}}},
+        classifier={"classifiers": {"high": {"auc": 0.5625, "jsd": 0.01, "tested": 1200}}},
         timing={"device": "a processor", "cores": 2, "accelerator": False, "times": times},
     )
     these, *others = re.findall(r"<tr><td.*?</tr>", page.partition("Published values")[2], re.DOTALL)
@@ -126,11 +126,11 @@ def test_the_showers_stand_beside_published_values() -> None:
 def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> None:
     path = make_file(tmp_path / "square.h5", events=30)
     timing = {"device": "a processor", "cores": 2, "times": [{"batch": 10_000, "ms_per_shower": 12.5}]}
-    classifier = {"classifiers": {"low": {"auc": 0.625, "jsd": 0.1}}}
+    classifier = {"classifiers": {"low": {"auc": 0.625, "jsd": 0.1, "tested": 1200}}}
     page = section(numbers(opened(path), opened(path), Asked(classifier, timing)))
     assert "are left out: its features are for cells in rings" in page
     assert "batch 10,000: 12.5 ms a shower" in page
-    assert "0.625" in page
+    assert "0.625 (JSD 0.1, calibrated), of 1,200 showers" in page
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -30,9 +30,14 @@ def least_mev(geometry: Geometry) -> float:
 
 
 def energy_edges(geometry: Geometry, largest_mev: float, count: int) -> Array:
-    """`count` edges, equal steps in the logarithm from the least energy to the largest of Monte Carlo's."""
-    low = least_mev(geometry)
-    return np.logspace(np.log10(low), np.log10(max(largest_mev, 2 * low)), count)
+    """`count` edges, equal steps in the logarithm from the least energy to the largest of Monte Carlo's.
+
+    The largest is within the last edge. As published, the last bit of a logarithm decides that.
+    """
+    low, high = least_mev(geometry), max(largest_mev, 2 * least_mev(geometry))
+    edges = np.logspace(np.log10(low), np.log10(high), count)
+    edges[-1] = high
+    return edges
 
 
 def voxel_edges(geometry: Geometry, largest_mev: float) -> Array:

@@ -17,9 +17,9 @@ _SEPARATIONS = ("model", "total", "cells")
 _WHEN = (
     "Published values hold for the challenge's own files, {showers:,} showers of Geant4 and as many generated. They "
     "may be set beside the figures here only where Monte Carlo is that file and both sets have that size: showers of "
-    "another detector or other energies on the same grid are another task, and with fewer showers the separation "
-    "powers, FPD and the AUC of a network are larger or less certain, also for two samples of one truth. Times are of "
-    "the survey's devices, which its files do not name."
+    "another detector or other energies on the same grid are another task. With fewer showers separation powers and "
+    "FPD are larger, also for two samples of one truth, and a classifier learns less, so that its AUC is smaller. "
+    "Times are of the survey's devices, which its files do not name."
 )
 
 

@@ -19,7 +19,7 @@ _PUBLISHED = """<h3>Published values: {p[dataset]}</h3>
 <p class="soft">{p[source]}; collected {p[date]}.</p>{separations}"""
 _SEPARATIONS = """<h3>Published separation powers: {p[dataset]}</h3>{rows}
 <p class="soft">{p[separations_source]}. What was said of comparisons holds here too.</p>"""
-_TIMES = """<p>Time of generation, {t[device]}, {t[cores]} cores: {times}.</p>"""
+_TIMES = """<p>Time of generation ({t[device]}, cores: {t[cores]}): {times}.</p>"""
 _THESE = "the showers of this report"
 
 
@@ -45,10 +45,10 @@ def _table(found: Mapping[str, Any]) -> Markup:
     rows = []
     for name, title in (("fpd", "FPD x 1000"), ("kpd", "KPD x 1000")):
         if each := found.get(name):
-            value = f"{number(each['value'], 1000)} ± {number(each['uncertainty'], 1000)}"
-            rows.append({"Number": title, "Value": value, "Monte Carlo's own": number(each["own"], 1000)})
+            value, error, own = (_large(each[key] and 1000 * each[key]) for key in ("value", "uncertainty", "own"))
+            rows.append({"Number": title, "Value": f"{value} ± {error}", "Monte Carlo's own": own})
     for name, each in ((found["classifier"] or {}).get("classifiers") or {}).items():
-        value = f"{number(each['auc'])} (JSD {number(each['jsd'])}, calibrated)"
+        value = f"{number(each['auc'])} (JSD {number(each['jsd'])}, calibrated), of {each['tested']:,} showers"
         rows.append({"Number": f"AUC, {name}-level classifier", "Value": value, "Monte Carlo's own": "0.5 expected"})
     for each in (found.get("separations") or {}).values():
         layers = len(each["each"])
@@ -102,8 +102,8 @@ def _these(found: Mapping[str, Any]) -> dict[str, Any]:
 def _row(each: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Model": each["model"],
-        "FPD x 1000": number(each["fpd_x_1000"]),
-        "KPD x 1000": number(each["kpd_x_1000"]),
+        "FPD x 1000": _large(each["fpd_x_1000"]),
+        "KPD x 1000": _large(each["kpd_x_1000"]),
         "AUC, low-level": number(each["auc_low"]),
         "AUC, high-level": number(each["auc_high"]),
         "Processor, ms a shower in batches of 1; 100; 10,000": _times(each["processor_ms"]),
@@ -120,4 +120,9 @@ def _times(some: Sequence[float | None]) -> str:
     """Of batches of 1, 100 and 10,000."""
     if not any(some):
         return "none"
-    return "; ".join("none" if each is None else f"{each:,.0f}" if each >= 100 else number(each) for each in some)
+    return "; ".join(map(_large, some))
+
+
+def _large(value: float | None) -> str:
+    """Without an exponent, where thousands are common."""
+    return f"{value:,.0f}" if value is not None and abs(value) >= 1000 else number(value)

@@ -94,9 +94,7 @@ class Resolutions:
         if factor < _LEAST_FACTOR:
             reason = f"The energies span a factor of {factor:.3g}; a fit needs {_LEAST_FACTOR:g}."
         elif len(self.count) <= len(names):
-            reason = (
-                f"{len(self.count)} bins of energy hold {_LEAST_EVENTS} showers; a fit needs more than {len(names)}."
-            )
+            reason = f"Bins with {_LEAST_EVENTS} showers: {len(self.count)}; a fit needs more than {len(names)}."
         if reason:
             return {"reason": reason, "terms": {}, "chi2_per_dof": None}
         squares = self.width[0] ** 2
