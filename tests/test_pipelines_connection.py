@@ -11,7 +11,7 @@ import pytest
 from calopipe.errors import InputError
 from pipelines import submit
 from pipelines.remote.connection import Connection, connection
-from pipelines.remote.cron import Trigger
+from pipelines.remote.schedules import trigger
 
 HERE = "http://localhost:8080"
 
@@ -137,10 +137,10 @@ def test_a_ca_file_that_is_not_there() -> None:
     "cron", ["0 0 3 * * 1", "*/30 0-10,20 1-23/2 ? JAN-mar sun", "0 0 9 ? * 2-6", "59 59 23 31 12 6", "0 5/15 * * * *"]
 )
 def test_cron(cron: str) -> None:
-    assert Trigger(cron=cron).cron == cron
+    assert trigger(cron, None) == {"cron_schedule": {"cron": cron}}
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * 1", "@daily"])
 def test_cron_without_six_fields_is_refused(cron: str) -> None:
     with pytest.raises(InputError, match=f"{len(cron.split())} fields, expected six fields, seconds first; '0 0 3"):
-        Trigger(cron=cron)
+        trigger(cron, None)

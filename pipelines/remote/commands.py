@@ -16,7 +16,6 @@ from pipelines.remote import logs as pod_logs
 from pipelines.remote import runs, schedules
 from pipelines.remote.client import connected
 from pipelines.remote.connection import connection
-from pipelines.remote.cron import Trigger
 
 
 def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
@@ -73,7 +72,7 @@ def logs(options: argparse.Namespace) -> None:
 
 def set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Start runs regularly."""
-    trigger = Trigger(cron=options.cron, interval=options.interval)
+    trigger = schedules.trigger(options.cron, options.interval)
     with _package(options) as file, connected(connection(options)) as server:
         made = schedules.create(server, runs.Job(file, parameters), options.name, trigger)
     print(f"recurring run: {made}")

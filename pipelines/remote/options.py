@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines import parameters
 from pipelines.cluster import platform
-from pipelines.remote import connection, cron
+from pipelines.remote import connection
 
 
 def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
@@ -37,7 +37,13 @@ def _add_schedule(schedule: argparse.ArgumentParser) -> None:
     create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
     create.add_argument("--name", default="calorimeter", metavar="NAME", help="of the schedule (default %(default)s)")
     _add_run(create)
-    cron.add_options(create)
+    when = create.add_mutually_exclusive_group(required=True)
+    when.add_argument(
+        "--cron", metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, in the "
+        "server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
+        "ml-pipeline-scheduledworkflow",
+    )  # fmt: skip
+    when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
     connection.add_options(actions.add_parser("list", help="every schedule of the namespace"))
     for name, text in (
         ("pause", "start no more runs until resume; one that runs goes on"),

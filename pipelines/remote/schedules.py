@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
 from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, refusals
-from pipelines.remote.cron import Trigger
 from pipelines.remote.runs import Job
 
 
-def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
+def trigger(cron: str | None, interval: int | None) -> dict[str, Any]:
+    """When runs start, as a request states it: by six fields, seconds first, or every `interval` seconds. InputError.
+
+    The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
+    minute as in cron(8): 3:00 on Mondays would become every hour of January.
+    """
+    if interval is not None and interval < 1:
+        raise InputError(f"--interval is {interval}, expected a number of seconds, at least 1")
+    if cron is None:
+        return {"periodic_schedule": {"interval_second": interval}}
+    if (found := len(cron.split())) != 6:
+        raise InputError(
+            f"--cron {cron!r}: {found} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
+        )
+    return {"cron_schedule": {"cron": cron}}
+
+
+def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:
     """Start runs regularly, one at a time, without catching up on missed ones; the schedule's id.
 
     The name must be free, so that it names one schedule, and a creation whose answer was lost is not repeated.
@@ -23,7 +39,7 @@ def create(server: Server, job: Job, name: str, trigger: Trigger) -> str:
         raise InputError(f"--name {name}: there is such a schedule; schedule delete {name}, or give another --name")
     wanted = job.body(server) | {
         "display_name": name,
-        "trigger": trigger.body(),
+        "trigger": trigger,
         "mode": "ENABLE",
         "max_concurrency": 1,
         "no_catchup": True,
