@@ -204,14 +204,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         if not training or not (self._first or self.compute_dtype == "float32"):
             return super().call(inputs, training=training)
+        gamma, beta = (tf.cast(ops.convert_to_tensor(each), self.variable_dtype) for each in (self.gamma, self.beta))
         if self._first:
-            weights = (tf.cast(ops.convert_to_tensor(each), self.variable_dtype) for each in (self.gamma, self.beta))
-            normalised, mean, variance = cellwise.normalised(inputs, *weights, self.epsilon)
+            normalised, mean, variance = cellwise.normalised(inputs, gamma, beta, self.epsilon)
             self._follow(mean, variance)
             return normalised
         *_, x, y, channels = inputs.shape
         images = tf.reshape(inputs, (-1, x, y, channels))
-        gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         normalised, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             x=images, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon, is_training=True
         )
