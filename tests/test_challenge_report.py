@@ -137,12 +137,15 @@ def test_bad_input(tmp_path: Path) -> None:
     reference, candidate = (make_rings(tmp_path / f"{seed}.h5", events=30, seed=seed) for seed in range(2))
     timing, classifier = tmp_path / "timing.json", tmp_path / "classifier.json"
     storage.write_json(timing, {"kind": TIMING_KIND, "schema_version": GIVEN_VERSION})
-    inputs = {"reference": [storage.sha256_of_file(reference)], "candidate": ["another"]}
+    inputs = {"reference": [storage.sha256_of_file(reference)], "candidate": ["another"], "split": "all"}
     storage.write_json(classifier, {"kind": CLASSIFIER_KIND, "schema_version": GIVEN_VERSION, "inputs": inputs})
     with pytest.raises(InputError, match=r"calopipe\.classifier"):
         Asked.read(timing, None)
     with pytest.raises(InputError, match="was trained on other candidate files"):
         Asked.read(classifier, None).require_of(opened(reference), opened(candidate))
+    other = ShowerSet.open([reference], "showers", Selection("test"))
+    with pytest.raises(InputError, match="the split all of the reference, and --split is test"):
+        Asked.read(classifier, None).require_of(other, opened(candidate))
     command = ["--reference", str(reference), "--candidate", str(candidate), "--output", str(tmp_path / "verdict")]
     with pytest.raises(InputError, match="give that too"):
         main([*command, "--timing", str(timing)])

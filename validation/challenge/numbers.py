@@ -55,9 +55,14 @@ class Asked:
         return cls(*found)
 
     def require_of(self, reference: ShowerSet, candidate: ShowerSet) -> None:
-        """InputError unless the classifier was trained on files of these sets."""
+        """InputError unless the classifier was trained on files of these sets, and on this split of the reference."""
         if self.classifier is None:
             return
+        if (split := self.classifier["inputs"]["split"]) != reference.selection.split:
+            raise InputError(
+                f"--classifier: was trained on the split {split} of the reference, and --split is "
+                f"{reference.selection.split}; run `python -m training discriminate` with that"
+            )
         for name, showers in (("reference", reference), ("candidate", candidate)):
             given = {file.sha256 for file in showers.files}
             if given != set(self.classifier["inputs"][name]):

@@ -46,7 +46,10 @@ def section(found: Mapping[str, Any] | None) -> Markup:
 
 
 def draw(figure: Figure, sides: Mapping[str, Resolutions], fits: Mapping[str, Any], colours: Mapping[str, str]) -> None:
-    """The mean response above, the resolution with the fitted curves below; energies on a logarithmic axis."""
+    """The mean response above, the resolution with the fitted curves below; energies on a logarithmic axis.
+
+    The terms of the curves are in the table.
+    """
     axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.6), gridspec_kw={"hspace": 0.08})
     figure.subplots_adjust(left=0.18, right=0.945, bottom=0.1, top=0.93)
     for side, name in NAMES.items():
@@ -59,14 +62,13 @@ def draw(figure: Figure, sides: Mapping[str, Resolutions], fits: Mapping[str, An
         axes[1].errorbar(found.energy_gev, width, yerr=error, **style)
         if fit["terms"]:
             along = np.geomspace(found.energy_gev.min(), found.energy_gev.max(), 100)
-            axes[1].plot(along, curve(fit, along), color=colour, linewidth=1.2, label=_formula(fit))
+            axes[1].plot(along, curve(fit, along), color=colour, linewidth=1.2)
     axes[0].set_ylabel(r"Mean $E_\mathrm{vis}/E$")
     axes[1].set_ylabel(r"$\sigma/E$")
     axes[1].set_xlabel("E [GeV]")
     axes[1].set_ylim(0, None)
     log_energies(axes[1])
     axes[0].legend(fontsize=10)
-    axes[1].legend(fontsize=9)
     axes[0].set_title("Response and resolution", loc="left", fontsize=12, y=1.0)
     for axis in axes:
         axis.yaxis.set_label_coords(-0.145, 0.5)
@@ -80,9 +82,3 @@ def log_energies(axis: Axes) -> None:
     axis.xaxis.set_major_locator(LogLocator(subs=subs))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _formula(fit: Mapping[str, Any]) -> str:
-    after = {"a": r"/\sqrt{E}", "b": "/E", "c": ""}
-    parts = [f"({of['value']:.3g} \\pm {of['error']:.1g}){after[name]}" for name, of in fit["terms"].items()]
-    return "$" + r" \oplus ".join(parts) + "$"
