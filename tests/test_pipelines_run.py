@@ -193,7 +193,10 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
 def test_shares_that_are_killed_and_joined_are_the_bytes_of_one_process(
     run: tuple[Path, list[object], str], tmp_path: Path
 ) -> None:
-    """Of two parts, on a copy of the run, whose dataset and model then stand; killed once the first part is whole."""
+    """Of two parts, on a copy of the run, whose dataset and model then stand; killed once one part is whole.
+
+    The local runner begins with either share.
+    """
     output, arguments, _ = run
     shutil.copytree(output, tmp_path / "out")
     more = [*arguments, "--output", tmp_path / "out", "--per-event", 40, "--generation-pods", 2]
@@ -209,14 +212,10 @@ def test_shares_that_are_killed_and_joined_are_the_bytes_of_one_process(
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.findall(r"^(generate\S*) +\d+\.\d s  (.*)$", done.stdout, re.MULTILINE)
     made = tmp_path / "out/generated.h5"
-    assert told == [
-        ("generate-2", f"share 0 of 2 is made: {parts}"),
-        ("generate-3", f"share 1 of 2 is made: {parts}"),
-        ("generate", f"1200 showers: {made}"),
-    ]
+    assert sorted(told[:2]) == [(f"generate-{i + 2}", f"share {i} of 2 is made: {parts}") for i in (0, 1)]
+    assert told[2:] == [("generate", f"1200 showers: {made}")]
     log = max((tmp_path / "out/logs").glob("*.log")).read_text()
-    assert "generate:   0% 0/180 " in log
-    assert "generate:   0% 0/1020 " not in log  # it was whole
+    assert sorted(re.findall(r"generate:   0% 0/(\d+) ", log)) in (["1020"], ["180"])  # the other was whole
     assert not parts.exists()
     alone = tmp_path / "alone.h5"
     given = ["--like", output.parent / "*.h5", "--split", "test", *arguments[arguments.index("--split-file") :]]
