@@ -1,8 +1,11 @@
-"""What the body of every step runs in."""
+"""What the bodies of several steps have in common."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from calopipe.errors import one_line_errors
 
@@ -23,3 +26,15 @@ def keep_from_others() -> None:
     before = os.umask(0o022)
     if before:
         os.umask(before)
+
+
+def hand_on(verdict: dict[str, Any], output: str, report: Any, summary: Any, metrics: Any) -> tuple[str, str]:
+    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in OUTPUT; gives it and its `request`."""
+    from validation.report.summary import summary as markdown
+
+    shutil.copyfile(Path(output) / "report.html", report.path)
+    Path(summary.path).write_text(markdown(verdict))
+    for name, value in verdict["scalars"].items():
+        if value is not None:
+            metrics.log_metric(name, value)
+    return verdict["verdict"], verdict["request"]

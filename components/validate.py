@@ -38,10 +38,9 @@ def validate(
     Returns:
         accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
     """
-    from components.step import step
+    from components.step import hand_on, step
 
     with step():
-        import shutil
         from pathlib import Path
 
         from calopipe.storage import location, require_file
@@ -49,7 +48,6 @@ def validate(
         from training.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
-        from validation.report.summary import summary as markdown
 
         generated, rival = Path(output) / "generated.h5", Path(output) / "incumbent.h5"
         require_file(generated, fingerprint)
@@ -73,9 +71,4 @@ def validate(
             challenge=asked,
             seed=seed,
         )
-        shutil.copyfile(Path(output) / "report.html", report.path)
-        Path(summary.path).write_text(markdown(verdict))
-        for name, value in verdict["scalars"].items():
-            if value is not None:
-                metrics.log_metric(name, value)
-        return (verdict["verdict"], verdict["request"])
+        return hand_on(verdict, output, report, summary, metrics)

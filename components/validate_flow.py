@@ -13,6 +13,7 @@ def validate_flow(
     output: str,
     fingerprint: str,
     grade: str,
+    floor: list[str],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
@@ -24,29 +25,24 @@ def validate_flow(
     Args:
         files: HDF5 files of simulations.
         fingerprint: The roll-outs that were made; it is an error if others are there now.
+        floor: The same flows by another solver, or at another resolution.
 
     Returns:
         The verdict and its `request`, which identifies it.
     """
-    from components.step import step
+    from components.step import hand_on, step
 
     with step():
-        import shutil
         from pathlib import Path
 
         from calopipe.errors import InputError
-        from calopipe.storage import location
+        from calopipe.storage import expand, location
         from training.rollout.held_out import rollouts
         from validation.flow.compare import validate
-        from validation.report.summary import summary as markdown
 
         made, found = rollouts(Path(output) / "rollouts")
         if found != fingerprint:
             raise InputError(f"{output}/rollouts: not the roll-outs just made; does another run write there?")
-        verdict = validate([location(file) for file in files], made, Path(output), grade=grade)
-        shutil.copyfile(Path(output) / "report.html", report.path)
-        Path(summary.path).write_text(markdown(verdict))
-        for name, value in verdict["scalars"].items():
-            if value is not None:
-                metrics.log_metric(name, value)
-        return (verdict["verdict"], verdict["request"])
+        others = expand(floor) if floor else ()
+        verdict = validate([location(file) for file in files], made, Path(output), floor=others, grade=grade)
+        return hand_on(verdict, output, report, summary, metrics)

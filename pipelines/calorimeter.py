@@ -169,11 +169,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             registry=found.outputs["registry"],
         )
         tasks = [found, prepared, model, showers, *divided, verdict, promotion]
-        for task in tasks:
-            task.set_caching_options(False)
-            task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
-        if platform is not None:
-            equip(tasks, platform)
+        equip(tasks, platform)
         for number, task in enumerate(divided, 1):
             task.set_display_name(f"Generate share {number} of {shares}")
 

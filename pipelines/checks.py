@@ -8,6 +8,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.flow.files import open_flow
 from calopipe.grade import load_grade
 from calopipe.showers.contents import MEMORY
 from calopipe.showers.detectors import split_values
@@ -54,18 +55,25 @@ def check(parameters: Mapping[str, Any], platform: Platform | None = None) -> No
         storage.require_writable(Path(values["output"]))
 
 
-def check_flow(parameters: Mapping[str, Any]) -> None:
-    """The same of a run of the pipeline of a flow here."""
+def check_flow(parameters: Mapping[str, Any], platform: Platform | None = None) -> None:
+    """The same of a run of the pipeline of a flow."""
     require_plain(parameters)
     values = defaults(FLOW) | dict(parameters)
-    config = _config(parameters, values, None)
-    load_grade(values["grade"], "flow")
+    config = _config(parameters, values, platform)
     settings = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
     tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"])
-    config.check(discover_pairs(values["input"], settings, tolerance).files[0].geometry)
+    output = storage.on_disk(values["output"], "--output")
     if values["rollout_steps"] < 0:
         raise InputError(f"--rollout-steps is {values['rollout_steps']}, expected at least 0")
-    storage.require_writable(storage.on_disk(values["output"], "--output"))
+    if platform:
+        platform.require_strategy(config.strategy)
+        require_mounted(parameters, platform.claim)
+    else:
+        load_grade(values["grade"], "flow")
+        config.check(discover_pairs(values["input"], settings, tolerance).files[0].geometry)
+        for path in storage.expand(values["floor"]) if values["floor"] else ():
+            open_flow(path)
+        storage.require_writable(output)
 
 
 def _config(parameters: Mapping[str, Any], values: Mapping[str, Any], platform: Platform | None) -> FitConfig:

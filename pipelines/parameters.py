@@ -70,6 +70,13 @@ def defaults(pipeline: str = SHOWERS) -> dict[str, Any]:
     return {each.name: each.default for each in stated(pipeline)}
 
 
+def add_choice(task: argparse.ArgumentParser) -> None:
+    """The option that chooses the pipeline."""
+    task.add_argument(
+        "--pipeline", choices=PIPELINES, default=SHOWERS, help="of showers (default), or vortex, of a flow"
+    )
+
+
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
     """An option for each parameter but input and output, which mean something else to each command."""
     for each in stated(pipeline):

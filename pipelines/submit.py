@@ -61,13 +61,10 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
     compile_.add_argument("--output", type=Path, default=Path(f"{pipeline}.yaml"), metavar="FILE.yaml")
     for task in (run, compile_):
-        task.add_argument(
-            "--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS,
-            help="of showers (default), or vortex, of a flow",
-        )  # fmt: skip
+        parameters.add_choice(task)
     platform.add_options(compile_)
 
-    remote.add_to(tasks)
+    remote.add_to(tasks, pipeline)
     return command
 
 
@@ -104,9 +101,9 @@ def use_server(options: argparse.Namespace) -> None:
     """Carry out one of the commands that a server of Kubeflow Pipelines answers."""
     given = parameters.given(options) if "input" in options else {}
     if given:
-        from pipelines.checks import check  # noqa: PLC0415
+        from pipelines.checks import check, check_flow  # noqa: PLC0415
 
-        check(given, platform.platform_of(options))
+        (check_flow if options.pipeline == parameters.FLOW else check)(given, platform.platform_of(options))
 
     from pipelines.remote import commands  # noqa: PLC0415  the client of the server
 

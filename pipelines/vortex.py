@@ -37,6 +37,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         pair_step: int = 1,
         rollout_steps: int = 0,
         grade: str = "precision",
+        floor: list[str] = [],  # noqa: B006
         split_files: list[str] = [],  # noqa: B006
         beam_options: list[str] = [],  # noqa: B006
         on_bad_event: str = "stop",
@@ -56,6 +57,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             pair_step: Intervals of the files between the two frames of a pair, the model's step.
             rollout_steps: Steps of a roll-out; 0 for as many as its simulation has frames.
             grade: Acceptance criteria: precision, or a TOML file of them.
+            floor: Paths or globs of the test split's flows by another solver, or on a finer grid, for comparison.
             split_files: Whole files assigned to a split, SPLIT=PATTERN each.
             beam_options: Options of Apache Beam, --NAME=VALUE each.
             on_bad_event: What to do about a frame with NaN: stop, or skip its pairs.
@@ -98,12 +100,9 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=output,
             fingerprint=made.output,
             grade=grade,
+            floor=floor,
         )
         tasks = [prepared, model, made, verdict]
-        for task in tasks:
-            task.set_caching_options(False)
-            task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
-        if platform is not None:
-            equip(tasks, platform)
+        equip(tasks, platform)
 
     return vortex

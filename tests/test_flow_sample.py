@@ -17,7 +17,8 @@ from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing.flow.__main__ import cases
 from preprocessing.flow.simulate import Case
 
-SAMPLE = sorted((Path(__file__).parent.parent / "data" / "vortex").glob("*.h5"))
+DATA = Path(__file__).parent.parent / "data" / "vortex"
+SAMPLE = sorted(DATA.glob("*.h5"))
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +27,12 @@ def flows() -> list[FlowFile]:
 
 
 def test_the_sample_is_small_and_fills_every_split(flows: list[FlowFile]) -> None:
-    assert sum(path.stat().st_size for path in SAMPLE) < 4_500_000
+    assert sum(path.stat().st_size for path in SAMPLE) < 5_000_000
     places = SplitRule().assign("any", np.array([flow.digest for flow in flows], dtype=np.uint64))
-    assert np.bincount(places, minlength=len(SPLITS)).tolist() == [7, 1, 2]
+    assert np.bincount(places, minlength=len(SPLITS)).tolist() == [14, 1, 5]
     trained = [flow.reynolds for flow, place in zip(flows, places, strict=True) if place == 0]
     assert (min(trained), max(trained)) == (65, 200)  # the others are between
+    assert [len(flow.time) for flow, place in zip(flows, places, strict=True) if place == 2] == [48] * 5
 
 
 @pytest.mark.parametrize("number", range(len(SAMPLE)))
@@ -40,8 +42,10 @@ def test_each_flow_is_a_settled_street_of_a_liquid(flows: list[FlowFile], number
     signal = transverse(velocity, flow.solid, flow.grid.cell_d)
     assert unsettled(signal) == ""
     found = strouhal(signal, flow.grid.interval_d)
-    # Okajima (J. Fluid Mech. 123, 379 (1982)) has .12 to .16 for rectangles in the open; a channel raises it
-    assert 0.14 < found * flow.obstacle_d[1] < 0.21
+    # Okajima (J. Fluid Mech. 123, 379 (1982)) has .12 to .16 for rectangles in the open; a channel raises it, since the
+    # flow beside the obstacle is faster: here in units of that speed
+    height = flow.obstacle_d[1]
+    assert 0.12 < found * height * (1 - height / (flow.grid.shape[1] * flow.grid.cell_d)) < 0.20
     assert 16 <= 1 / (found * flow.grid.interval_d) <= 24
     away = np.ones(flow.solid.shape, dtype=bool)
     x, y = np.nonzero(flow.solid)
@@ -57,8 +61,8 @@ def test_each_flow_is_a_settled_street_of_a_liquid(flows: list[FlowFile], number
 
 
 def test_a_case_is_what_the_sample_says(flows: list[FlowFile]) -> None:
-    made = cases(Case(100, seed=36), 10)
-    for flow, case in [*zip(flows, made, strict=True)][1:]:
+    made = cases(Case(100, seed=16354), 15) + cases(Case(100, seed=80), 5, (80, 185))
+    for flow, case in zip(flows, made, strict=True):
         assert (flow.reynolds, flow.obstacle_d) == (case.reynolds, case.obstacle_d)
         np.testing.assert_array_equal(flow.solid, case.solid)
         assert not flow.grid.difference(case.grid)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from flows import write_flow
+from kubeflow_server import serve
 
 from calopipe.errors import InputError
 from pipelines import parameters
@@ -41,9 +42,32 @@ def test_it_compiles_with_the_train_step_of_showers(tmp_path: Path) -> None:
         (["--pair-step", "0"], "--pair-step is 0"),
         (["--rollout-steps", "-1"], "--rollout-steps is -1, expected at least 0"),
         (["--grade", "none"], "none"),
+        (["--floor", "nowhere.h5"], "nowhere.h5: no such file"),
     ],
 )
 def test_what_is_wrong_is_found_before_any_step(tmp_path: Path, arguments: list[str], told: str) -> None:
     file = write_flow(tmp_path / "a.h5")
     with pytest.raises(InputError, match=told):
         main(["run", "--pipeline", "vortex", "--input", str(file), "--output", str(tmp_path / "run"), *arguments])
+
+
+def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "no-config"))
+    what = ["--pipeline", "vortex", "--claim", "shared:/data", "--input", "/data/*.h5", "--output", "/data/run"]
+    more = ["--floor", "/data/fine/*.h5", "--rollout-steps", "30"]
+    with serve() as kubeflow:
+        monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
+        with pytest.raises(InputError, match=r"--floor /fine\.h5: not under /data"):
+            main(["submit", *what, "--floor", "/fine.h5"])
+        main(["submit", *what, *more])
+        main(["schedule", *what, *more, "--cron", "0 0 3 * * 1"])
+        (run,), (recurring,) = kubeflow.runs.values(), kubeflow.recurring.values()
+    for made in (run, recurring):
+        assert made["display_name"].startswith("vortex")
+        tasks = made["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]
+        assert {*tasks} == {"preprocess-flow", "train", "generate-flow", "validate-flow"}
+        assert made["runtime_config"]["parameters"] == {
+            "input": ["/data/*.h5"], "output": "/data/run", "floor": ["/data/fine/*.h5"], "rollout_steps": 30
+        }  # fmt: skip
+    assert not kubeflow.departures

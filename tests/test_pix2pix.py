@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from calopipe.errors import InputError
+from calopipe.flow.mechanics import divergence, vorticity
 from training.models.flow import conditions, mirrored
-from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
+from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
 from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
 from training.rollout.tiles import tiles
 
@@ -81,6 +82,17 @@ def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> 
     scale = np.abs(whole).max()
     assert largest_difference(table.reach) < 1e-5 * scale
     assert largest_difference(0) > 1e-2 * scale
+
+
+def test_a_curl_is_free_of_divergence() -> None:
+    """By NumPy's gradient, at the edges too; and of what the small network makes, by the measure that judges it."""
+    stream = np.random.default_rng(6).normal(size=(2, 12, 9))
+    found = curl(tf.constant(stream)).numpy()
+    np.testing.assert_allclose(found, np.stack([np.gradient(stream, axis=2), -np.gradient(stream, axis=1)], -1))
+    network = _network(TINY)
+    network.get_layer("scale").scale.assign([0.5, 0.5])
+    made = network(np.random.default_rng(7).normal(size=(1, 32, 16, 4))).numpy()
+    assert np.abs(divergence(made, 1.0)).max() < 1e-5 * np.abs(vorticity(made, 1.0)).max()
 
 
 def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from training.engine.strategies import make_strategy
 from training.export import export
 from training.models.base import build
 from training.models.flow import FlowJudge
+from training.nodes.supervision import supervise
 from training.rollout.stepper import Stepper
 from training.run.evaluation import Evaluator
 
@@ -50,8 +52,8 @@ def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
     network = engine.model.networks["generator"]
     frames = street(_PAIRS + 1).astype(np.float64)
     change = np.diff(frames, axis=0)
-    np.testing.assert_allclose(network.get_layer("scale").scale, np.sqrt((change[:_TRAIN] ** 2).mean((0, 1, 2))), 1e-5)
-    last = network.layers[-2]
+    np.testing.assert_allclose(network.get_layer("scale").scale, [np.sqrt((change[:_TRAIN] ** 2).mean())] * 2, 1e-5)
+    last = network.layers[-3]
     last.set_weights([np.zeros_like(weight) for weight in last.get_weights()])
     evaluator = Evaluator(config, dataset, manifest, "validation")
     evaluator.take_over(engine.state())
@@ -94,18 +96,22 @@ def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
     assert 0.08 < spreads.max() < 0.11
 
 
-def test_two_replicas_train_as_one(dataset: Path, tmp_path: Path) -> None:
+def test_two_replicas_train_as_one(tmp_path: Path) -> None:
+    """Two of one process, and two processes."""
     few = write_pairs(tmp_path / "ds", street(10), GRID, train=8)
     program = [sys.executable, str(Path(__file__).with_name("pix2pix_replicas.py"))]
-    done = subprocess.run([*program, few, tmp_path / "found.npz"], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = dict(np.load(tmp_path / "found.npz"))
-    changed = 0
-    for name in [name for name in found if name.startswith("one-device/network")]:
-        one, two = found[name], found[name.replace("one-device", "mirrored")]
-        np.testing.assert_allclose(two, one, rtol=1e-3, atol=1e-3 * np.abs(one).max() + 1e-9)
-        changed += np.abs(one).max() > 1e-6
-    assert changed > 20
+    for strategy in ("one-device", "mirrored"):
+        subprocess.run([*program, strategy, few, tmp_path / f"{strategy}.npz"], check=True, capture_output=True)
+    command = [*program, "multi-worker", str(few), str(tmp_path / "multi-worker.npz")]
+    assert supervise(command, 2, restarts=0, environment=os.environ) == 0
+    one, *others = (
+        dict(np.load(tmp_path / f"{strategy}.npz")) for strategy in ("one-device", "mirrored", "multi-worker")
+    )
+    assert [each.pop("replicas") for each in (one, *others)] == [1, 2, 2]
+    assert sum(np.abs(change).max() > 1e-5 for change in one.values()) > 15
+    for two in others:
+        for name, change in one.items():
+            np.testing.assert_allclose(two[name], change, rtol=1e-3, atol=1e-3 * np.abs(change).max() + 1e-7)
 
 
 def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:

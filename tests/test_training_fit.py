@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import keras_fit
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,7 +34,6 @@ from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
-from training.run.loop import Loop
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +86,6 @@ def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
     assert tf.make_ndarray(event.tensor_proto) == pytest.approx(last["validation"]["ecal"])
 
 
-def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    fit_small(dataset, model)
-    assert "model stands" in capsys.readouterr().out
-    assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-
-
 def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     dataset: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -104,48 +95,6 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert read_card(tmp_path / "m") == read_card(model)
     fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
     assert read_card(tmp_path / "m").config.seed == 2
-
-
-def test_the_same_seed_gives_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
-    fit_small(dataset, tmp_path / "again")
-    assert read_card(tmp_path / "again").weights == read_card(model).weights
-
-
-@pytest.mark.slow
-def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
-    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "m"
-    told = {3: signal.SIGTERM, 10: signal.SIGINT}  # within the first epoch, and within the second
-    update = ProgressBar.update
-
-    def telling(bar: ProgressBar, losses: np.ndarray) -> None:
-        update(bar, losses)
-        if (number := told.pop(bar._engine.step, None)) is not None:
-            os.kill(os.getpid(), number)
-
-    monkeypatch.setattr(ProgressBar, "update", telling)
-    for step, code in ((3, PREEMPTED), (10, 130)):
-        with pytest.raises(SystemExit) as caught:
-            fit_small(dataset, output)
-        assert caught.value.code == code
-        assert f"stopped at step {step} as told, and saved" in capsys.readouterr().out
-    fit_small(dataset, output)
-    assert "steps 10 to 14" in capsys.readouterr().out
-    same_training(output, model)
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.copytree(model, tmp_path / "m")
-    (tmp_path / "m/card.json").unlink()
-    damaged = tmp_path / "m/checkpoints/step-000000014.npz"
-    damaged.write_bytes(damaged.read_bytes()[:-1000])
-    fit_small(dataset, tmp_path / "m")
-    assert str(damaged) in caplog.text
-    assert "steps 7 to 14" in capsys.readouterr().out
-    same_training(tmp_path / "m", model)
 
 
 def test_what_other_replicas_trained_is_begun_anew_when_told(
@@ -174,20 +123,6 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
     )
     with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
         engine.restore(dict(state), "step-000000014.npz")
-
-
-def test_kerass_fit_ends_in_the_same_weights(
-    dataset: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Loop, "steps", keras_fit.steps)
-    fit_small(dataset, tmp_path / "m")
-    same_training(tmp_path / "m", model)
-
-
-def test_several_steps_a_call_are_the_same_steps(dataset: Path, model: Path, tmp_path: Path) -> None:
-    """Three a call do not divide the seven of an epoch."""
-    fit_small(dataset, tmp_path / "m", "--steps-a-call", "3")
-    same_training(tmp_path / "m", model)
 
 
 def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:

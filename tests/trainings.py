@@ -1,4 +1,4 @@
-"""Trainings of the small 3DGAN through its command, and what two of them have in common."""
+"""Small trainings of either field through the command, and what two of them have in common."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flows import write_flow
 from showers import make_file
 
-from preprocessing.dataset import Settings
+from calopipe.showers.flaws import Tolerance
+from calopipe.showers.splits import SplitRule
+from preprocessing.dataset import Settings, read_manifest
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
+
+# By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
+_SMALL = {
+    "showers": ("--config", "small"),
+    "pairs of frames": ("--config", "pix2pix-small", "--epochs", "2", "--batch", "8", "--patience", "0"),
+}
 
 
 def small_dataset(place: Path) -> Path:
@@ -25,8 +36,26 @@ def small_dataset(place: Path) -> Path:
     return place / "ds"
 
 
+def small_flow(place: Path) -> Path:
+    """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 that watch."""
+    for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
+        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
+    settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
+    preprocess(discover_pairs([str(place / "*.h5")], settings, Tolerance()), place / "ds", settings)
+    return place / "ds"
+
+
+DATASETS = {"showers": small_dataset, "flow": small_flow}
+
+
+def small_options(dataset: Path, output: Path, *more: str) -> list[str]:
+    """The arguments of the command, for a small training of the field of the `dataset`."""
+    settings = _SMALL[read_manifest(dataset).geometry.items]
+    return ["fit", "--dataset", str(dataset), "--output", str(output), *settings, *more]
+
+
 def fit_small(dataset: Path, output: Path, *more: str) -> None:
-    command.main(["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more])
+    command.main(small_options(dataset, output, *more))
 
 
 def same_training(found: Path, expected: Path) -> None:
@@ -41,8 +70,7 @@ def same_training(found: Path, expected: Path) -> None:
 
 
 def command_line(dataset: Path, output: Path, *more: str) -> list[str]:
-    arguments = ["fit", "--config", "small", "--dataset", str(dataset), "--output", str(output), *more]
-    return [sys.executable, "-m", "training", *arguments]
+    return [sys.executable, "-m", "training", *small_options(dataset, output, *more)]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,12 +12,12 @@ from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.grade import built_in_grades
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import ALL, SPLITS
-from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
+from calopipe.verdict import number, span
+from validation.command import add_output, answer_line, finish
 
 if TYPE_CHECKING:
     from validation.challenge.numbers import Asked
 
-REQUIREMENT_EXIT_CODE = 3  # the comparison was made, and the verdict is not the one required
 _SHOWN = 5  # criteria
 
 _EXAMPLES = """examples:
@@ -61,12 +60,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--training-split", default="train", choices=(ALL, *SPLITS), help="of --training (default: train)"
     )
-    command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
+    add_output(command, f"{', '.join(built_in_grades())}, or a TOML file")
     add_selection(command, "of the reference")
-    command.add_argument(
-        "--grade", default="precision", metavar="NAME|FILE",
-        help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
-    )  # fmt: skip
     command.add_argument(
         "--fine-classifier", action="store_true",
         help="also try to tell the sets apart cell by cell about the axis: half a minute for 7,000 a side",
@@ -85,7 +80,6 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
-    command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
     return command
 
 
@@ -112,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for finding in findings:
             print(f"  {kind}  {finding['name']}: {finding['detail']}")
     for each in document["criteria"][:_SHOWN]:
-        value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
-        print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
+        print(answer_line(each, f" [{each['bin']}]"))
     if (more := len(document["criteria"]) - _SHOWN) > 0:
         print(f"  and {more} more criteria in the report")
     if incumbent := document["incumbent"]:
@@ -121,9 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"  against the incumbent: {incumbent['outcome']} (difference {number(incumbent['difference'])}, "
             f"interval {span(incumbent['interval'])}; below zero is better)"
         )
-    print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
-    if options.require and document["verdict"] != options.require:
-        sys.exit(REQUIREMENT_EXIT_CODE)
+    finish(document, output, options.require)
 
 
 def _asked(options: argparse.Namespace) -> Asked | None:

@@ -13,9 +13,13 @@ from pipelines.cluster.resources import Resources, step_of
 USER = 1000  # the image's
 
 
-def equip(tasks: Iterable[dsl.PipelineTask], platform: Platform) -> None:
-    """Give each task what its step needs on `platform`."""
+def equip(tasks: Iterable[dsl.PipelineTask], platform: Platform | None) -> None:
+    """Give each task what all have in common, and what its step needs on `platform`, if it is to run on one."""
     for task in tasks:
+        task.set_caching_options(False)
+        task.set_env_variable("TF_CPP_MIN_LOG_LEVEL", "2")  # warnings and errors; not every CPU feature
+        if platform is None:
+            continue
         step = step_of(task.name)
         _share(task, platform.pod(step))
         kubernetes.set_security_context(task, run_as_user=USER, run_as_non_root=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from calopipe.errors import InputError
 from calopipe.progress import VIEWED
 from calopipe.storage import expand, location
-from pipelines.paths import FOLDERS, paths
+from pipelines.paths import FOLDERS, PATTERNS, paths
 
 if TYPE_CHECKING:
     from kfp import local
@@ -21,8 +21,9 @@ def absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises InputError for gs:// addresses, which containers without a network cannot reach.
     """
-    found = {name: _absolute(name, path) for name, path in paths(parameters)}
-    return {**parameters, **found, "input": [_absolute("input", pattern) for pattern in parameters["input"]]}
+    found: dict[str, Any] = {name: _absolute(name, path) for name, path in paths(parameters)}
+    lists = {name: [_absolute(name, each) for each in parameters[name]] for name in PATTERNS if name in parameters}
+    return {**parameters, **found, **lists}
 
 
 def runner(parameters: Mapping[str, Any], *, user: str, reason: Path) -> local.DockerRunner:
@@ -69,9 +70,10 @@ def folders(parameters: Mapping[str, Any]) -> tuple[set[Path], set[Path]]:
 
     A folder inside one that is written to is mounted with it, since Docker refuses two mounts at one place.
     """
-    named = {name: Path(path) for name, path in paths(parameters) if name != "input"}
+    named = {name: Path(path) for name, path in paths(parameters) if name not in PATTERNS}
     written = {path for name, path in named.items() if name in FOLDERS}
-    read = {Path(str(file)).parent for file in expand(parameters["input"])}
+    patterns = [pattern for name, pattern in paths(parameters) if name in PATTERNS]
+    read = {Path(str(file)).parent for file in expand(patterns)}
     if "grade" in named:
         read.add(named["grade"].parent)
     return {folder for folder in read if not any(map(folder.is_relative_to, written))}, written

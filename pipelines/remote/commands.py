@@ -32,8 +32,8 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
 def _package(options: argparse.Namespace) -> Iterator[Path]:
     """The compiled pipeline, in a folder that goes with the block."""
     with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "calorimeter.yaml"
-        package.write(file, platform_of(options))
+        file = Path(scratch) / f"{options.pipeline}.yaml"
+        package.write(file, platform_of(options), options.pipeline)
         yield file
 
 

@@ -10,15 +10,17 @@ from pipelines.cluster import platform
 from pipelines.remote import connection
 
 
-def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
-    """Add the commands to `tasks`."""
+def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
+    """Add the commands to `tasks`; `pipeline` decides the options of those that start runs."""
     submit = tasks.add_parser("submit", help="start one run on a cluster")
-    submit.add_argument("--name", default="calorimeter", metavar="NAME",
+    submit.add_argument("--name", default=pipeline, metavar="NAME",
                         help="of the run, to which the time is added (default %(default)s)")  # fmt: skip
-    _add_run(submit)
+    _add_run(submit, pipeline)
     _add_waiting(submit)
 
-    _add_schedule(tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"))
+    _add_schedule(
+        tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"), pipeline
+    )
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
     status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
@@ -32,11 +34,11 @@ def add_to(tasks: argparse._SubParsersAction[Any]) -> None:
     connection.add_options(logs)
 
 
-def _add_schedule(schedule: argparse.ArgumentParser) -> None:
+def _add_schedule(schedule: argparse.ArgumentParser, pipeline: str) -> None:
     actions = schedule.add_subparsers(dest="action", required=True)
     create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
-    create.add_argument("--name", default="calorimeter", metavar="NAME", help="of the schedule (default %(default)s)")
-    _add_run(create)
+    create.add_argument("--name", default=pipeline, metavar="NAME", help="of the schedule (default %(default)s)")
+    _add_run(create, pipeline)
     when = create.add_mutually_exclusive_group(required=True)
     when.add_argument(
         "--cron", metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, in the "
@@ -55,7 +57,7 @@ def _add_schedule(schedule: argparse.ArgumentParser) -> None:
         connection.add_options(task)
 
 
-def _add_run(task: argparse.ArgumentParser) -> None:
+def _add_run(task: argparse.ArgumentParser, pipeline: str) -> None:
     """What a run on a cluster takes, whether it starts now or regularly."""
     task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
     task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
@@ -63,7 +65,8 @@ def _add_run(task: argparse.ArgumentParser) -> None:
     task.add_argument("--service-account", metavar="NAME", help="of the pods of the run (default: the cluster's)")
     platform.add_options(task)
     connection.add_options(task)
-    parameters.add_options(task)
+    parameters.add_choice(task)
+    parameters.add_options(task, pipeline)
 
 
 def _add_waiting(task: argparse.ArgumentParser) -> None:

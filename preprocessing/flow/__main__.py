@@ -22,7 +22,7 @@ examples:
 It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 """
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
-_REYNOLDS = (65.0, 200.0)  # of many simulations
+_REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
 _LEAST_REYNOLDS = 60.0  # by the obstacle's own height: below, vortices hardly shed
 
 
@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--many", type=int, default=0, metavar="N", help="N simulations, of other Reynolds numbers and obstacles each"
     )
+    command.add_argument(
+        "--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers (default 65,200)"
+    )
     return command
 
 
@@ -63,10 +66,10 @@ def _pair(text: str) -> tuple[float, float]:
     return float(first), float(second)
 
 
-def cases(first: Case, count: int) -> list[Case]:
-    """`count` simulations whose Reynolds numbers are spread evenly, with obstacles drawn by the seed of the `first`."""
+def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
+    """`count` simulations of Reynolds numbers spread evenly `between` two, with obstacles drawn by `first`'s seed."""
     draws = np.random.default_rng(first.seed)
-    numbers = np.linspace(*_REYNOLDS, count)
+    numbers = np.linspace(*between, count)
     return [
         replace(
             first,
@@ -94,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError(f"--many is {options.many}, expected at least 1")
     todo = {output: case}
     if options.many:
-        todo = {output / f"vortex_{place:02d}.h5": each for place, each in enumerate(cases(case, options.many))}
+        several = cases(case, options.many, options.between)
+        todo = {output / f"vortex_{case.seed}_{place:02d}.h5": each for place, each in enumerate(several)}
     for path, each in todo.items():
         if path.exists():
             print(f"{path}: is there; nothing to do")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from calopipe import storage
 from calopipe.errors import CommandParser, run_command
-from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
-from validation.__main__ import REQUIREMENT_EXIT_CODE
+from validation.command import add_output, answer_line, finish
 
 _EXAMPLES = """examples:
   compare roll-outs with the simulations that they were started from:
@@ -34,11 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "--floor", nargs="+", default=[], metavar="FILE",
         help="the same flows by another solver, or on a finer grid: how far are two solvers from each other?",
     )  # fmt: skip
-    command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
-    command.add_argument(
-        "--grade", default="precision", metavar="NAME|FILE", help="tolerances: a grade, or a TOML file"
-    )
-    command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
+    add_output(command, "a grade, or a TOML file")
     return command
 
 
@@ -55,11 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         grade=options.grade,
     )
     for each in document["criteria"]:
-        value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
-        print(f"  {each['verdict']:<12}  {each['name']}: {value}")
-    print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
-    if options.require and document["verdict"] != options.require:
-        sys.exit(REQUIREMENT_EXIT_CODE)
+        print(answer_line(each))
+    finish(document, output, options.require)
 
 
 if __name__ == "__main__":

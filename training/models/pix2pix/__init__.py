@@ -40,6 +40,6 @@ CONFIGS |= {
     "pix2pix": Pix2PixConfig(model="pix2pix", batch=8, epochs=45, learning_rate=2e-4, patience=10),
     # A U-Net of three levels, which predicts the change of the flow: minutes on a laptop.
     "pix2pix-small": Pix2PixConfig(
-        model="pix2pix-small", batch=4, epochs=20, learning_rate=2e-3, schedule="cosine", patience=8
+        model="pix2pix-small", batch=4, epochs=40, learning_rate=2e-3, schedule="cosine", patience=15, noise=0.02
     ),
 }

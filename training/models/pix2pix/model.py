@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ from calopipe.flow.grid import Grid
 from preprocessing.manifest import Manifest
 from training.models.base import Batch, Losses, Phase, Tensor
 from training.models.flow import FlowModel, conditions, mirrored
-from training.models.pix2pix.networks import cross_entropy, patch_gan, unet
+from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
 from training.models.pix2pix.tables import table_of
 from training.models.randomness import Draws
 
@@ -25,8 +26,8 @@ _BETA_1 = 0.5  # of Adam, as published
 class Pix2Pix(FlowModel):
     """A U-Net against a PatchGAN, which is shown the frame before and what the U-Net makes of it.
 
-    As published the U-Net makes the next frame, in units of 2 U; the small one makes its change, in units of the spread
-    that changes have in the train split.
+    As published the U-Net makes the next frame, in units of 2 U; the small one makes its change, free of divergence, in
+    units of the spread that changes have in the train split.
     """
 
     averaged = ("generator",)
@@ -49,22 +50,28 @@ class Pix2Pix(FlowModel):
         return keras.optimizers.Adam(learning_rate, _BETA_1)
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: ARG002
-        """The spread of each component's change, over all cells, is the unit of the changes that the U-Net makes."""
+        """The spread of the changes, over all cells and both components, is the unit of those that the U-Net makes."""
         if not self._makes_change:
             return
-        squares, cells = np.zeros(2), 0
+        squares, count = 0.0, 0
         for batch in batches:
             change = np.asarray(batch["next"] - batch["now"], np.float64)
-            squares += np.square(change).sum((0, 1, 2))
-            cells += change[..., 0].size
-        self._unit.assign(np.maximum(np.sqrt(squares / cells), keras.config.epsilon()))
+            squares += float(np.square(change).sum())
+            count += change.size
+        self._unit.assign(np.full(2, max(np.sqrt(squares / count), keras.config.epsilon())))
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """Half of the flows upside down, and noise on the velocity that is given, but not in the obstacle."""
+        """Half of the flows upside down, and noise on the velocity that is given, but not in the obstacle.
+
+        The noise of a model whose changes are free of divergence is too, as are the errors that it stands for.
+        """
         flow = mirrored(batch, draws.uniform("mirror", batch["reynolds"].shape) < 0.5)
         share = draws.uniform("share", (*batch["reynolds"].shape, 1, 1, 1)) * self._noise
-        noise = share * draws.normal("noise", batch["now"].shape) * (1.0 - flow["solid"][..., None])
-        return {**flow, "now": flow["now"] + noise}
+        if self._makes_change:
+            noise = math.sqrt(2) * curl(draws.normal("noise", batch["solid"].shape))  # of spread 1
+        else:
+            noise = draws.normal("noise", batch["now"].shape)
+        return {**flow, "now": flow["now"] + share * noise * (1.0 - flow["solid"][..., None])}
 
     def advance(self, velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
         return self._made(velocity, solid, conditions(velocity, solid, reynolds), training=False)

@@ -23,7 +23,9 @@ _BN_EPSILON = 1e-5
 def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> keras.Model:
     """Images (N, x, y, inputs) to images (N, x, y, outputs).
 
-    Each channel of the output is in units of the weight `Scale.scale`, which is `unit` at first.
+    Each channel of the output is in units of the weight `Scale.scale`, which is `unit` at first. With `full` filters
+    the two `outputs` are the curl of a stream function, free of divergence whatever the weights (Kim et al., Computer
+    Graphics Forum 38, 59 (2019)).
     """
     given = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
     flow = given
@@ -44,7 +46,7 @@ def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> ker
         flow = layers.Concatenate()([layers.ReLU()(flow), skips.pop()])
     last: dict[str, Any] = {"padding": "same", "kernel_initializer": _initial(table), "dtype": full_precision()}
     if table.full:
-        flow = layers.Conv2D(outputs, 3, **last)(flow)
+        flow = Curl(dtype=full_precision())(layers.Conv2D(1, 3, **last)(flow))
     else:
         flow = layers.Conv2DTranspose(outputs, 4, 2, activation="tanh", **last)(flow)
     made = Scale(unit, dtype=full_precision(), name="scale")(flow)
@@ -62,6 +64,29 @@ def patch_gan(table: Networks2D, inputs: int) -> keras.Model:
     flow = layers.ZeroPadding2D()(layers.LeakyReLU(_LEAK)(flow))
     last = layers.Conv2D(1, 4, kernel_initializer=_initial(table), dtype=full_precision())
     return keras.Model(given, last(flow), name="discriminator")
+
+
+class Curl(layers.Layer):
+    """`curl` as a layer."""
+
+    def call(self, stream: Any) -> Any:
+        return curl(stream[..., 0])
+
+
+def curl(stream: Any) -> Any:
+    """The velocity (N, x, y, 2) of a `stream` function (N, x, y): its derivative along y, and minus that along x.
+
+    In units of cells, by the differences of `calopipe.flow.mechanics.divergence`, which is zero but for rounding.
+    """
+    return ops.stack([_difference(stream, 2), -_difference(stream, 1)], -1)
+
+
+def _difference(values: Any, axis: int) -> Any:
+    """As `numpy.gradient`: central differences, one-sided ones at the edges."""
+    first, second, before, last = (ops.take(values, [place], axis) for place in (0, 1, -2, -1))
+    wide = ops.concatenate([2 * first - second, values, 2 * last - before], axis)
+    parts = (slice(None),) * axis
+    return (wide[*parts, 2:] - wide[*parts, :-2]) / 2
 
 
 class Scale(layers.Layer):

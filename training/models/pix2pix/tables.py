@@ -22,7 +22,7 @@ class Networks2D:
 
     As published, batch normalisation follows the convolutions; in inference its statistics are those of the training.
     With `full` filters of 3 x 3 before the first and after the last level, both at the resolution of the image, there
-    is no normalisation, and the output is not bounded by tanh.
+    is no normalisation, and the output is not bounded by tanh: it is the curl of a stream function.
     """
 
     down: tuple[int, ...]
@@ -39,10 +39,10 @@ class Networks2D:
     @property
     def reach(self) -> int:
         """How many cells away along an axis a cell of the input is at most that changes a cell of the output."""
-        margin = 1 if self.full else 0  # each convolution of 3 x 3 sees one cell more
+        margin = 1 if self.full else 0  # each convolution of 3 x 3 sees one cell more, and so does the curl
         furthest = 0
         for cell in range(self.stride):  # of the output; it matters how it lies to the strides
-            low, high = cell - margin, cell + margin
+            low, high = cell - 2 * margin, cell + 2 * margin
             for _ in self.down:  # up: cell o comes of the cells (o + 1) // 2 - 1 and (o + 1) // 2
                 low, high = (low + 1) // 2 - 1, (high + 1) // 2
             for _ in self.down:  # down: cell i comes of the cells 2 i - 1 to 2 i + 2
