@@ -23,7 +23,6 @@ It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 """
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
 _REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
-_LEAST_REYNOLDS = 60.0  # by the obstacle's own height: below, vortices hardly shed
 
 
 def parser() -> argparse.ArgumentParser:
