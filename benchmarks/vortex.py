@@ -44,7 +44,7 @@ def step_seconds(config: str, dataset: Path, batch: int, replicas: int, steps: i
     """The least seconds of a step of a global `batch`, and the steps of an epoch."""
     strategy = "mirrored" if replicas > 1 else "one-device"
     given = named_config(config, strategy=strategy, batch=batch // replicas)
-    engine = Engine(given, dataset, read_manifest(dataset), make_strategy(strategy), cache=True)
+    engine = Engine(given, dataset, read_manifest(dataset), make_strategy(strategy))
     batches, found = iter(engine.batches()), []
     for _ in range(steps + 1):  # the first compiles
         began = time.perf_counter()
@@ -69,7 +69,7 @@ def training(config: str, dataset: Path, batches: list[int], steps: int) -> None
 
 
 def rollout(config: str, dataset: Path, place: Path) -> None:
-    fit(named_config(config, steps=1), dataset, place / "model")
+    fit(dataset, place / "model", named_config(config, steps=1))
     start = Path("data/vortex/vortex_80_03.h5")
     frames = len(open_flow(start).time)
     step, spent = Stepper.step, list[float]()
