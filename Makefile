@@ -4,6 +4,8 @@ PYTHON ?= $(shell command -v python3.11 || echo python3)
 BIN := .venv/bin
 # What Beam and TensorFlow find of other projects' settings must not decide what is tested here.
 export PYTHONNOUSERSITE := 1
+# A font list that another environment left incomplete makes matplotlib print warnings.
+export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 
 # What the image is called (as in components/image.py) and holds: cpu, gpu or tpu.
 IMAGE ?= calopipe-python:0.2.0
@@ -32,7 +34,7 @@ demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 	$(BIN)/python pipelines/submit.py
 
 demo-vortex: install  ## train on simulated flows, roll out a vortex street and judge it, into runs/vortex
-	$(BIN)/python pipelines/submit.py run --pipeline vortex
+	$(BIN)/python pipelines/submit.py run --pipeline vortex --floor 'data/vortex/floor/*.h5'
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

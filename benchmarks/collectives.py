@@ -59,8 +59,8 @@ def main(dataset: Path, name: str, times: int, sizes: list[int]) -> None:
         if cluster is not None and cluster.chief:
             say({"ready": turn})
             sys.stdin.readline()
-        for size, (work, each) in works.items():
-            timed({"turn": turn, "bytes": size}, work, each)
+        for moved, (work, each) in works.items():
+            timed({"turn": turn, "bytes": moved}, work, each)
     chain(tf.zeros([1]), tf.constant(1))  # all leave together
 
 

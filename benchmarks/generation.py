@@ -78,7 +78,7 @@ def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
         for batch, generator in generators.items():
             count = batch if repeat == 0 else max(showers // batch, 1) * batch
             energy, theta = (
-                np.linspace(*bounds, count, dtype=np.float32)
+                np.linspace(bounds[0], bounds[1], count, dtype=np.float32)
                 for bounds in (card.valid_range["energy_gev"], card.valid_range["theta_rad"])
             )
             began = time.perf_counter()

@@ -96,8 +96,8 @@ def quantities() -> list[Quantity]:
             found.append(Quantity(f"correlation {theirs} less {mine}, {name}", theirs - mine, statistic))
     edges = np.linspace(0, 1, _BINS + 1)
     falling, flat, rising = (np.diff(_cumulative(edges, slope)) for slope in (-_SLOPE, 0.0, _SLOPE))
-    for name, mine, theirs in (("1 entry", flat, rising), (f"{_ENTRIES} entries", (falling + rising) / 2, rising)):
-        truth = float(((mine - theirs) ** 2 / (mine + theirs)).sum() / 2)
+    for name, one, other in (("1 entry", flat, rising), (f"{_ENTRIES} entries", (falling + rising) / 2, rising)):
+        truth = float(((one - other) ** 2 / (one + other)).sum() / 2)
         for kind, value in (("null", 0.0), ("away", truth)):
             estimate = partial(Resampled.separation, name=f"{name}, {kind}")
             found.append(Quantity(f"S of {name} an event, {kind} ({value:.2g})", value, estimate))

@@ -52,5 +52,5 @@ class _After(keras.callbacks.Callback):
 
 
 if __name__ == "__main__":
-    Loop.steps = steps  # type: ignore[method-assign]
+    Loop.steps = steps  # type: ignore[method-assign, assignment]
     main()

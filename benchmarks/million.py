@@ -35,7 +35,7 @@ import numpy as np
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray
-from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from preprocessing.dataset import MANIFEST, SHARDS, read_manifest, require_unaltered
@@ -207,7 +207,7 @@ def checks(dataset: Path) -> dict[str, Any]:
 
 def trained(dataset: Path) -> dict[str, Any]:
     """Seconds until the first step of a training, of the steps after it, and of the evaluation of a part."""
-    from preprocessing.dataset import at_hand  # noqa: PLC0415
+    from preprocessing.staging import at_hand  # noqa: PLC0415
     from training.configs import DEFAULT, named_config  # noqa: PLC0415
     from training.engine.step import Engine  # noqa: PLC0415
     from training.engine.strategies import make_strategy  # noqa: PLC0415
@@ -245,13 +245,13 @@ def _peak_mib() -> float:
 
 def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
     """Seconds of what a generation does before it begins."""
+    from training.generation import Conditions  # noqa: PLC0415
+
     clock, found = Clock(), {}
-    selection = Selection(split="test", memory=dataset)
-    files = open_all(paths, selection)
+    conditions = Conditions(paths, Selection(split="test", memory=dataset))
     found["opened s"] = clock()
-    masks = [file.chosen(selection)[0] for file in files]
-    found["chosen s"] = clock()
-    return found | {"showers": sum(int(mask.sum()) for mask in masks)}
+    showers = len(conditions.events.digests)
+    return found | {"chosen s": clock(), "showers": showers}
 
 
 def barely_trained(dataset: Path, model: Path) -> None:
@@ -259,14 +259,15 @@ def barely_trained(dataset: Path, model: Path) -> None:
     subprocess.run([*command, "--dataset", str(dataset), "--output", str(model)], check=True, stdout=sys.stderr)
 
 
-def generated(paths: list[Path], model: Path, output: Path) -> dict[str, Any]:
+def generated(paths: list[Path], dataset: Path, model: Path, output: Path) -> dict[str, Any]:
     """The test split of `paths`, made by a model of a few steps, which need not take as long as a good one."""
     from training.__main__ import main as training  # noqa: PLC0415
 
     clock = Clock()
     training(
-        ["generate", "--model", str(model), "--split", "test", "--output", str(output), "--like", *map(str, paths)]
-    )
+        ["generate", "--model", str(model), "--dataset", str(dataset), "--split", "test", "--output", str(output),
+         "--like", *map(str, paths)]
+    )  # fmt: skip
     showers, seconds = open_showers(output).events, clock()
     return {"generated": showers, "showers/s": showers / seconds, "MB": output.stat().st_size / 1e6}
 
@@ -309,7 +310,7 @@ def main() -> None:
             "check": (checks, (dataset,)),
             "train": (trained, (dataset,)),
             "choose": (chosen, (paths, dataset)),
-            "generate": (generated, (paths[:_LIKE], options.folder / "model", place / "generated.h5")),
+            "generate": (generated, (paths[:_LIKE], dataset, options.folder / "model", place / "generated.h5")),
             "validate": (validated, (paths[:half], paths[half:], place / "verdict")),
         }
         for step in options.only:

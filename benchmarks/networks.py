@@ -156,8 +156,8 @@ def hosts(count: int, *, mtu: int = 9000) -> Iterator[Switch]:
         finally:
             switch.stop()
     finally:
-        for device in devices:
-            os.close(device)
+        for opened in devices:
+            os.close(opened)
         for name in names:
             for process in _ip("netns", "pids", name, check=False).split():
                 with suppress(ProcessLookupError):

@@ -10,7 +10,6 @@ verdict's own, with its criteria and hard failures. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections import Counter
@@ -24,15 +23,15 @@ import numpy.typing as npt
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.grade import load_grade
-from calopipe.showers.cells import FloatArray, Showers
+from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Showers
 from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from validation.judge.judgement import Judgement
-from validation.measure.axis import fitted_line
+from validation.measure.axis import line
 from validation.measure.observables import Observables, observe
 from validation.measure.reader import Measured
 from validation.measure.table import Table
-from validation.measure.voxels import coarse_edges
+from validation.measure.voxels import coarse_blocks
 from validation.statistics.binning import Binning
 
 Rows = npt.NDArray[np.intp]
@@ -90,15 +89,11 @@ def energy_in_rings(showers: Showers, _: np.random.Generator) -> Showers:
     """
     factor = np.append(np.resize([1.2, 0.8], len(_RINGS) - 1), 1.0).astype(np.float32)
     shape = showers.cells.shape[1:]
-    edges = coarse_edges(shape)
-    blocks = tuple(len(each) - 1 for each in edges)
-    block = np.ravel_multi_index(
-        np.ix_(*(np.repeat(np.arange(len(each) - 1), np.diff(each)) for each in edges)), blocks
-    ).reshape(-1)
+    block = coarse_blocks(replace(REFERENCE_GEOMETRY, shape=shape)).T.reshape(-1)
     cells = np.empty_like(showers.cells)
     for before, after, ring in zip(showers.cells, cells, rings_of(showers.cells), strict=True):
         stepped = before * factor[ring]
-        sums = [np.bincount(block, each.reshape(-1), math.prod(blocks)) for each in (before, stepped)]
+        sums = [np.bincount(block, each.reshape(-1)) for each in (before, stepped)]
         after[:] = stepped * (sums[0] / np.where(sums[1] > 0, sums[1], 1.0))[block].reshape(shape)
     return replace(showers, cells=cells)
 
@@ -122,9 +117,10 @@ def cells_in_rings(showers: Showers, rng: np.random.Generator) -> Showers:
 
 def rings_of(cells: FloatArray) -> Iterator[Rows]:
     """Of each shower the ring (x, y, layer) that each cell is in, about the line fitted to the shower's energy."""
-    x, y, z = (np.arange(size) + 0.5 for size in cells.shape[1:])
+    x, y, z = (np.arange(size, dtype=np.float64) + 0.5 for size in cells.shape[1:])
     for shower in cells.astype(np.float64):
-        axis_x, axis_y = (fitted_line(shower.sum(axis=k)[None], along, z)[0] for k, along in ((1, x), (0, y)))
+        seen = ((shower.sum(axis=k), along) for k, along in ((1, x), (0, y)))
+        axis_x, axis_y = (line(plane.sum(axis=0)[None], (along @ plane)[None], z)[0] for plane, along in seen)
         distance = np.hypot((x[:, None] - axis_x)[:, None], y[:, None] - axis_y)
         yield np.searchsorted(_RINGS, distance, side="right") - 1
 

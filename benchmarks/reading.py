@@ -178,9 +178,11 @@ def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> No
 
     def from_host(config: FitConfig, geometry: Geometry) -> ConditionalGAN:
         model = base.build(config, geometry)
+        assert isinstance(model, ConditionalGAN)
         return DenseFromHost(model.generator, model.discriminator)
 
-    config, steps, batches, spent = named_config("3dgan", batch=batch), [], [], ([], [])
+    config, steps, batches = named_config("3dgan", batch=batch), [], []
+    spent: tuple[list[float], list[float]] = [], []
     for build in (base.build, from_host):
         engine = Engine(config, folder, manifest, make_strategy("one-device"), build=build)
         batches.append(iter(engine.batches()))

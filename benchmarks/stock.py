@@ -14,9 +14,9 @@ from unittest.mock import patch
 from keras import layers
 
 from calopipe.showers.cells import Geometry
-from training.models.base import Model
 from training.models.config import FitConfig, register
 from training.models.gan import GANConfig, networks
+from training.models.gan.model import ConditionalGAN
 
 
 @register("3dgan-plain", "3dgan-small-plain")
@@ -25,9 +25,10 @@ class StockConfig(GANConfig):
     def check_shape(self, geometry: Geometry) -> None:
         self._fast().check_shape(geometry)
 
-    def build(self, geometry: Geometry) -> Model:
+    def build(self, geometry: Geometry) -> ConditionalGAN:
         with stock_layers():
-            return self._fast().build(geometry)
+            model: ConditionalGAN = self._fast().build(geometry)
+        return model
 
     def _fast(self) -> FitConfig:
         return self.with_values({"model": self.model.removesuffix("-plain")})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from training.run.loop import Loop
 
 _STARTED_TICKS = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): after the boot
 _began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _STARTED_TICKS / os.sysconf("SC_CLK_TCK")
-_seconds: Counter[str] = Counter()
+_seconds: defaultdict[str, float] = defaultdict(float)
 _times: Counter[str] = Counter()
 _ended = [0.0]
 _start: list[float] = []

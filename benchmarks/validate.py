@@ -72,7 +72,7 @@ def repeat(sources: Sequence[Path], events: int, folder: Path) -> list[Path]:
             source = opened[(number + filled // opened[0].events) % len(opened)]
             taken = min(source.events, size - filled)
             layout[filled : filled + taken] = h5py.VirtualSource(
-                str(Path(source.path).resolve()), "ECAL", shape=(source.events, *source.geometry.shape)
+                str(Path(str(source.path)).resolve()), "ECAL", shape=(source.events, *source.geometry.shape)
             )[:taken]
             for name, values in zip(_LABELS, (source.energy_gev, source.theta_rad), strict=True):
                 labels[name].append(values[:taken])
@@ -148,12 +148,12 @@ def main() -> None:
     half = len(paths) // 2
     for events in (2_000, 20_000) if options.quick else (10_000, 100_000, 1_000_000):
         with tempfile.TemporaryDirectory() as scratch:
-            folders = [Path(scratch, side) for side in ("reference", "candidate")]
+            reference, candidate = folders = Path(scratch, "reference"), Path(scratch, "candidate")
             sizes = events, min(events, _CANDIDATE)
             for folder, sources, size in zip(folders, (paths[:half], paths[half:]), sizes, strict=True):
                 folder.mkdir()
                 repeat(sources, size, folder)
-            seconds, first, worker = judge(*folders, Path(scratch, "out"), workers=2)
+            seconds, first, worker = judge(reference, candidate, Path(scratch, "out"), workers=2)
         print(
             f"  {events:>9,} showers of Monte Carlo: {seconds:,.0f} s, {sum(sizes) / seconds:,.0f} showers/s, first "
             f"process {first:,.0f} MiB, a worker {worker:,.0f} MiB", flush=True,

@@ -50,11 +50,9 @@ def load_grade(name_or_path: str, field: str = "") -> Grade:
         raise InputError(f"--grade {name_or_path}: neither a grade ({grades}) nor a file; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML ({error}); copy a built-in grade and change its numbers") from None
-    if unknown := sorted(set(document) - {"tolerance"}):
-        raise InputError(f"{path}: unknown key {unknown[0]!r}; a grade holds the table [tolerance] and nothing else")
     table = document.get("tolerance")
-    if not isinstance(table, dict):
-        raise InputError(f"{path}: the table [tolerance] is missing; copy a built-in grade and change its numbers")
+    if set(document) != {"tolerance"} or not isinstance(table, dict):
+        raise InputError(f"{path}: holds {', '.join(document) or 'nothing'}, expected the table [tolerance] alone")
     known = tolerances(field)
     if unknown := sorted(set(table) - set(known)):
         raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(known)}")

@@ -41,7 +41,7 @@ def discover(
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
-        say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers; {found.summary()}")
+        say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: the manifest records which are left out
         require_plain({"input": files})
         return (files, found.fingerprint(), folder, promoted)

@@ -37,13 +37,12 @@ def generate(
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
-    from components.step import step
+    from components.step import held_out, step
 
     with step():
         from pathlib import Path
 
         from calopipe.storage import location, sha256_of_file
-        from components.selection import held_out
         from training.folder import require_model
         from training.generation import Conditions, generate, time_generation
         from training.parts import Share

@@ -1,7 +1,7 @@
 """Text in parameters that Kubeflow would replace on the way to a step."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from calopipe.errors import InputError
 
@@ -17,19 +17,8 @@ def require_plain(parameters: Mapping[str, object]) -> None:
     fills in placeholders such as `[[CurrentTime]]` when a run begins. Any other `[[` stays, as in `run[[]1].h5`.
     """
     for name, value in parameters.items():
-        for text in _texts(value):
-            if found := _PLACEHOLDER.search(text):
+        for text in value if isinstance(value, list) else [value]:
+            if found := _PLACEHOLDER.search(str(text)):
                 raise InputError(
                     f"{name} {text}: holds {found[0]}, which Kubeflow replaces by something else; give it another name"
                 )
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a parameter: itself, or those in a list or a dictionary."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _texts([*value, *value.values()])
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)

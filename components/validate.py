@@ -38,13 +38,12 @@ def validate(
     Returns:
         accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
     """
-    from components.step import hand_on, step
+    from components.step import hand_on, held_out, step
 
     with step():
         from pathlib import Path
 
         from calopipe.storage import location, require_file
-        from components.selection import held_out
         from training.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate

@@ -130,37 +130,31 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             job=platform.job() if platform else {},
             devices=platform.devices() if platform else "",
         )
-        asked = {
-            "output": output,
-            "fingerprint": model.outputs["fingerprint"],
-            "incumbent": model.outputs["incumbent"],
+        test_split = {
             "files": prepared.outputs["files"],
             "dataset": found.outputs["dataset"],
             "split_files": split_files,
             "geometry": geometry,
             "cut_gev": cut_gev,
             "on_bad_event": on_bad_event,
-            "per_event": per_event,
+            "output": output,
             "seed": seed,
             "challenge": challenge,
+        }
+        asked = test_split | {
+            "fingerprint": model.outputs["fingerprint"],
+            "incumbent": model.outputs["incumbent"],
+            "per_event": per_event,
         }
         # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...
         showers = generate(**asked)
         divided = [generate(**asked, share=f"{number}/{shares}") for number in range(shares if shares > 1 else 0)]
         showers.after(*divided)
         verdict = validate(
-            files=prepared.outputs["files"],
-            dataset=found.outputs["dataset"],
-            split_files=split_files,
-            geometry=geometry,
-            cut_gev=cut_gev,
-            on_bad_event=on_bad_event,
-            output=output,
+            **test_split,
             fingerprint=showers.outputs["fingerprint"],
             incumbent=showers.outputs["incumbent"],
             grade=grade,
-            seed=seed,
-            challenge=challenge,
         )
         promotion = promote(
             output=output,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -17,70 +16,59 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
-from pipelines.parameters import FLOW, defaults
+from pipelines.parameters import FLOW, SHOWERS, defaults
 from pipelines.paths import require_mounted
 from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from training.configs import FitConfig, named_config, require_origin, with_settings
+from training.rollout.held_out import held_out
 
 
-def check(parameters: Mapping[str, Any], platform: Platform | None = None) -> None:
+def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Platform | None = None) -> None:
     """Raise InputError where options are wrong or, of a run here, input or output.
 
     Of a run on a cluster, which `platform` is given for, the paths and the strategy must fit that.
     """
     require_plain(parameters)
-    values = defaults() | dict(parameters)
-    rule = SplitRule.parse(values["split_files"])
-    Settings(Selection(cut_gev=values["cut_gev"]), values["threshold_gev"])
-    split_values(values["geometry"])
-    config = _config(parameters, values, platform)
-    require_origin(values["warm_start"])
-    if values["registry"]:
-        storage.location(values["registry"])
-    tolerance = Tolerance(
-        *(values[name] for name in ("on_bad_event", "on_bad_file", "max_bad_events", "max_bad_files"))
-    )
-    storage.on_disk(values["output"], "--output")
-    if values["per_event"] < 1:
-        raise InputError(f"--per-event is {values['per_event']}, expected at least 1")
-    if platform:
-        platform.require_strategy(config.strategy)
-        require_mounted(parameters, platform.claim)
-    else:
-        load_grade(values["grade"])
-        _check_input(values, rule, tolerance, config)
-        storage.require_writable(Path(values["output"]))
-
-
-def check_flow(parameters: Mapping[str, Any], platform: Platform | None = None) -> None:
-    """The same of a run of the pipeline of a flow."""
-    require_plain(parameters)
-    values = defaults(FLOW) | dict(parameters)
-    config = _config(parameters, values, platform)
-    settings = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
-    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"])
-    output = storage.on_disk(values["output"], "--output")
-    if values["rollout_steps"] < 0:
-        raise InputError(f"--rollout-steps is {values['rollout_steps']}, expected at least 0")
-    if platform:
-        platform.require_strategy(config.strategy)
-        require_mounted(parameters, platform.claim)
-    else:
-        load_grade(values["grade"], "flow")
-        config.check(discover_pairs(values["input"], settings, tolerance).files[0].geometry)
-        for path in storage.expand(values["floor"]) if values["floor"] else ():
-            open_flow(path)
-        storage.require_writable(output)
-
-
-def _config(parameters: Mapping[str, Any], values: Mapping[str, Any], platform: Platform | None) -> FitConfig:
+    values, flow = defaults(pipeline) | dict(parameters), pipeline == FLOW
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy
-    return with_settings(named_config(values["config"], **given), values["settings"])
+    config = with_settings(named_config(values["config"], **given), values["settings"])
+    rule = SplitRule.parse(values["split_files"])
+    limits = {name: values[name] for name in ("max_bad_events", "max_bad_files") if not flow}
+    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"], **limits)
+    output = storage.on_disk(values["output"], "--output")
+    if flow:
+        pairs = PairSettings(rule, values["pair_step"])
+        _require_count("--rollout-steps", values["rollout_steps"], 0)
+    else:
+        Settings(Selection(cut_gev=values["cut_gev"]), values["threshold_gev"])
+        split_values(values["geometry"])
+        require_origin(values["warm_start"])
+        storage.location(values["registry"] or ".")
+        _require_count("--per-event", values["per_event"], 1)
+    if platform:
+        platform.require_strategy(config.strategy)
+        require_mounted(parameters, platform.claim)
+        return
+    load_grade(values["grade"], "flow" if flow else "")
+    if flow:
+        files = discover_pairs(values["input"], pairs, tolerance).files
+        config.check(files[0].geometry)
+        held_out([str(file.path) for file in files], rule)
+        for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
+            other.velocity(0, len(other.time))
+    else:
+        _check_input(values, rule, tolerance, config)
+    storage.require_writable(output)
+
+
+def _require_count(option: str, value: int, least: int) -> None:
+    if value < least:
+        raise InputError(f"{option} is {value}, expected at least {least}")
 
 
 def _check_input(values: Mapping[str, Any], rule: SplitRule, tolerance: Tolerance, config: FitConfig) -> None:

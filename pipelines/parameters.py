@@ -85,17 +85,11 @@ def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
         option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
         flag = option.pop("flag", f"--{each.name.replace('_', '-')}")
         action = {"bool": "store_true"}.get(each.type, "store" if each.type in {"str", *_NUMBERS} else "append")
-        task.add_argument(flag, dest=each.name, action=action, default=None, help=_help(each), **option)
-
-
-def _help(parameter: Parameter) -> str:
-    """The help of an option: where the parameter says "0 for the config's", the option has that as its default."""
-    text = parameter.help[0].lower() + parameter.help[1:].rstrip(".").replace("%", "%%")
-    if parameter.name in _OPTIONS:
-        return text.partition(",")[0]  # the rest is the form of the parameter as a whole
-    text, *default = re.split("; (?:0|empty) for ", text)
-    default = default or [parameter.default]
-    return f"{text} (default: {default[0]})" if default[0] else text
+        text = each.help[0].lower() + each.help[1:].rstrip(".").replace("%", "%%")
+        if each.name in _OPTIONS:
+            text = text.partition(",")[0]  # the rest is the form of the parameter as a whole
+        text += f" (default: {each.default})" if each.default else ""
+        task.add_argument(flag, dest=each.name, action=action, default=None, help=text, **option)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from calopipe.errors import CommandParser, run_command
 from components.image import IMAGE
 from pipelines import package, parameters
 from pipelines.cluster import platform
-from pipelines.cluster.resources import require_generation_pods
 from pipelines.remote import options as remote
 
 SAMPLE, FLOWS = (Path(__file__).resolve().parent.parent / "data" / name for name in ("geant4", "vortex"))
@@ -70,16 +69,11 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> None:
     """Run the pipeline on this machine."""
-    from pipelines.checks import check, check_flow  # noqa: PLC0415  h5py and more, which others need not wait for
+    from pipelines.checks import check  # noqa: PLC0415  h5py and more, which others need not wait for
 
-    require_generation_pods(options.generation_pods)
-    given = parameters.given(options)
-    if options.pipeline == parameters.FLOW:
-        given.setdefault("input", [str(FLOWS / "*.h5")])
-        check_flow(given)
-    else:
-        given.setdefault("input", [str(SAMPLE / "*.h5")])
-        check(given)
+    sample = FLOWS if options.pipeline == parameters.FLOW else SAMPLE
+    given = {"input": [str(sample / "*.h5")]} | parameters.given(options)
+    check(given, options.pipeline)
 
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
@@ -101,9 +95,9 @@ def use_server(options: argparse.Namespace) -> None:
     """Carry out one of the commands that a server of Kubeflow Pipelines answers."""
     given = parameters.given(options) if "input" in options else {}
     if given:
-        from pipelines.checks import check, check_flow  # noqa: PLC0415
+        from pipelines.checks import check  # noqa: PLC0415
 
-        (check_flow if options.pipeline == parameters.FLOW else check)(given, platform.platform_of(options))
+        check(given, options.pipeline, platform.platform_of(options))
 
     from pipelines.remote import commands  # noqa: PLC0415  the client of the server
 

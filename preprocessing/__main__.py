@@ -45,11 +45,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     command.add_argument(
-        "--input",
-        nargs="+",
-        required=True,
-        metavar="GLOB",
-        help="HDF5 files, or patterns of them; paths or gs:// addresses",
+        "--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files or patterns; paths or gs:// addresses"
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
     command.add_argument(
@@ -74,10 +70,6 @@ def parser() -> argparse.ArgumentParser:
             f"--max-bad-{what}", type=float, default=most, metavar="SHARE",
             help=f"stop all the same where more than this share of the {what} is corrupt (default %(default)s)",
         )  # fmt: skip
-    command.add_argument(
-        "--strict", action="store_true",
-        help="stop if a file's first showers have implausible units, scale or axes (default: warn)",
-    )  # fmt: skip
     add_beam(command)
     return command
 
@@ -94,11 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = discover_pairs(options.input, settings, tolerance)
     else:
         settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
-        found = discover(
-            options.input, settings.selection.geometry, tolerance=tolerance, memory=output,
-            strict=options.strict,
-        )  # fmt: skip
-        print(found.summary())
+        found = discover(options.input, settings.selection.geometry, tolerance=tolerance, memory=output)
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:
         print(f"{repeated} {manifest.domain.items} repeat another one of their split, and count more than once")
@@ -119,7 +107,7 @@ def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
 def _rule_alone(options: argparse.Namespace) -> SplitRule:
     """The splits by file name, for a flow. InputError: an option for showers was given too."""
     usual = parser().parse_args(["--input", "", "--output", ""])
-    for name in ("threshold_gev", "geometry", "cut_gev", "strict"):
+    for name in ("threshold_gev", "geometry", "cut_gev"):
         if getattr(options, name) != getattr(usual, name):
             raise InputError(f"--{name.replace('_', '-')} is for showers, and the input is a flow; leave it out")
     return Selection.of(options).rule

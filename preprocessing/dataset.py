@@ -70,10 +70,6 @@ class Settings:
         selection = Selection(rule=rule, cut_gev=document["cut_gev"], geometry=document["geometry"])
         return cls(selection, document["threshold_gev"], document["shard_events"])
 
-    def identity(self, source: Source) -> list[str]:
-        """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
-        return identity(source, self.rule)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShowerManifest(Manifest):
@@ -110,19 +106,15 @@ def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
     Receipts and shards are called by the name, which follows from the content of the file and the settings.
     """
     step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
-    name = storage.fingerprint([SCHEMA_VERSION, settings.identity(Source.of(file)), settings.to_json()])[:16]
+    name = storage.fingerprint([SCHEMA_VERSION, identity(Source.of(file), settings.rule), settings.to_json()])[:16]
     bounds = ((start, min(start + step, file.events)) for start in range(0, file.events, step))
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
 def fingerprint_of(inputs: Sequence[Source], settings: AnySettings) -> str:
     """Identifies a dataset by the content of its input files, the settings and the schema."""
-    identities = sorted(settings.identity(source) for source in inputs)
+    identities = sorted(identity(source, settings.rule) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
-
-
-def write_manifest(folder: Location, manifest: Manifest) -> None:
-    storage.write_json(folder / MANIFEST, manifest.to_json())
 
 
 def require_unaltered(

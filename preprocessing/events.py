@@ -92,21 +92,14 @@ def receipts_of(files: Sequence[Header], selection: Selection) -> list[tuple[npt
     dataset does not hold whole, or of which it left out events by another cut, with another geometry, or as corrupt
     where the selection is to stop at them: then the cells must be read.
     """
-    settings = _settings_of(selection.memory)
-    if settings is None or selection.memory is None:
-        return [None] * len(files)
-    written = settings.selection
-    if (written.cut_gev, written.geometry) != (selection.cut_gev, selection.geometry):
+    try:
+        settings = Settings.from_json(read_manifest(selection.memory).settings) if selection.memory else None
+    except (InputError, KeyError, TypeError, ValueError):  # not finished, or of another version
+        settings = None
+    chosen = selection.cut_gev, selection.geometry
+    if not selection.memory or settings is None or (settings.selection.cut_gev, settings.selection.geometry) != chosen:
         return [None] * len(files)
     return [_receipts_of(selection.memory, file, settings, selection) for file in files]
-
-
-def _settings_of(folder: Location | None) -> Settings | None:
-    """Those of the dataset in `folder`; None where it is not finished, or of another version."""
-    try:
-        return Settings.from_json(read_manifest(folder).settings) if folder else None
-    except (InputError, KeyError, TypeError, ValueError):
-        return None
 
 
 def _receipts_of(

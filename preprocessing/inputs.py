@@ -18,7 +18,7 @@ from calopipe.showers.detectors import settled
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.manifest import BadFile
-from preprocessing.plausibility import Look, look_at, summary
+from preprocessing.plausibility import Look, look_at
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +54,6 @@ class Inputs:
         """Names the content of the files, whatever they are called and in whatever order they come."""
         return storage.fingerprint(sorted(file.sha256 for file in self.files))
 
-    def summary(self) -> str:
-        """One line on what the first showers of the files look like."""
-        return summary([file.look for file in self.files if file.look])
-
     def require(self, fingerprint: str) -> None:
         """Raise InputError unless the content is what was fingerprinted before."""
         if self.fingerprint() != fingerprint:
@@ -70,41 +66,47 @@ def discover(
     *,
     tolerance: Tolerance | None = None,
     memory: Location | None = None,
-    strict: bool = False,
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
     `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
     stamp is the same is not opened again. Raises InputError, also for showers that this
     program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
-    are not plausible (`preprocessing.plausibility`) are an error if `strict`, and otherwise a warning.
+    are not plausible (`preprocessing.plausibility`) are a warning.
     """
     allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()
     paths = storage.expand(patterns)
-    known = {} if memory is None else _remembered(memory, geometry)
+    remembered = read_memory(memory)
+    files_then = remembered["files"] if remembered["geometry"] == geometry else {}
+    known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
     # HDF5 lets one thread read, and each would keep what memory its dense showers took
     with ThreadPoolExecutor(1) as reader:
         look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)
         found = storage.at_once(look, paths)
-    bad = [each for each in found if isinstance(each, BadFile)]
-    if bad:
-        allowed.require("file", len(bad), len(paths), bad[0].reason)
-        for each in bad:
-            logger.warning("left out: %s", each.reason)
-    files = [each for each in found if isinstance(each, InputFile)]
-    if not files:
-        raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
+    files, bad = sorted_out(found, paths, allowed)
     for file in files:
         for doubt in file.look.doubts if file.look else ():
-            if strict:
-                raise InputError(f"{file.path}: not plausible: {doubt}; or leave out --strict")
             logger.warning("%s: not plausible: %s", file.path, doubt)
     resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
     table = known | {str(file.path.absolute()): file for file in resting}
     if memory is not None and table != known:
         write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
-    return Inputs(tuple(distinct(files)), tuple(bad))
+    return Inputs(tuple(distinct(files)), bad)
+
+
+def sorted_out(
+    found: Sequence[InputFile | BadFile], paths: Sequence[Location], tolerance: Tolerance
+) -> tuple[list[InputFile], tuple[BadFile, ...]]:
+    """The good and the bad ones of what was `found` at `paths`. InputError: more are bad than allowed, or all."""
+    bad = tuple(each for each in found if isinstance(each, BadFile))
+    tolerance.require("file", len(bad), len(paths), bad[0].reason if bad else "")
+    for each in bad:
+        logger.warning("left out: %s", each.reason)
+    files = [each for each in found if isinstance(each, InputFile)]
+    if not files:
+        raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
+    return files, bad
 
 
 def _look(
@@ -129,11 +131,3 @@ def _look(
     except BadFileError as error:
         return BadFile(path.name, str(error))
     return found
-
-
-def _remembered(memory: Location, geometry: str) -> dict[str, InputFile]:
-    """The files that the dataset in `memory` remembers, by their absolute paths; none read with another `geometry`."""
-    document = read_memory(memory)
-    if document["geometry"] != geometry:
-        return {}
-    return {text: InputFile.from_json(storage.location(text), file) for text, file in document["files"].items()}

@@ -66,12 +66,12 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a range of an input file holds.
+    """What a range of an input file holds: N events, of which K are to be written.
 
-    `digests` are those of all its events. Of the events that are to be written there are the indices in the file,
-    `events`, the records, `encoded`, and, where events are lists of hits, the numbers of `hits`; the split of each is
-    decided by `split_by`, a digest. Of the others, those that are corrupt are `bad_events`, indices and flaws, and
-    `first_bad` says what is wrong with the first. `said` is what a receipt says beside.
+    `digests` (N,) are of all events. `events` (K,) are the indices in the file of those to be written, `encoded` their
+    records, `split_by` (K,) the digests that decide their splits, `hits` (K,) their numbers of hits, None in a flow.
+    `bad_events` are index and flaw of each corrupt one, `first_bad` says what is wrong with the first. `said` goes
+    into the receipt as it is.
     """
 
     digests: Digests

@@ -1,4 +1,4 @@
-"""Beam's DaskRunner with what it leaves to its user: one plan a task, the same versions everywhere, waits that end.
+"""Beam's DaskRunner with what it leaves to its user: one plan a task, and waits that end.
 
 Importing this needs the extra `dask`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,6 @@ from apache_beam.runners.dask import dask_runner
 
 from calopipe.errors import InputError
 
-_SAME_VERSIONS = ("apache-beam", "calopipe")  # and Python's, without its patch level: functions travel as bytecode
 _LOOK_SECONDS = 2.0  # between two looks at the workers
 _NO_WORKER_SECONDS = 300.0  # unless Dask's own setting says otherwise: batch systems take minutes to start a worker
 _NO_WORKER_SETTING = "distributed.scheduler.no-workers-timeout"
@@ -31,7 +30,7 @@ class DaskRunner(dask_runner.DaskRunner):
     """Beam's runner, which would wait for ever for a scheduler's file and for workers that do not come."""
 
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> dask_runner.DaskRunnerResult:
-        """Start `pipeline`. InputError: there is no scheduler, or other versions than here."""
+        """Start `pipeline`. InputError: there is no scheduler."""
         chosen = options.view_as(dask_runner.DaskOptions)
         if not (chosen.partition_size or chosen.npartitions):
             chosen.partition_size = 1  # Beam's 128 would give a small dataset to one worker
@@ -85,12 +84,9 @@ def _require_place(chosen: dask_runner.DaskOptions) -> str:
 
 
 def _unreachable(connection: dict[str, Any]) -> str:
-    """Why no client can connect in this way, or nothing. InputError: other versions there than here."""
+    """Why no client can connect in this way, or nothing."""
     try:
-        with distributed.Client(**connection, set_as_default=False) as client:
-            _require_same_versions(client)
-    except InputError:
-        raise
+        distributed.Client(**connection, set_as_default=False).close()
     except (OSError, TypeError, ValueError) as error:  # TypeError: no certificate for tls
         reason = str(error)
     else:
@@ -99,40 +95,18 @@ def _unreachable(connection: dict[str, Any]) -> str:
     return reason
 
 
-def _require_same_versions(client: distributed.Client) -> None:
-    """Raise InputError if the scheduler or a worker lacks this package, or has another version of what must agree."""
-    found = client.get_versions(packages=_SAME_VERSIONS)
-    mine = _versions(found["client"])
-    for place, theirs in {"the scheduler": found["scheduler"], **found["workers"]}.items():
-        for name, version in _versions(theirs).items():
-            if version != mine[name]:
-                raise InputError(
-                    f"Dask at {place}: {name} is {version or 'not installed'}, but {mine[name] or 'not installed'} "
-                    "here; scheduler, workers and this process need the same versions"
-                )
-
-
-def _versions(of: Mapping[str, Any]) -> dict[str, str | None]:
-    packages = of["packages"]
-    return {"Python": packages["python"].rsplit(".", 3)[0]} | {name: packages[name] for name in _SAME_VERSIONS}
-
-
 def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) -> None:
-    """Return at the end of the work, good or bad. InputError: no workers for too long, or some of other versions."""
+    """Return at the end of the work, good or bad. InputError: no workers for too long."""
     patience = dask.utils.parse_timedelta(dask.config.get(_NO_WORKER_SETTING, None) or _NO_WORKER_SECONDS)
-    known: set[str] = set()
     seen = time.monotonic()
     while True:
         with suppress(TimeoutError):
             distributed.wait(futures, timeout=_LOOK_SECONDS)
             return
         try:
-            workers = set(client.nthreads(callback_timeout=patience))
+            workers = client.nthreads(callback_timeout=patience)
         except OSError as error:  # the scheduler is gone, or does not answer
             raise CancelledError from error
-        if workers - known:
-            _require_same_versions(client)
-        known |= workers
         if workers:
             seen = time.monotonic()
         elif time.monotonic() - seen > patience:

@@ -67,7 +67,7 @@ def preprocess(
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, found, settings, allowed)
-    dataset.write_manifest(output, manifest)
+    storage.write_json(output / dataset.MANIFEST, manifest.to_json())
     say(manifest.summary())
     return manifest
 
@@ -152,6 +152,7 @@ def _of_showers(
 ) -> ShowerManifest:
     from preprocessing.records import index_type  # noqa: PLC0415
 
+    most = [receipt.get("most_hits", {}) for _, receipt in used]  # of each split; version 0.2 does not say
     return ShowerManifest(
         **common,
         index_type=index_type(common["geometry"].cells),
@@ -159,7 +160,7 @@ def _of_showers(
         theta_rad=_range(used, "theta_rad"),
         **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
-        most_hits=_most_hits([receipt for _, receipt in used]),
+        most_hits={split: max(each[split] for each in most) for split in SPLITS} if all(most) else {},
     )
 
 
@@ -192,13 +193,6 @@ def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event
     files = len(manifest.inputs) + len(manifest.bad_files)
     tolerance.require("file", len(manifest.bad_files), files, first_bad_file)
     tolerance.require("event", len(manifest.bad_events), manifest.events["read"], first_bad_event)
-
-
-def _most_hits(used: Sequence[Receipt]) -> dict[str, int]:
-    """The hits of the largest shower of each split; none if a receipt of version 0.2 does not say."""
-    if not all("most_hits" in receipt for receipt in used):
-        return {}
-    return {split: max(receipt["most_hits"][split] for receipt in used) for split in SPLITS}
 
 
 def _range(used: Sequence[tuple[Plan, Receipt]], label: str) -> tuple[float, float]:

@@ -8,7 +8,6 @@ each one to three radiation lengths.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from calopipe.labels import PHI
 from calopipe.showers.cells import Geometry
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS
+from calopipe.showers.layouts import ENERGIES, VOXELS
 from calopipe.showers.positions import positions
 
 if TYPE_CHECKING:
@@ -32,13 +31,6 @@ _CRITICAL_GEV = (0.025, 0.007)
 _MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
 _RADII_X0 = (0.1, 20.0)
 _HIGHEST_GEV = 1e4  # above the beam of any accelerator
-# Of either layout: the dataset of energies, its unit, and other units in place of it, in that one.
-_ENERGIES = {
-    CELLS: ("energy", "GeV", {"MeV": 1e-3, "keV": 1e-6, "TeV": 1e3}),
-    VOXELS: (ENERGIES, "MeV", {"GeV": 1e3, "keV": 1e-3, "TeV": 1e6}),
-}
-_DEPOSITS = {"GeV": 1.0, "MeV": 1e-3, "keV": 1e-6, "GeV x 50": 0.02}
-
 Array = npt.NDArray[np.float64]
 
 
@@ -75,52 +67,41 @@ def look_at(file: ShowerFile) -> Look | None:
     energy = float(file.energy_gev[: len(good)][good].mean(dtype=np.float64))
     along = np.cos(file.more[PHI][: len(good)][good]) if PHI in file.more else 1.0
     slant = float((1 / (np.sin(file.theta_rad[: len(good)][good].astype(np.float64)) * along)).mean())
-    sample = _sample(hits[good], energy, slant, geometry)
+    sample = _sample(hits[good], slant, geometry)
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
     radius, in_x0 = sample.radius_mm, sample.radius_mm * sample.x0_per_mm
     doubts: list[str] = []
-    scale = 1.0
-    if not sample.fits(energy):
-        doubt, scale = _doubt_of_energy(sample, file.deposits)
-        doubts.append(doubt)
-    if not _sampled(response / scale):
-        whole = bool((hits.value == np.rint(hits.value)).all())
-        doubts.append(_doubt_of_deposits(file.deposits, response / scale, geometry.file_unit_gev, whole=whole))
+    low, high = sample.expected_x0(energy)
+    label, axes = "energy in GeV", ", are the cells (N, x, y, layer)"
+    if file.deposits == VOXELS:
+        label, axes = f"{ENERGIES} in MeV", ""
+    if not (energy <= _HIGHEST_GEV and low <= sample.depth_x0() <= high):
+        doubts.append(
+            f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
+            f"{energy:.4g} GeV: is {label}, is x0_per_layer right{axes}, are these electromagnetic showers?"
+        )
+    if not any(least <= response <= most for least, most in _RESPONSES):
+        doubts.append(
+            f"E_vis/E is {response:.3g} with file_unit_gev={geometry.file_unit_gev:g}: is that the unit of "
+            f"{file.deposits} (--geometry file_unit_gev=...), is {label}?"
+        )
     if not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
         sizes = "its layers" if geometry.layers else "cell_mm and layer_pitch_mm"
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
-    low, high = sample.expected_x0(energy * scale)
     response, depth, low, high, radius = (
         float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
     )
     return Look(int(good.sum()), response, depth, (low, high), radius, tuple(doubts))
 
 
-def summary(looks: Sequence[Look]) -> str:
-    """One line on the first showers of several files."""
-    if not looks:
-        return "none of the first showers is sound and holds energy"
-
-    def span(values: Sequence[float]) -> str:
-        return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
-
-    doubtful = sum(bool(look.doubts) for look in looks)
-    return (
-        f"E_vis/E {span([look.response for look in looks])}, half the energy within "
-        f"{span([look.depth_x0 for look in looks])} X0, radius "
-        f"{span([look.radius_mm for look in looks])} mm: " + (f"{doubtful} not plausible" if doubtful else "plausible")
-    )
-
-
 @dataclass(frozen=True)
 class _Sample:
-    """N sound showers: their mean energy; the edges of the layers along their axis, (layers + 1,), in radiation
-    lengths; their energy in each layer, (N, layer); their root mean square radius, and the radiation lengths of a mm.
+    """N sound showers: the edges of the layers along their axis, (layers + 1,), in radiation lengths; their energy in
+    each layer, (N, layer); their root mean square radius, and the radiation lengths of a mm.
 
     Layers that are `listed` may be as thick as a shower is long.
     """
 
-    energy_gev: float
     edges_x0: Array
     layers: Array
     radius_mm: float
@@ -151,13 +132,8 @@ class _Sample:
                 bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
         return max(bounds[0], 0.0), bounds[1]
 
-    def fits(self, energy_gev: float) -> bool:
-        """Whether the depth is plausible for showers of `energy_gev`."""
-        low, high = self.expected_x0(energy_gev)
-        return energy_gev <= _HIGHEST_GEV and low <= self.depth_x0() <= high
 
-
-def _sample(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> _Sample:
+def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
     """The showers `hits`, whose way through a layer is `slant` times its depth."""
     found, layers = positions(geometry), geometry.shape[2]
     edges = np.concatenate([[0.0], np.cumsum(found.x0)]) * slant
@@ -174,44 +150,7 @@ def _sample(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> 
     squares = float((value * found.r_mm[layer, place] ** 2).sum() - sum(each.sum() for each in centres))
     pitch = np.array([each.pitch_mm for each in geometry.every_layer])
     return _Sample(
-        energy_gev, edges, energy, float(np.sqrt(max(squares, 0.0) / energy.sum())),
+        edges, energy, float(np.sqrt(max(squares, 0.0) / energy.sum())),
         x0_per_mm=float((energy.sum(axis=0) * found.x0 / pitch).sum() / energy.sum()),
         listed=bool(geometry.layers),
     )  # fmt: skip
-
-
-def _doubt_of_energy(sample: _Sample, deposits: str) -> tuple[str, float]:
-    """Why the showers may be as deep as they are, and by what to multiply their energies if that is why."""
-    low, high = sample.expected_x0(sample.energy_gev)
-    seen = (
-        f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
-        f"{sample.energy_gev:.4g} GeV"
-    )
-    label, expected, units = _ENERGIES[deposits]
-    for name, unit in units.items():
-        if sample.fits(sample.energy_gev * unit):
-            return f"{seen}: {label} looks like {name}, {expected} are expected", unit
-    axes = ", are the cells (N, x, y, layer)" if deposits == CELLS else ""
-    return f"{seen}: is {label} in {expected}, is x0_per_layer right{axes}, are these electromagnetic showers?", 1.0
-
-
-def _sampled(response: float) -> bool:
-    return any(low <= response <= high for low, high in _RESPONSES)
-
-
-def _doubt_of_deposits(deposits: str, response: float, unit_gev: float, *, whole: bool) -> str:
-    """Why the response may be as it is, of a file with this dataset of `deposits`; `whole` says that all are whole
-    numbers.
-    """
-    seen = f"E_vis/E is {response:.3g} with file_unit_gev={unit_gev:g}"
-    if whole:
-        return f"{seen}, and {deposits} holds whole numbers: counts of another unit? give --geometry file_unit_gev=..."
-    known = _DEPOSITS
-    if deposits == CELLS:  # whose unit differs from file to file
-        known = {"MeV in place of GeV": unit_gev * 1e-3, "GeV in place of MeV": unit_gev * 1e3} | known
-    for name, unit in known.items():
-        likely = response * unit / unit_gev
-        if _sampled(likely):
-            then = f"by which E_vis/E is {likely:.3g}; give --geometry file_unit_gev={unit:g}"
-            return f"{seen}: {deposits} looks like {name}, {then}"
-    return f"{seen}: is that the unit of {deposits} (--geometry file_unit_gev=...)?"

@@ -21,12 +21,11 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.labels import PARTICLE, PHI, MoreLabels
+from calopipe.labels import MoreLabels
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 
 _CRC_MASK = 0xA282EAD8  # of the TFRecord format
-_BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # numbers of the lists in the message `tensorflow.Feature`
 
 
 def index_type(cells: int) -> str:
@@ -45,33 +44,31 @@ def encode(
     edges = hits.edges()
     for row in range(len(hits)):
         inside = slice(edges[row], edges[row + 1])
-        labels = {}
-        if PARTICLE in more:
-            labels[PARTICLE] = _INTEGERS, _varint(int(more[PARTICLE][row]) % (1 << 64))  # two's complement
-        if PHI in more:
-            labels[PHI] = _FLOATS, struct.pack("<f", more[PHI][row])
-        yield _example(
-            energy=(_FLOATS, struct.pack("<f", energy_gev[row])),
-            event=(_INTEGERS, _varint(int(events[row]))),
-            index=(_BYTES, index[inside].tobytes()),
-            mtheta=(_FLOATS, struct.pack("<f", mtheta_rad[row])),
-            **labels,
-            theta=(_FLOATS, struct.pack("<f", theta_rad[row])),
-            value=(_BYTES, value[inside].tobytes()),
-        )
+        yield example(
+            energy=float(energy_gev[row]), theta=float(theta_rad[row]), mtheta=float(mtheta_rad[row]),
+            index=index[inside].tobytes(), value=value[inside].tobytes(), event=int(events[row]),
+            **{name: values[row].item() for name, values in more.items()},
+        )  # fmt: skip
 
 
 def example(**features: bytes | float | int) -> bytes:
-    """The serialised `tf.train.Example` of features of one value each."""
-    kinds = {
-        name: (_BYTES, value)
-        if isinstance(value, bytes)
-        else (_INTEGERS, _varint(value))
-        if isinstance(value, int)
-        else (_FLOATS, struct.pack("<f", value))
-        for name, value in sorted(features.items())
-    }
-    return _example(**kinds)
+    """The serialised `tf.train.Example` of features of one value each, in the order of their names.
+
+    Written by hand because the message's classes are in TensorFlow, which Beam's workers would take seconds to load.
+    """
+    entries = [
+        _field(1, _field(1, name.encode()) + _field(2, _list(value))) for name, value in sorted(features.items())
+    ]
+    return _field(1, b"".join(entries))
+
+
+def _list(value: bytes | float | int) -> bytes:
+    """The message `tensorflow.Feature` of one value, whose type decides the number of the list that it is in."""
+    if isinstance(value, bytes):
+        return _field(1, _field(1, value))
+    if isinstance(value, int):
+        return _field(3, _field(1, _varint(value % (1 << 64))))  # two's complement
+    return _field(2, _field(1, struct.pack("<f", value)))
 
 
 def framed(record: bytes) -> bytes:
@@ -83,18 +80,6 @@ def framed(record: bytes) -> bytes:
 def _masked_crc(data: bytes) -> bytes:
     crc = google_crc32c.value(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _CRC_MASK) & 0xFFFFFFFF)
-
-
-def _example(**features: tuple[int, bytes]) -> bytes:
-    """The message `tensorflow.Example` of features, each a kind of list and its one value, in the order of names.
-
-    Written by hand because the message's classes are in TensorFlow, which Beam's workers would take seconds to load.
-    """
-    entries = [
-        _field(1, _field(1, name.encode()) + _field(2, _field(kind, _field(1, value))))
-        for name, (kind, value) in features.items()
-    ]
-    return _field(1, b"".join(entries))
 
 
 def _field(number: int, content: bytes) -> bytes:

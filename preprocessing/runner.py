@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import logging
 import os
 import re
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
 
     from preprocessing.shards import Plan
 
-_PROGRESS_SECONDS = 1.0  # between two looks at what is done
-_REMOTE_PROGRESS_SECONDS = 10.0  # where a look is a request
+_PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
 
 
@@ -37,19 +39,24 @@ def carry_out(
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
     from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
-    attempt = shards.Attempt(tolerance)
-    folder = str(output.absolute())
-    with _progress(output, plans), pipeline(beam_options) as begun:
-        import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
+    folder = output.absolute()
+    stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # a name that is swept, should this process be killed
+    common = {"version": metadata.version("calopipe"), "stop": str(stop)}
+    try:
+        with _progress(output, plans), pipeline(beam_options) as begun:
+            import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
 
-        (
-            begun
-            | "Plan" >> beam.Create(list(plans))
-            | "Spread over workers" >> beam.Reshuffle()
-            | "Write shards" >> beam.Map(lambda plan: shards.write_shards(folder, plan, settings, attempt))
-        )
-    if stopped := shards.notes(output, attempt):
-        raise InputError(stopped[0])
+            (
+                begun
+                | "Plan" >> beam.Create(list(plans))
+                | "Spread over workers" >> beam.Reshuffle()
+                | "Write shards"
+                >> beam.Map(lambda plan: shards.write_shards(str(folder), plan, settings, tolerance, **common))
+            )
+        if stop.is_file():
+            raise InputError(json.loads(stop.read_text()))
+    finally:
+        stop.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -159,7 +166,7 @@ def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
     from preprocessing.shards import done  # noqa: PLC0415  loads HDF5
 
     pending = {plan.key: plan.stop - plan.start for plan in plans}
-    pause = _PROGRESS_SECONDS if isinstance(output, Path) else _REMOTE_PROGRESS_SECONDS
+    pause = _PROGRESS_SECONDS[not isinstance(output, Path)]
     finished = threading.Event()
     bar = progress_bar("preprocess", sum(pending.values()), "events")
 

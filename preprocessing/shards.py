@@ -8,10 +8,10 @@ hold, the digest and split of each event, and which events are corrupt. A shard 
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from calopipe.errors import InputError, describe
 from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
-from calopipe.showers.files import ShowerFile, open_showers
+from calopipe.showers.files import open_showers
 from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS
@@ -35,8 +35,6 @@ from preprocessing.inputs import InputFile
 from preprocessing.manifest import SCHEMA_VERSION, Content, Shard
 
 Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
-_NOTES = "notes"
-_NOTE_KIND = "calopipe.note"
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,6 @@ class Plan:
     start: int
     stop: int
     key: str
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One run of preprocessing: what it does about corrupt input, and the name of the folder for notes that stop it."""
-
-    tolerance: Tolerance
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
@@ -78,8 +68,9 @@ def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
     def read(plan: Plan) -> Receipt | None:
         if f"{plan.key}.json" not in sizes:
             return None
+        path = folder / SHARDS / f"{plan.key}.json"
         try:
-            receipt = storage.read_json(_receipt_path(folder, plan), kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+            receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
             return receipt if all(whole(shard) for shard in receipt["shards"]) else None
         except (storage.DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
@@ -93,48 +84,36 @@ def done(folder: Location, plans: Sequence[Plan]) -> set[str]:
     return {plan.key for plan in plans if f"{plan.key}.json" in names}
 
 
-def notes(folder: Location, attempt: Attempt) -> list[str]:
-    """Why plans stopped the attempt, a line each. Removes the notes."""
-    place = folder / _NOTES / attempt.name
-    lines = [
-        storage.read_json(place / name, kind=_NOTE_KIND, schema_version=SCHEMA_VERSION)["line"]
-        for name in sorted(storage.listing(place))
-    ]
-    storage.discard(place)
-    return lines
-
-
-def write_shards(folder: str, plan: Plan, settings: AnySettings, attempt: Attempt) -> None:
+def write_shards(
+    folder: str, plan: Plan, settings: AnySettings, tolerance: Tolerance, *, version: str, stop: str
+) -> None:
     """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
 
-    Corrupt events and a file that cannot be read are left out, and listed in the receipt. What must stop the run
-    becomes a note beside the dataset: so its text reaches the user whole from any runner, the other plans stop too, and
-    finished ones are kept.
+    Corrupt events and a file that cannot be read are left out, and listed in the receipt. What must stop the run is
+    written to the file `stop` in a line, and where that is, plans do nothing: so the line reaches the user whole from
+    any runner, the other plans stop too, and finished ones are kept. A worker of another version than `version`, this
+    package's at the command, stops the run.
     """
-    output = storage.location(folder)
-    place = output / _NOTES / attempt.name
-    if storage.listing(place):
+    output, stopped = storage.location(folder), storage.location(stop)
+    if stopped.is_file():
         return
     try:
+        if (here := metadata.version("calopipe")) != version:
+            raise InputError(f"calopipe is {here} on a worker, but {version} at the command; give all the same version")
         receipt = _make(output, plan, settings)
-        storage.write_json(_receipt_path(output, plan), receipt)
+        storage.write_json(output / SHARDS / f"{plan.key}.json", receipt)
         if receipt["bad_file"]:
-            attempt.tolerance.require_none("file", receipt["bad_file"])
+            tolerance.require_none("file", receipt["bad_file"])
         if receipt["bad_events"]:
-            attempt.tolerance.require_none("event", receipt["first_bad_event"])
-    except Exception as error:
+            tolerance.require_none("event", receipt["first_bad_event"])
+    except (InputError, OSError) as error:
         line = describe(error)
         if line is None:
             raise
-        note = {"kind": _NOTE_KIND, "schema_version": SCHEMA_VERSION, "line": line}
         try:
-            storage.write_json(place / f"{plan.key}.json", note)
+            storage.write_json(stopped, line)
         except (InputError, OSError):  # such as a full disk: then the runner has to pass it on
             raise InputError(line) from None
-
-
-def _receipt_path(folder: Location, plan: Plan) -> Location:
-    return folder / SHARDS / f"{plan.key}.json"
 
 
 def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
@@ -179,58 +158,45 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
 
 def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
-    pieces = [_piece(file, first, cells, settings) for first, cells in file.pieces(plan.start, plan.stop)]
-    bad_events = [bad for piece in pieces for bad in piece.bad_events]
-    digests = np.concatenate([piece.digests for piece in pieces])
-    written = np.concatenate([piece.events for piece in pieces])
+    digests: list[Digests] = []
+    written, counts = list[npt.NDArray[np.intp]](), list[npt.NDArray[np.intp]]()
+    encoded, bad_events = list[bytes](), list[tuple[int, str]]()
+    for first, cells in file.pieces(plan.start, plan.stop):
+        hits = Hits.of(cells)
+        events = first + np.arange(len(cells))
+        digests.append(file.digests(hits, events))
+        in_cells = flaws_of_hits(hits)
+        flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
+        bad_events += [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
+        kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
+        hits, events = hits[kept], events[kept]
+        if settings.threshold_gev > 0:
+            hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
+        # without a measured angle in the file, that of the cells that the model will see
+        mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
+        labels = file.energy_gev[events], file.theta_rad[events], mtheta
+        encoded += records.encode(hits, *labels, events, more=taken(file.more, events))
+        written.append(events)
+        counts.append(np.diff(hits.edges()))
+    kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
     return Content(
-        digests=digests,
-        events=written,
-        split_by=digests[written - plan.start],
-        encoded=[record for piece in pieces for record in piece.encoded],
+        digests=all_digests,
+        events=kept_events,
+        split_by=all_digests[kept_events - plan.start],
+        encoded=encoded,
         bad_events=bad_events,
         first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
         said={
-            "energy_gev": _range(file.energy_gev[written]),
-            "theta_rad": _range(file.theta_rad[written]),
-            **LabelRange.of(taken(file.more, written)).to_json(),
+            "energy_gev": _range(file.energy_gev[kept_events]),
+            "theta_rad": _range(file.theta_rad[kept_events]),
+            **LabelRange.of(taken(file.more, kept_events)).to_json(),
         },
-        hits=np.concatenate([piece.hits for piece in pieces]),
+        hits=np.concatenate(counts),
     )
 
 
 def _range(labels: FloatArray) -> list[float] | None:
     return [float(labels.min()), float(labels.max())] if len(labels) else None
-
-
-class _Piece(NamedTuple):
-    """The digests of all showers of one reading; of those kept indices, records and numbers of hits; indices and flaws
-    of bad ones.
-    """
-
-    digests: Digests
-    events: npt.NDArray[np.int64]
-    encoded: list[bytes]
-    hits: npt.NDArray[np.intp]
-    bad_events: list[tuple[int, str]]
-
-
-def _piece(file: ShowerFile, first: int, cells: FloatArray, settings: Settings) -> _Piece:
-    hits = Hits.of(cells)
-    events = first + np.arange(len(cells))
-    digests = file.digests(hits, events)
-    in_cells = flaws_of_hits(hits)
-    flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
-    bad_events = [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-    kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
-    hits, events = hits[kept], events[kept]
-    if settings.threshold_gev > 0:
-        hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
-    # without a measured angle in the file, that of the cells that the model will see
-    mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
-    labels = file.energy_gev[events], file.theta_rad[events], mtheta
-    encoded = list(records.encode(hits, *labels, events, more=taken(file.more, events)))
-    return _Piece(digests, events, encoded, np.diff(hits.edges()), bad_events)
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.flow.grid import Grid
-from preprocessing.dataset import SHARDS, write_manifest
+from preprocessing.dataset import MANIFEST, SHARDS
 from preprocessing.flow.manifest import FlowManifest
 from preprocessing.manifest import Shard
 from training import folder
@@ -76,7 +76,7 @@ def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, t
         events={"read": pairs, "written": pairs, "repeated": 0, "dropped": {}}, inputs=(), bad_files=(),
         bad_events=(), shards=tuple(shards), reynolds=(80.0, 80.0 + pairs),
     )  # fmt: skip
-    write_manifest(place, manifest)
+    storage.write_json(place / MANIFEST, manifest.to_json())
     return place
 
 

@@ -53,7 +53,7 @@ def write_flow(
     """A file of a `street`, or of other `velocity` (T, x, y, 2)."""
     flow = Flow(grid, solid_of(grid=grid, row=row), reynolds, (0.5, 1.0), "tests")
     made = street(grid=grid, row=row, **of_street) if velocity is None else velocity
-    with flow_writer(path, flow, attributes=attributes, rounded=rounded, steps=10) as writer:
+    with flow_writer(path, flow, attributes=attributes, rounded=rounded, steps=10) as write:
         for first in range(0, len(made), 5):
-            writer.write(made[first : first + 5])
+            write(made[first : first + 5])
     return path

@@ -26,8 +26,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
 
-# What the server's own handler of this one route adds to the contract (backend/src/apiserver/main.go of its source).
-BEYOND = {"healthz_service_get_healthz": {"tag_name", "commit_sha"}}
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
 NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gives for the end of what goes on
@@ -136,13 +134,10 @@ class Kubeflow:
     secret: str = ""
     multi_user: bool = False
     namespaces: frozenset[str] = frozenset({"team"})
-    version: str | None = "2.17.0"
     failing: str = ""
     """The step at which runs fail, or its driver "STEP-driver"; "start" fails them before, "cancel" terminates them."""
     titled: bool = False
     """Whether a node goes by the title of its step."""
-    says_why: bool = False
-    """Whether the server tells the error of a step, which that of version 2.17 does not."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     """By operation, one a request; of the operation "*", for ever."""
     asked: list[Asked] = field(default_factory=list)
@@ -178,10 +173,6 @@ class Kubeflow:
 
     # One method for each operation that a client may want; the name is that of the contract.
 
-    def healthz_service_get_healthz(self, asked: Asked) -> dict[str, Any]:
-        extra = {} if self.version is None else {"tag_name": self.version, "commit_sha": "unknown"}
-        return {"multi_user": self.multi_user, "pipeline_store": "database"} | extra
-
     def experiment_service_list_experiments(self, asked: Asked) -> dict[str, Any]:
         return self._page("experiments", self._in(asked, self.experiments), asked)
 
@@ -208,12 +199,9 @@ class Kubeflow:
         return self._page("runs", self._in(asked, self.runs), asked)
 
     def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        """Up to 2.16 a schedule with the pipeline in it forgets whom its pods are to be."""
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
         status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
-        forgets = str(self.version).startswith("2.16") and "pipeline_spec" in asked.body
-        told = asked.body | ({"service_account": ""} if forgets else {})
-        return self._add(self.recurring, "recurring_run_id", self._with_account(told) | {"status": status})
+        return self._add(self.recurring, "recurring_run_id", self._with_account(asked.body) | {"status": status})
 
     def recurring_run_service_get_recurring_run(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.recurring, asked.query["recurring_run_id"], "Job")
@@ -260,8 +248,6 @@ class Kubeflow:
             if driver == "SUCCEEDED":
                 nodes += [_node(run, title, step), _node(run, "executor", step)]
             if "FAILED" in {step, driver}:
-                if self.says_why:
-                    nodes[-2]["error"] = {"code": 13, "message": "the disk\nis full"}
                 state, tick = "FAILED", 2 * len(order)
         else:
             state = "SUCCEEDED" if nodes[-1].get("state") == "SUCCEEDED" else state
@@ -377,9 +363,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = getattr(kubeflow, operation.name)(asked)
         except RefusalError as error:
             return error.status, {"error": str(error), "code": error.code, "message": str(error), "details": []}
-        beyond = BEYOND.get(operation.name, set())
-        told = {key: value for key, value in answer.items() if key not in beyond}
-        kubeflow.departures += departures(told, operation.answer, f"answer of {operation.name}")
+        kubeflow.departures += departures(answer, operation.answer, f"answer of {operation.name}")
         return 200, answer
 
     def _fail(self, fault: Fault) -> None:

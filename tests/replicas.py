@@ -79,15 +79,19 @@ def collectives(engine: Engine, batches: Any) -> int:
 
 
 def looks(config: FitConfig, dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Losses, energy sum and numbers of showers of looks at the untrained GAN, and the batches that this worker saw."""
-    found = {}
+    """Losses, energy sum and numbers of showers of looks at the untrained GAN, and what this worker did for them.
+
+    That is how many batches it saw, and how often TensorFlow traced the look.
+    """
+    found: dict[str, Any] = {}
     for batch in (6, 32):
         evaluation.BATCH = batch
         evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
         looked = evaluator.evaluate()
         (told,) = looked.found["metric"]["bins"]
         figures = [*looked.losses.values(), looked.found["energy_sum"], told["reference"], told["candidate"]]
-        found |= {f"look/{batch}": figures, f"batches/{batch}": len(looked.judge._shown)}
+        traces = evaluator._evaluate.experimental_get_tracing_count()
+        found |= {f"look/{batch}": figures, f"batches/{batch}": len(looked.judge._shown), f"traces/{batch}": traces}
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from calopipe.showers.angle import angle_of_cells, measured_angle
+from calopipe.showers.angle import angle_of_cells, angle_of_moments
 from calopipe.showers.cells import Geometry, Layer, Showers
 from calopipe.showers.positions import positions
 
@@ -25,6 +25,15 @@ RING_GEOMETRY = Geometry.of_layers(
 )
 SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
 CYLINDER = Path(__file__).parent.parent / "data" / "cylinder" / "Ele_Cylinder_1_100_000.h5"
+
+
+def measured_angle(cells: Any, cell_size: float = 1.0, layer_pitch: float = 1.0) -> Any:
+    """The reference's angle (N,) of dense showers (N, x, y, layer), in units of the index or, with sizes, in space."""
+    image = np.asarray(cells, dtype=np.float64)
+    in_x, in_y = image.sum(axis=2), image.sum(axis=1)
+    sizes = (cell_size, cell_size, layer_pitch)
+    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(image.shape[1:], sizes, strict=True))
+    return angle_of_moments(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
 
 
 def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Showers:

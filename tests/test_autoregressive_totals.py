@@ -187,7 +187,7 @@ def test_the_copula_of_totals_that_some_showers_lack_is_of_the_others() -> None:
         copula(values[:1000], labels[:1000], known[:1000]),
     )
     for name in ("mean", "scale", "quantiles"):
-        np.testing.assert_allclose(found[name][:, 2], alone[name][:, 2], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found[name][..., 2], alone[name][..., 2], rtol=1e-6, atol=1e-9)
     assert np.isfinite(found["colouring"]).all()
     none = copula(filled, labels, np.zeros(values.shape, bool))  # a total that no shower has
     assert all(np.isfinite(each).all() for each in none.values())
@@ -198,10 +198,56 @@ def test_quantiles_rise_and_go_on_straight_beyond_the_sample() -> None:
     values = np.random.default_rng(1).normal(size=(500, 2))
     values[:250, 1] = 0.0
     found = copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool))
-    steps = np.diff(found["quantiles"], axis=0)
+    steps = np.diff(found["quantiles"], axis=1)
     assert (steps > 0).all()
-    np.testing.assert_allclose(steps[:10, 0], steps[0, 0], rtol=1e-3)
-    np.testing.assert_allclose(steps[-10:, 0], steps[-1, 0], rtol=1e-3)
+    assert (found["quantiles"] == found["quantiles"][:1]).all()  # one energy
+    np.testing.assert_allclose(steps[0, :10, 0], steps[0, 0, 0], rtol=1e-3)
+    np.testing.assert_allclose(steps[0, -10:, 0], steps[0, -1, 0], rtol=1e-3)
+
+
+def _skewed(score: Any, energy: Any) -> Any:
+    """A shifted lognormal number of skewness below 0 at the least energy, above 0 at the largest, 0 in the middle."""
+    slope = np.where(np.abs(energy) < 1e-3, 1e-3, 0.5 * energy)
+    return np.expm1(slope * score) / slope
+
+
+def _by_energy(energy: Any, score: Any) -> tuple[Any, Any]:
+    """Labels of scaled log `energy` (N,), of one angle, and the total (N, 1) that has the normal score."""
+    zero = np.zeros_like(energy)
+    terms = [zero + 1, energy, zero, energy**2, zero, zero, energy**3, zero, zero, zero, zero]
+    return np.stack(terms, 1), _skewed(score, energy)[:, None]
+
+
+def test_quantiles_follow_the_energy() -> None:
+    """A total whose skewness changes its sign, at both ends and in the middle: drawn as its closed form, and back."""
+    rng = np.random.default_rng(8)
+    labels, values = _by_energy(rng.uniform(-1, 1, 20_000), rng.normal(size=20_000))
+    scores, every = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), np.ones(values.shape, bool)
+    found, pooled = (
+        {name: tf.constant(each, tf.float32) for name, each in copula(values, labels, every, log_energies).items()}
+        for log_energies in (np.log(100), 0.0)
+    )
+    for energy in (-1.0, 0.0, 1.0):
+        given, expected = _by_energy(np.full(5, energy), scores)
+        asked = tf.constant(scores[:, None], tf.float32), tf.constant(given, tf.float32)
+        again = totals.from_normal(*asked, found).numpy()
+        np.testing.assert_allclose(again, expected, atol=0.1 + 0.08 * np.abs(expected).max())
+        back = totals.to_normal(tf.constant(again), tf.ones([5, 1]), asked[1], found).numpy()
+        np.testing.assert_allclose(back[:, 0], scores, atol=1e-3)
+        off = np.abs(totals.from_normal(*asked, pooled).numpy() - expected).max()
+        assert (off > 0.5) == (energy != 0)  # one quantile function is right in the middle alone
+
+
+def test_nothing_is_drawn_far_beyond_the_train_split() -> None:
+    rng = np.random.default_rng(9)
+    labels, values = _by_energy(rng.uniform(-1, 1, 5000), rng.uniform(-1, 1, 5000))
+    found = copula(values, labels, np.ones(values.shape, bool), np.log(100))
+    store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
+    far = np.repeat([[-30.0], [30.0]], 50, axis=0)
+    given, _ = _by_energy(np.tile(np.linspace(-1, 1, 50), 2), far[:, 0])
+    drawn = totals.from_normal(tf.constant(far, tf.float32), tf.constant(given, tf.float32), store).numpy()
+    assert np.isfinite(drawn).all()
+    assert np.abs(drawn).max() < 1.2 * np.abs(values).max()
 
 
 def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> None:

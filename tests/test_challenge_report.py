@@ -20,11 +20,11 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND
 from validation.__main__ import main
-from validation.challenge.distances import kpd
 from validation.challenge.numbers import Asked, numbers
 from validation.challenge.published import published
 from validation.measure.sets import ShowerSet
-from validation.report.challenge import section
+from validation.report.page import challenge as section
+from validation.statistics.distances import kpd
 
 
 def opened(*paths: Path) -> ShowerSet:

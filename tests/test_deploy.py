@@ -64,7 +64,7 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
         options = submit.parser().parse_args(arguments)
         platform = platform_of(options) if "gpus" in options else None
         if platform and "input" in options:
-            check(parameters.given(options), platform)
+            check(parameters.given(options), platform=platform)
 
 
 def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from simulate import Case, cases
 
 from calopipe.errors import InputError
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.flow.mechanics import divergence, strouhal, transverse, unsettled, vorticity
 from calopipe.showers.splits import SPLITS, SplitRule
-from preprocessing.flow.__main__ import cases
-from preprocessing.flow.simulate import Case
 
 DATA = Path(__file__).parent.parent / "data" / "vortex"
 SAMPLE = sorted(DATA.glob("*.h5"))
@@ -27,7 +26,7 @@ def flows() -> list[FlowFile]:
 
 
 def test_the_sample_is_small_and_fills_every_split(flows: list[FlowFile]) -> None:
-    assert sum(path.stat().st_size for path in SAMPLE) < 5_000_000
+    assert sum(path.stat().st_size for path in DATA.rglob("*.h5")) < 5_000_000
     places = SplitRule().assign("any", np.array([flow.digest for flow in flows], dtype=np.uint64))
     assert np.bincount(places, minlength=len(SPLITS)).tolist() == [14, 1, 5]
     trained = [flow.reynolds for flow, place in zip(flows, places, strict=True) if place == 0]
@@ -60,6 +59,21 @@ def test_each_flow_is_a_settled_street_of_a_liquid(flows: list[FlowFile], number
         np.testing.assert_allclose(file["vorticity"][()], vorticity(velocity, 0.2), atol=1 / 16 + 1e-6)
 
 
+def test_the_floor_is_a_test_flow_of_a_finer_solver_from_the_same_phase(flows: list[FlowFile]) -> None:
+    (path,) = (DATA / "floor").glob("*.h5")
+    fine = open_flow(path)
+    (coarse,) = (flow for flow in flows if flow.digest == fine.digest)
+    assert coarse.path.name == path.name == "vortex_80_02.h5"
+    with h5py.File(path) as file:
+        assert file.attrs["resolution"] == 2
+    frames = [flow.velocity(0, 40) for flow in (coarse, fine)]
+    away = [np.linalg.norm(ours - theirs) / np.linalg.norm(ours) for ours, theirs in zip(*frames, strict=True)]
+    assert 0 < away[0] < 0.02  # a frame later it would be .08, and half a period .5
+    assert away[-1] < 0.05  # after two periods
+    numbers = [strouhal(transverse(each, fine.solid, fine.grid.cell_d), fine.grid.interval_d) for each in frames]
+    assert numbers[1] / numbers[0] == pytest.approx(1, abs=0.03)
+
+
 def test_a_case_is_what_the_sample_says(flows: list[FlowFile]) -> None:
     made = cases(Case(100, seed=16354), 15) + cases(Case(100, seed=80), 5, (80, 185))
     for flow, case in zip(flows, made, strict=True):
@@ -87,7 +101,10 @@ def test_impossible_cases_are_refused(given: dict[str, float], told: str) -> Non
 
 def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
-        program = "import sys; sys.modules['pylbm'] = None; from preprocessing.flow.__main__ import command; command()"
+        program = (
+            "import runpy, sys; sys.modules['pylbm'] = None; "
+            "runpy.run_path('data/vortex/simulate.py', run_name='__main__')"
+        )
         command = [sys.executable, "-c", program, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
         assert done.returncode == 2

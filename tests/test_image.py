@@ -68,12 +68,12 @@ def test_it_keeps_nothing_of_its_build(image: dict[str, Any]) -> None:
 
 
 def test_it_holds_the_code_of_this_tree() -> None:
-    """The package's files, one by one; also what is no Python: grades and the report's style."""
+    """The package's files, one by one; also what is no Python: grades, and the report's style and templates."""
     here = {
         str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
         for package in ("components", "pipelines", "preprocessing", "training", "validation")
         for path in sorted((ROOT / package).rglob("*"))
-        if path.suffix in {".py", ".toml", ".css"}
+        if path.suffix in {".py", ".toml", ".css", ".html"}
     }
     there = in_image("sh", "-c", f"cd /opt/venv/lib/python3.11/site-packages && sha256sum {' '.join(here)}")
     assert {line.split()[1]: line.split()[0] for line in there.splitlines()} == here

@@ -50,7 +50,7 @@ def test_from_arrays_to_a_dataset(
     (line,) = re.findall(r"^python -m preprocessing (--input showers.h5 .*)", PAGE, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     arguments = line.replace("docs/examples", str(EXAMPLE.parent)).split()
-    command.main([*arguments, "--strict", "--cut-gev", "0"])
+    command.main([*arguments, "--cut-gev", "0"])
     assert not caplog.records
     manifest = read_manifest(tmp_path / "runs" / "dataset")
     assert (manifest.geometry, manifest.settings["geometry"]) == (geometry, settled(str(EXAMPLE)))

@@ -17,10 +17,9 @@ HERE = "http://localhost:8080"
 
 
 @pytest.fixture(autouse=True)
-def silent_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "IAP_OAUTH2_CLIENT_ID"):
+def silent_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINT", "UI_ENDPOINT"):
         monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
-    monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "pod-token"))
 
 
 def given(*options: str) -> Connection:
@@ -29,63 +28,17 @@ def given(*options: str) -> Connection:
 
 def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://environment/")
-    assert (given().endpoint, given().ui) == ("http://environment", "http://environment")
-    assert (given().namespace, given().experiment) == (None, "calopipe")
+    assert (given().endpoint, given().ui, given().namespace) == ("http://environment", "http://environment", None)
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "http://ui")
     assert given().ui == "http://ui"
     assert given("--namespace", "mine").namespace == "mine"
     assert given("--endpoint", "http://option").endpoint == "http://option"
-    monkeypatch.setenv("KF_PIPELINES_TOKEN", "of-the-environment")
-    assert given().credential.read() == "of-the-environment"
-    assert "of-the-environment" not in repr(given().credential)
-    assert given("--token-command", "echo mine").credential.read() == "mine"
-
-
-def test_what_the_environment_says_of_one_address_is_not_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TOKEN", "secret"), ("UI_ENDPOINT", "http://ui"), ("IAP_OAUTH2_CLIENT_ID", "client")):
-        monkeypatch.setenv(f"KF_PIPELINES_{name}", value)
-    assert given("--endpoint", "http://mine").credential.read() == "secret"  # it names none
-    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://mine/")
-    assert given("--endpoint", "http://mine").credential.read() == "secret"
-    assert given("--endpoint", "http://mine").ui == "http://ui"
-    other = given("--endpoint", "http://other")
-    assert (other.ui, other.credential.source) == ("http://other", "no credential")
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "trusted"),
-    [
-        ("http://ml-pipeline-ui.kubeflow.svc.cluster.local", True),
-        ("http://ml-pipeline.kubeflow.svc:8888", True),
-        ("http://ml-pipeline:8888", True),
-        ("https://kubeflow.example.org/pipeline", False),
-        ("https://svc.example.org", False),
-        ("https://example.org/a.svc", False),
-        ("https://mysvc.org", False),
-        ("http://192.0.2.1", False),
-        ("http://[2001:db8::1]", False),
-    ],
-)
-def test_the_token_of_a_pod_stays_in_its_cluster(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str, trusted: bool
-) -> None:
-    """But for the address that the environment names, which whoever made the pod has put there."""
-    (tmp_path / "pod-token").write_text("of-the-pod")
-    assert given("--endpoint", endpoint).credential.read() == ("of-the-pod" if trusted else "")
-    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", endpoint)
-    assert given().credential.read() == "of-the-pod"
+    assert given().credential.read() == ""
 
 
 def test_no_address_at_all() -> None:
     with pytest.raises(InputError, match="no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address"):
         given()
-
-
-def test_the_token_of_a_pod_is_used_where_no_other_is_given(tmp_path: Path) -> None:
-    assert given("--endpoint", HERE).credential.source == "no credential"
-    (tmp_path / "pod-token").write_text("of-the-pod")
-    assert given("--endpoint", HERE).credential.read() == "of-the-pod"
-    assert given("--endpoint", HERE, "--token-command", "echo mine").credential.read() == "mine"
 
 
 def test_a_token_command(tmp_path: Path) -> None:
@@ -120,14 +73,6 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
     assert credential.hide("abc, def, ghi") == "***, ***, ghi"
 
 
-def test_the_google_identity_for_iap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KF_PIPELINES_IAP_OAUTH2_CLIENT_ID", "client")
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
-    with pytest.raises(InputError, match=r"CLIENT_ID: no Google identity here .*; give --token-command"):
-        given("--endpoint", HERE).credential.read()
-    assert given("--endpoint", HERE, "--token-command", "echo mine").credential.read() == "mine"
-
-
 def test_a_ca_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
         given("--endpoint", HERE, "--ca-file", "nowhere.pem")
@@ -137,10 +82,10 @@ def test_a_ca_file_that_is_not_there() -> None:
     "cron", ["0 0 3 * * 1", "*/30 0-10,20 1-23/2 ? JAN-mar sun", "0 0 9 ? * 2-6", "59 59 23 31 12 6", "0 5/15 * * * *"]
 )
 def test_cron(cron: str) -> None:
-    assert trigger(cron, None) == {"cron_schedule": {"cron": cron}}
+    assert trigger(cron) == {"cron_schedule": {"cron": cron}}
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * 1", "@daily"])
 def test_cron_without_six_fields_is_refused(cron: str) -> None:
     with pytest.raises(InputError, match=f"{len(cron.split())} fields, expected six fields, seconds first; '0 0 3"):
-        trigger(cron, None)
+        trigger(cron)

@@ -34,7 +34,6 @@ class Cluster:
     logs: dict[str, list[bytes]] = field(default_factory=dict)
     """In chunks; between two, a log that is followed waits for `gone_on`."""
     gone_on: threading.Event = field(default_factory=threading.Event)
-    workflows: list[dict[str, Any]] = field(default_factory=list)
     refuse: int = 0
     asked: list[str] = field(default_factory=list)
     address: str = ""
@@ -58,11 +57,6 @@ class Cluster:
         self.logs[name] = list(logs)
         return self.pods[name]
 
-    def add_workflow(self, run: str, message: str, *nodes: dict[str, str]) -> None:
-        """Argo's own record of a run, with what it says of its nodes."""
-        status = {"phase": "Error", "message": message, "nodes": {each["name"]: each for each in nodes}}
-        self.workflows.append({"metadata": {"labels": {"pipeline/runid": run}}, "status": status})
-
 
 class _Server(ThreadingHTTPServer):
     def __init__(self, cluster: Cluster) -> None:
@@ -85,9 +79,6 @@ class _Handler(BaseHTTPRequestHandler):
             key, _, value = query["labelSelector"].partition("=")
             found = [pod for pod in cluster.pods.values() if pod.metadata.labels[key] == value]
             self._send(200, kube.V1PodList(items=found))
-        elif place == "/apis/argoproj.io/v1alpha1/namespaces/kubeflow/workflows":
-            key, _, value = query["labelSelector"].partition("=")
-            self._send(200, {"items": [one for one in cluster.workflows if one["metadata"]["labels"][key] == value]})
         elif place.endswith("/log") and (log := cluster.logs.get(place.split("/")[1])):
             assert query["container"] == "main"
             self._stream(log, query.get("follow") == "True")
@@ -262,36 +253,12 @@ def test_a_driver_that_failed_says_why_and_has_a_log(
 
 
 def test_a_run_that_no_step_ended_says_why(kubeflow: Kubeflow, cluster: Cluster) -> None:
-    """The driver of the whole, or, where Kubernetes made no pod, what Argo noted."""
+    """By the driver of the whole."""
     kubeflow.failing = "start"
-    refused = {"name": "x.root-driver", "type": "Pod", "phase": "Error", "startedAt": "2026-01-02T03:04:07Z"}
-    earlier = refused | {"name": "x.root-driver(0)", "startedAt": "2026-01-02T03:04:06Z", "message": "an earlier try"}
-    above = {"name": "x", "type": "DAG", "phase": "Error", "startedAt": "2026-01-02T03:04:05Z", "message": "a child"}
-    run = kubeflow.begun(STEPS)
-    cluster.add_workflow(run, "child failed", refused | {"message": 'serviceaccount "me"\nnot found'}, earlier, above)
-    with pytest.raises(SystemExit, match=f'run {run} failed outside its steps: serviceaccount "me" not found'):
-        submit.main(["status", run, "--wait"])
-    run = kubeflow.begun(STEPS)
-    cluster.add_workflow(run, "the specification\nis invalid")
-    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: the specification is invalid"):
-        submit.main(["status", run, "--wait"])
     run = kubeflow.begun(STEPS)
     cluster.add(run, "root-driver", b"", phase="Failed", **ended("no such pipeline root"))
     with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: no such pipeline root"):
         submit.main(["status", run, "--wait"])
-
-
-def test_pods_are_looked_for_where_a_server_of_one_user_makes_them(
-    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It ignores the namespace that it is given."""
-    kubeflow.failing = "discover"
-    run = kubeflow.begun(STEPS)
-    cluster.add(run, "root.discover.executor", b"no files\n", phase="Failed", **ended("the pattern matches no file"))
-    with pytest.raises(SystemExit, match="step discover failed: the pattern matches no file"):
-        submit.main(["status", run, "--wait", "--namespace", "team"])
-    submit.main(["logs", run, "--namespace", "team"])
-    assert capsys.readouterr().out.endswith("--- discover (calorimeter-x-0)\nno files\n")
 
 
 def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:

@@ -103,7 +103,7 @@ def test_what_a_run_prints(run: tuple[Path, list[object], str]) -> None:
     first, *steps = printed.splitlines()[:-2]
     assert first == f"log: {log}"
     found, *others = [re.sub(r" +\d+\.\d s  ", ": ", line) for line in steps]
-    assert re.fullmatch("discover: 2 files, 90 showers; E_vis/E .* X0, radius .* mm: plausible", found)
+    assert found == "discover: 2 files, 90 showers"
     assert others == [
         "preprocess: 90 showers (train 54, validation 6, test 30); dropped: none",
         "train: " + read_card(output / "model").summary(),
@@ -385,8 +385,6 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
         (("run", "--epochs", "-3"), "--epochs is -3"),
         (("run", "--epochs", "0"), "--epochs is 0"),
         (("run", "--per-event", "0"), "--per-event is 0"),
-        (("run", "--generation-pods", "0"), "--generation-pods is 0, expected 1 to 32"),
-        (("compile", "--generation-pods", "99"), "--generation-pods is 99, expected 1 to 32"),
         (("run", "--split-file", "test=typo*"), "the test split of the input holds 0 showers"),
         (("run", "--seed", "-1"), "--seed is -1"),
         (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),
@@ -398,7 +396,6 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
             ("schedule", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b", "--cron", "* * *"),
             "expected six fields",
         ),
-        (("schedule", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b", "--interval", "0"), "--interval is 0"),
         (("submit", "--claim", "c:/d", "--input", "/d/a", "--output", "/d/b"), "no --endpoint"),
         (("submit", "--input", "a", "--output", "b", "--epochs", "-4"), "--epochs is -4"),
     ],

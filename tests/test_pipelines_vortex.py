@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
-from flows import write_flow
+from flows import street, write_flow
 from kubeflow_server import serve
 
 from calopipe.errors import InputError
@@ -42,13 +43,20 @@ def test_it_compiles_with_the_train_step_of_showers(tmp_path: Path) -> None:
         (["--pair-step", "0"], "--pair-step is 0"),
         (["--rollout-steps", "-1"], "--rollout-steps is -1, expected at least 0"),
         (["--grade", "none"], "none"),
+        (["--split-file", "train=a.h5"], "a.h5: none of the 1 simulations is in the test split"),
         (["--floor", "nowhere.h5"], "nowhere.h5: no such file"),
+        (["--floor", "{nan}"], "nan.h5: the velocity in frame 2 is not a finite number"),
     ],
 )
 def test_what_is_wrong_is_found_before_any_step(tmp_path: Path, arguments: list[str], told: str) -> None:
-    file = write_flow(tmp_path / "a.h5")
+    velocity = street(frames=20)
+    velocity[2, 3, 3, 0] = np.nan
+    given = [each.format(nan=write_flow(tmp_path / "nan.h5", velocity=velocity)) for each in arguments]
+    files = [str(write_flow(tmp_path / "a.h5"))]
+    if "--floor" in arguments:
+        given += ["--split-file", "test=a.h5"]
     with pytest.raises(InputError, match=told):
-        main(["run", "--pipeline", "vortex", "--input", str(file), "--output", str(tmp_path / "run"), *arguments])
+        main(["run", "--pipeline", "vortex", "--input", *files, "--output", str(tmp_path / "run"), *given])
 
 
 def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,15 @@ import pytest
 import tensorflow as tf
 
 from calopipe.errors import InputError
+from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import divergence, vorticity
+from training.configs import named_config
+from training.models.base import build
 from training.models.flow import conditions, mirrored
+from training.models.pix2pix.model import Pix2Pix
 from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
 from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
+from training.models.randomness import Draws
 from training.rollout.tiles import tiles
 
 TINY = replace(SMALL, down=(4, 6), full=3)
@@ -85,14 +90,43 @@ def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> 
 
 
 def test_a_curl_is_free_of_divergence() -> None:
-    """By NumPy's gradient, at the edges too; and of what the small network makes, by the measure that judges it."""
+    """By NumPy's gradient; and of what the small network makes, by the measure that judges it."""
     stream = np.random.default_rng(6).normal(size=(2, 12, 9))
     found = curl(tf.constant(stream)).numpy()
-    np.testing.assert_allclose(found, np.stack([np.gradient(stream, axis=2), -np.gradient(stream, axis=1)], -1))
+    expected = np.stack([np.gradient(stream, axis=2), -np.gradient(stream, axis=1)], -1)
+    np.testing.assert_allclose(found[:, :, 1:-1], expected[:, :, 1:-1])
+    np.testing.assert_allclose(found[..., 1], expected[..., 1])
+    made = _made_of_noise()
+    assert np.abs(divergence(made, 1.0)[:, :, 1:-1]).max() < 1e-5 * np.abs(vorticity(made, 1.0)).max()
+
+
+def test_nothing_flows_through_the_walls() -> None:
+    """What passes a cross-section is the same after a change. By hand: of a shear between walls, u = d (y^2) / dy."""
+    made = _made_of_noise()
+    np.testing.assert_allclose(made[..., 0].sum(axis=2), 0, atol=1e-5 * np.abs(made[..., 0]).sum(axis=2).max())
+    y = np.arange(8) + 0.5
+    found = curl(tf.constant(np.tile(y * (8 - y), (1, 5, 1)))).numpy()
+    np.testing.assert_allclose(found[0, :, 1:-1], np.tile(np.stack([8 - 2 * y, 0 * y], -1)[1:-1], (5, 1, 1)))
+
+
+def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network whose change is .3 U along y there, and right elsewhere: L1 is .3 / 2 times the obstacle's share."""
+    model = build(named_config("pix2pix-small"), Grid((32, 16), cell_d=0.25, interval_d=0.25))
+    assert isinstance(model, Pix2Pix)
+    solid = np.zeros((1, 32, 16), np.float32)
+    solid[:, 8:12, 6:10] = 1
+    frame = np.float32([1, 0]) * (1 - solid[..., None])
+    monkeypatch.setattr(model, "_unet", lambda given, *, training: np.float32([0, 0.3]) * solid[..., None])  # noqa: ARG005
+    reynolds = np.float32([100])
+    losses = model._generator({"now": frame, "next": frame, "solid": solid, "reynolds": reynolds}, Draws.of(1))
+    np.testing.assert_allclose(losses["l1"], [0.15 * 16 / 512], rtol=1e-5)
+    np.testing.assert_array_equal(model.advance(frame, solid, reynolds), frame)
+
+
+def _made_of_noise() -> np.ndarray:
     network = _network(TINY)
     network.get_layer("scale").scale.assign([0.5, 0.5])
-    made = network(np.random.default_rng(7).normal(size=(1, 32, 16, 4))).numpy()
-    assert np.abs(divergence(made, 1.0)).max() < 1e-5 * np.abs(vorticity(made, 1.0)).max()
+    return network(np.random.default_rng(7).normal(size=(1, 32, 16, 4))).numpy()
 
 
 def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:

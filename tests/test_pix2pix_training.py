@@ -62,6 +62,7 @@ def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
     assert looked.losses["l1"] == looked.losses["total"] == pytest.approx(np.abs(change[_TRAIN:]).mean(), rel=1e-5)
     assert looked.losses["of_change"] == pytest.approx(1, rel=1e-5)
     assert looked.losses["relative_l2"] == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-5)
+    assert evaluator._evaluate.experimental_get_tracing_count() == 1
 
 
 def test_it_learns_what_moves(dataset: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers
+from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers, measured_angle
 
-from calopipe.showers.angle import angle_of_cells, angle_of_hits, measured_angle
+from calopipe.showers.angle import angle_of_cells, angle_of_hits
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
@@ -172,4 +172,3 @@ def test_the_metric_takes_the_angle_of_the_calorimeter() -> None:
     toys = make_toy_showers(events=3, geometry=geometry)
     labels = toys.energy_gev, toys.theta_rad
     np.testing.assert_array_equal(Profiles.of(toys.cells, *labels, geometry).angle_rad, toys.mtheta_rad)
-    np.testing.assert_array_equal(Profiles.of(toys.cells, *labels).angle_rad, measured_angle(toys.cells))

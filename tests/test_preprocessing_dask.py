@@ -117,7 +117,7 @@ def test_another_version_on_a_worker(source: Path, tmp_path: Path) -> None:
     metadata.write_text("Metadata-Version: 2.1\nName: calopipe\nVersion: 9.9\n")
     with dask_cluster(tmp_path, workers=0) as cluster:
         cluster.add_worker(PYTHONPATH=str(tmp_path / "other"))
-        assert "calopipe is 9.9, but " in _told(_run(source, tmp_path / "ds", cluster.address))
+        assert "calopipe is 9.9 on a worker, but " in _told(_run(source, tmp_path / "ds", cluster.address))
     assert not _done(tmp_path / "ds")
 
 

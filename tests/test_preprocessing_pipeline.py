@@ -15,11 +15,10 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_file, make_showers, write_file
+from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command
-from calopipe.showers.angle import measured_angle
 from calopipe.showers.contents import MEMORY
 from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.splits import SPLITS

@@ -13,7 +13,6 @@ import pytest
 from scipy import special
 from showers import SAMPLE, make_showers, write_file
 
-from calopipe.errors import run_command
 from calopipe.showers.cells import Geometry
 from calopipe.showers.files import ShowerFile, open_showers
 from preprocessing import __main__ as command
@@ -83,35 +82,25 @@ def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> Non
 
 _SHOWERS = make_showers(events=60)
 _CELLS = _SHOWERS.cells * np.float32(1.01)  # no whole numbers
+_UNIT = "with file_unit_gev=0.02: is that the unit of ECAL (--geometry file_unit_gev=...)"
 IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
-    "deposits in MeV for GeV": (
-        {"ECAL": _CELLS * 1000}, "E_vis/E is 20.2 with file_unit_gev=0.02: ECAL looks like MeV in place of GeV",
-    ),
-    "deposits in MeV": ({"ECAL": _CELLS * 20}, "ECAL looks like MeV, by which E_vis/E is 0.0202; give --geometry"),
-    "deposits in GeV": ({"ECAL": _CELLS / 50}, "ECAL looks like GeV, by which E_vis/E is 0.0202; give --geometry"),
-    "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "energy looks like MeV, GeV are expected"),
-    "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "energy looks like TeV, GeV are expected"),
+    "deposits in MeV for GeV": ({"ECAL": _CELLS * 1000}, f"E_vis/E is 20.2 {_UNIT}"),
+    "deposits in GeV": ({"ECAL": _CELLS / 50}, f"E_vis/E is 0.000405 {_UNIT}"),
+    "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
+    "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
     "both in MeV": (
-        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000}, "energy looks like MeV, GeV are expected",
+        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right",
     ),
-    "counts": ({"ECAL": np.rint(_CELLS * 4000).astype(np.int32)}, "ECAL holds whole numbers: counts of another unit"),
     "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "are the cells (N, x, y, layer), are these"),
     "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "are the cells (N, x, y, layer), are these"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", IMPLAUSIBLE)
-def test_what_is_off_by_a_known_factor_is_named(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> None:
     changed, told = IMPLAUSIBLE[kind]
-    path = write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed)
-    arguments = ["--input", str(path), "--output", str(tmp_path / "ds"), "--strict"]
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: command.main(arguments))
-    assert caught.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert f"{path}: not plausible: " in line
-    assert told in line or any(told in doubt for doubt in _look(path).doubts)
-    assert not (tmp_path / "ds").exists()
+    look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
+    assert any(told in doubt for doubt in look.doubts)
 
 
 def test_layers_first_of_the_sample(tmp_path: Path) -> None:
@@ -123,7 +112,7 @@ def test_layers_first_of_the_sample(tmp_path: Path) -> None:
 
 
 def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     paths = [
         write_file(tmp_path / "good.h5", _SHOWERS),
@@ -134,13 +123,10 @@ def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
         command.main(["--input", *map(str, paths), "--output", str(tmp_path / "ds")])
         assert "mev.h5: not plausible: E_vis/E is 20" in caplog.text
         assert "good.h5: not plausible" not in caplog.text
-        told = capsys.readouterr().out
-        assert "E_vis/E 0.02 to 20, half the energy within 11.7 X0" in told
-        assert "1 not plausible" in told
     noted = {each["name"]: each for each in read_manifest(tmp_path / "ds").plausibility}
     assert noted["good.h5"]["doubts"] == []
     assert noted["good.h5"]["response"] == pytest.approx(0.02, rel=0.02)
-    assert "MeV in place of GeV" in noted["mev.h5"]["doubts"][0]
+    assert "E_vis/E is 20" in noted["mev.h5"]["doubts"][0]
     assert json.loads((tmp_path / "ds/manifest.json").read_text())["plausibility"][0]["name"] == "good.h5"
 
 

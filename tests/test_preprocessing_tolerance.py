@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from calopipe.showers.flaws import Tolerance
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
+from preprocessing import shards
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
@@ -97,7 +99,6 @@ def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
     cells[41, 0, 0, 0] = np.nan
     told = _told(capsys, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
     assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in told
-    assert not (tmp_path / "ds/notes").exists() or not list((tmp_path / "ds/notes").iterdir())
 
 
 def test_past_the_limit_a_run_stops_all_the_same_and_keeps_its_work(
@@ -255,3 +256,19 @@ def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
 def test_a_file_that_vanishes_is_no_corrupt_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         open_showers(tmp_path / "none.h5")
+
+
+def test_plans_do_nothing_once_one_has_stopped_the_run(tmp_path: Path) -> None:
+    """Here since its worker has another version of the package."""
+    (plan,) = shards.plan(discover([str(make_file(tmp_path / "a.h5", events=20))]).files, Settings())
+    stop, output = tmp_path / "stop", tmp_path / "ds"
+
+    def write(version: str) -> list[Path]:
+        shards.write_shards(str(output), plan, Settings(), Tolerance(), version=version, stop=str(stop))
+        return list(output.rglob("*.json"))
+
+    for version in ("9.9", metadata.version("calopipe")):
+        assert not write(version)
+        assert "on a worker, but 9.9 at the command" in stop.read_text()
+    stop.unlink()
+    assert write(metadata.version("calopipe"))

@@ -151,6 +151,15 @@ def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path:
     np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)
 
 
+def test_a_frame_that_is_nan_is_told_before_workers_start(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    velocity = street(20, WIDE)
+    velocity[17, 3, 3, 0] = np.nan
+    bad = write_flow(tmp_path / "bad.h5", velocity=velocity, grid=WIDE)
+    with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 17 is not a finite number; make .* again$"):
+        _run("advance", small[1], tmp_path / "a.h5", "--start", str(bad), "--tile", "32x16", "--workers", "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.h5"]
+
+
 @pytest.mark.timeout(900)  # a first build is slow
 def test_tiles_on_prism(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
     start, model, whole = small

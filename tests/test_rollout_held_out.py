@@ -28,8 +28,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     def roll_out(model: Path, start: Path, output: Path, *, frame: int, steps: int, movie: Path) -> None:
         found.append((start.name, steps))
         flow = open_flow(start)
-        with flow_writer(output, flow, attributes={"model": model.name}) as writer:
-            writer.write(flow.velocity(frame, frame + 1).repeat(steps + 1, axis=0))
+        with flow_writer(output, flow, attributes={"model": model.name}) as write:
+            write(flow.velocity(frame, frame + 1).repeat(steps + 1, axis=0))
         movie.touch()
 
     def read_card(place: Path) -> Any:

@@ -10,12 +10,14 @@ import pytest
 import tensorflow as tf
 from rings import RINGS
 from scipy import stats
-from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers
+from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, measured_angle
 
-from calopipe.showers.angle import measured_angle
+from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from calopipe.showers.files import open_showers
 from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import voxel_order
+from calopipe.showers.selection import Selection
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
@@ -87,7 +89,7 @@ def test_what_is_unexplained_of_observables() -> None:
     other = judge.found(judge.add(given, tf.constant(np.roll(showers.cells, 1, axis=0))))
     assert other["energy_sum"] == pytest.approx(1.0)
     assert all(1.5 < value < 2.5 for value in other["unexplained"].values())
-    depth = Profiles.of(showers.cells, showers.energy_gev, showers.theta_rad).along[2] @ np.arange(5)
+    depth = Profiles.of(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY).along[2] @ np.arange(5)
     depth /= showers.cells.sum(axis=(1, 2, 3))
     expected = np.mean((depth - np.roll(depth, 1)) ** 2) / np.var(depth)
     assert other["unexplained"]["centre_depth"] == pytest.approx(expected, rel=1e-4)
@@ -105,6 +107,25 @@ def test_a_training_explains_showers_that_it_has_not_seen(trained: Path) -> None
     card = read_card(trained / "m")
     assert card.trained["unexplained"] == last["unexplained"]
     assert card.losses["divergence"] == last["validation"]["divergence"]
+
+
+def test_reconstructed_showers_are_the_models_own_in_their_files_unit(trained: Path) -> None:
+    """Of the test split alone, with its labels. Showers that the model was trained on cannot judge it."""
+    given = ["--model", str(trained / "m"), "--like", str(trained / "mc.h5"), "--split", "test"]
+    command.main(["reconstruct", *given, "--output", str(trained / "again.h5")])
+    file, again = (open_showers(trained / name) for name in ("mc.h5", "again.h5"))
+    mask, _ = file.chosen(Selection(split="test"))
+    showers, found = file.read()[mask], again.read()
+    np.testing.assert_array_equal(found.energy_gev, showers.energy_gev)
+    np.testing.assert_allclose(found.cells.sum(axis=(1, 2, 3)), showers.cells.sum(axis=(1, 2, 3)), rtol=1e-4)
+    _, model = load(trained / "m")
+    assert isinstance(model, AutoEncoder)
+    unit = file.geometry.file_unit_gev / REFERENCE_UNIT_GEV
+    expected = model.reconstruct(tf.constant(showers.cells * np.float32(unit))).numpy() / unit
+    np.testing.assert_allclose(found.cells, expected, rtol=1e-4, atol=1e-6)
+    with pytest.raises(InputError, match="was trained on"):
+        command.main(["reconstruct", *given, "--split-file", "test=mc.h5", "--output", str(trained / "no.h5")])
+    assert not (trained / "no.h5").exists()
 
 
 def test_a_saved_model_gives_showers_in_gev_back(trained: Path) -> None:

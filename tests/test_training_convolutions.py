@@ -101,11 +101,26 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("devices", "policy", "first"),
+    [
+        ([], "float32", True), (["GPU"], "float32", True), (["TPU"], "float32", False),
+        (["GPU"], "mixed_bfloat16", True), (["TPU"], "mixed_bfloat16", False), (["GPU"], "mixed_float16", False),
+    ],
+)  # fmt: skip
+def test_layers_are_first_where_that_is_fast(
+    devices: list[str], policy: str, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind] if kind in devices else [])
+    with _policy(policy):
+        assert convolutions.layers_first() is first
+
+
 @pytest.mark.usefixtures("_float64")
-@pytest.mark.parametrize("accelerator", [False, True])
+@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, accelerator: bool, case: Case) -> None:
-    monkeypatch.setattr(convolutions, "layers_first", lambda: not accelerator)
+def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, first: bool, case: Case) -> None:
+    monkeypatch.setattr(convolutions, "layers_first", lambda: first)
     ours, stock = _pair(*case)
     inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
     _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
@@ -258,7 +273,7 @@ def test_a_rectified_convolution_in_training_is_kerass(slope: float) -> None:
     _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
 
 
-def test_gradients_are_equal_bits_and_xla_compiles_the_accelerators_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_equal_bits_and_xla_compiles_the_form_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     latent = np.random.default_rng(1).normal(size=(2, 256)).astype(np.float32)
     ours, _ = _networks(SMALL)[0]
     first, second = _answers(ours, latent, training=True), _answers(ours, latent, training=True)

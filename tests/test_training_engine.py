@@ -78,11 +78,12 @@ def test_every_replica_draws_its_own_noise(trained: dict[str, dict[str, Any]], s
 def test_a_look_of_two_replicas_finds_what_one_finds(
     trained: dict[str, dict[str, Any]], strategy: str, of_three: int, batch: int
 ) -> None:
-    """Each worker sees the batches of its own replicas."""
+    """Each worker sees the batches of its own replicas, and traces once."""
     one, two = trained["one-device"], trained[strategy]
     assert one[f"batches/{batch}"] == (3 if batch == 6 else 1)
     assert two[f"batches/{batch}"] == (of_three if batch == 6 else 1)
     np.testing.assert_allclose(two[f"look/{batch}"], one[f"look/{batch}"], rtol=1e-5)
+    assert one[f"traces/{batch}"] == two[f"traces/{batch}"] == 1
     assert one["look/6"][-2] == 16
 
 
@@ -186,11 +187,12 @@ def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
         np.testing.assert_allclose(engine.state()[name] - after[name], change, atol=0.02 * np.abs(change).max())
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["TPU", "GPU"])
 def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Path, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
-    monkeypatch.setattr(convolutions, "layers_first", lambda: False)  # the form that the networks have on a TPU
+    monkeypatch.setattr(convolutions, "layers_first", lambda: first)  # the form that the networks have there
     config = named_config("small")
     engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=True)
     batch = next(iter(engine.batches()))

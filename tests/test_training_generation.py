@@ -85,6 +85,11 @@ def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> N
     assert np.abs(found[0][41] - found[0][40]).max() > 0.01 * found[0].max()
 
 
+def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.generator._BATCH_BYTES", 5 * make_showers(events=1).cells.nbytes)
+    assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == [5, 50]
+
+
 def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
     """The known answers of its authors (Random123, kat_vectors, philox 4x32 10), and Box and Muller in float64."""
     draws = ShowerDraws(0, 0)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import as_batch
-from showers import SMALL_GEOMETRY, make_file, make_showers
+from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle
 from stock import stock_layers
 
 from calopipe.errors import InputError
-from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule

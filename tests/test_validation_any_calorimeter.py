@@ -14,11 +14,11 @@ from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.detectors import known
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-from validation.measure.edges import lateral_edges_mm, radial_edges_mm, ring_labels, spectrum_edges, thirds
+from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, ring_labels, thirds
 from validation.measure.observables import CELL_GEV, HIT_GEV, Array, Observables, observe, observe_hits
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.seen import lateral_shares
-from validation.measure.voxels import listed_blocks
+from validation.measure.voxels import coarse_blocks
 
 MIXED = Geometry.of_layers(
     [Layer(4.0, 0.5, (9, 8), size_mm=(5.0, 5.0))] * 3 + [Layer(12.0, 2.0, (3, 4), size_mm=(15.0, 10.0))] * 2, 0.02
@@ -36,9 +36,9 @@ def random_cells(geometry: Geometry, events: int = 4) -> FloatArray:
     return (cells * exists).astype(np.float32)
 
 
-def observed(cells: FloatArray, geometry: Geometry, *, fine: bool = False) -> Observables:
+def observed(cells: FloatArray, geometry: Geometry) -> Observables:
     labels = np.full(len(cells), 100.0), np.full(len(cells), math.pi / 2)
-    return observe_hits(Hits.of(cells), *labels, geometry, fine=fine)
+    return observe_hits(Hits.of(cells), *labels, geometry)
 
 
 def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float, float, int, float]]:
@@ -104,7 +104,7 @@ def test_observables_agree_with_loops(geometry: Geometry) -> None:
         radial = np.append(radial_edges_mm(geometry)[:-1], np.inf)
         np.testing.assert_allclose(table.radial[event], np.histogram(distance, radial, weights=energy)[0], atol=1e-6)
         np.testing.assert_allclose(table.layers[event], np.bincount(number, energy, len(geometry.layers)), rtol=1e-5)
-        spectrum = np.histogram(np.log10(energy[energy > HIT_GEV]), spectrum_edges(geometry))[0]
+        spectrum = np.histogram(np.log10(energy[energy > HIT_GEV]), SPECTRUM_EDGES)[0]
         np.testing.assert_array_equal(table.spectrum[event], spectrum)
         for values in (table.along_x, table.along_y, table.ring_energy, table.coarse, table.radial):
             assert values[event].sum() == pytest.approx(energy.sum(), rel=1e-5)
@@ -112,36 +112,16 @@ def test_observables_agree_with_loops(geometry: Geometry) -> None:
         assert table.ring_energy.shape[1] == len(ring_labels(geometry))
 
 
-def test_layers_alike_that_are_listed_measure_as_those_that_are_not() -> None:
-    showers = make_showers(events=20, seed=3)
-    labels = showers.energy_gev, showers.theta_rad
-    plain, listed = (
-        observe_hits(Hits.of(showers.cells), *labels, geometry, fine=True) for geometry in (SMALL_GEOMETRY, ALIKE)
-    )
-    middle = 17 * 15.3 / 2
-    for name in ("mean_x_mm", "mean_y_mm"):
-        np.testing.assert_allclose(listed.column(name) + middle, plain.column(name), rtol=1e-9)
-    np.testing.assert_allclose(
-        np.delete(listed.scalars, [5, 6], axis=1), np.delete(plain.scalars, [5, 6], axis=1), rtol=1e-6
-    )
-    for name in ("layers", "along_x", "along_y", "radial", "ring_energy", "ring_cells"):
-        np.testing.assert_allclose(getattr(listed, name), getattr(plain, name), rtol=1e-5, atol=1e-9, err_msg=name)
-    np.testing.assert_array_equal(listed.spectrum[:, :40], plain.spectrum)
-    np.testing.assert_allclose(listed.fine.astype(float), plain.fine.astype(float), atol=1e-2)
-    for ours, theirs in zip(lateral_edges_mm(ALIKE), lateral_edges_mm(SMALL_GEOMETRY), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-9)
-
-
 @pytest.mark.parametrize("geometry", [MIXED, RING_GEOMETRY, *known().values()])
 def test_every_cell_is_shared_out_once_and_blocks_are_not_many(geometry: Geometry) -> None:
     exists = positions(geometry).exists
     for shares in lateral_shares(geometry):
         np.testing.assert_allclose(shares.sum(axis=1), exists.reshape(-1), atol=1e-12)
-    blocks = listed_blocks(geometry)
+    blocks = coarse_blocks(geometry)
     assert ((blocks >= 0) == exists).all()
     assert len(np.unique(blocks[exists])) == blocks.max() + 1 <= 500
     assert set(thirds(geometry)) <= {0, 1, 2}
-    for edges in (radial_edges_mm(geometry), *lateral_edges_mm(geometry), spectrum_edges(geometry)):
+    for edges in (radial_edges_mm(geometry), *lateral_edges_mm(geometry), SPECTRUM_EDGES):
         assert (np.diff(edges) > 0).all()
         assert len(edges) <= 80
     assert len(ring_labels(geometry)) <= 40
@@ -162,24 +142,12 @@ def test_a_turned_shower_of_rings_looks_the_same_but_for_its_place() -> None:
 def test_an_empty_shower_in_rings_has_nothing_to_average() -> None:
     cells = random_cells(RING_GEOMETRY, 2)
     cells[0] = 0
-    table = observed(cells, RING_GEOMETRY, fine=True)
+    table = observed(cells, RING_GEOMETRY)
     for name in ("depth_x0", "mean_x_mm", "second_y_mm2", "r90_mm", "first_third", "angle_deg", "layer_of_maximum"):
         assert math.isnan(table.column(name)[0]), name
         assert math.isfinite(table.column(name)[1]), name
     assert table.column("sparsity")[0] == 1
-    assert not any(values[0].any() for values in (table.along_x, table.radial, table.coarse, table.fine))
-
-
-def test_fine_cells_of_rings_hold_every_cell() -> None:
-    cells = random_cells(RING_GEOMETRY, 2)
-    (n, m, layers), groups = RING_GEOMETRY.shape, 2
-    table = observed(cells, RING_GEOMETRY, fine=True)
-    single, ring, count = np.split(table.fine.astype(float), [groups * n * m, groups * n * m + layers * m], axis=1)
-    for energies in (single**2, ring**2):
-        np.testing.assert_allclose(energies.sum(axis=1), table.column("visible_gev"), rtol=2e-3)
-    expected = np.moveaxis(cells, 3, 1).sum(axis=2) * 0.001
-    np.testing.assert_allclose(ring**2, expected.reshape(2, -1), rtol=2e-3, atol=1e-6)
-    assert count.sum() == (cells * 0.001 > CELL_GEV).sum()
+    assert not any(values[0].any() for values in (table.along_x, table.radial, table.coarse))
 
 
 def test_energy_where_there_is_no_cell_is_an_error() -> None:

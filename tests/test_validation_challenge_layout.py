@@ -117,7 +117,7 @@ def write(path: Path, made: Showers) -> Path:
 def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{seed}.h5", showers(seed)[:700]) for seed in (1, 2)]
     main(["--reference", str(paths[0]), "--candidate", str(paths[1]), "--output", str(tmp_path / "out"),
-          "--grade", "gan", "--fine-classifier"])  # fmt: skip
+          "--grade", "gan"])  # fmt: skip
     document = read_verdict(tmp_path / "out" / "verdict.json")
     assert document["verdict"] != "rejected"
     assert set(document["resolution"]["candidate"]["terms"]) == {"a", "b", "c"}

@@ -21,7 +21,7 @@ from validation.measure.sets import ShowerSet, require_comparable
 from validation.statistics.binning import Binning, bins, energy_bins
 from validation.statistics.decades import AtEnergy, pulls, responses
 from validation.statistics.estimates import Pair, ratio_of_widths
-from validation.statistics.resolution import ByEnergy, Resolutions, curve, energy_edges
+from validation.statistics.resolution import Resolutions, curve, energy_edges
 
 
 def log_uniform(events: int, low: float = 1.0, high: float = 100.0, seed: int = 0) -> Array:
@@ -51,11 +51,8 @@ def _one_shower() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def resolutions(table: Observables) -> Resolutions:
-    edges = energy_edges(float(table.energy_gev.min()), float(table.energy_gev.max()), len(table))
-    sums = ByEnergy(edges)
-    for start in range(0, len(table), 3_000):
-        sums.add(table[start : start + 3_000])
-    return sums.found()
+    low, high = float(table.energy_gev.min()), float(table.energy_gev.max())
+    return Resolutions.of(table, energy_edges(low, high, len(table)))
 
 
 def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equal_in_log_e() -> None:
@@ -170,7 +167,7 @@ def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     few = resolutions(toys(log_uniform(120), a=0.2, b=0, c=0.01)).fit(100.0)
     assert few["reason"].startswith("Bins with 50 showers: ")
     single = resolutions(toys(np.full(100, 50.0), a=0.2, b=0, c=0.01))
-    assert single.width[0][0] == pytest.approx(math.sqrt(0.04 / 50 + 1e-4), rel=0.2)
+    assert single.width[0] == pytest.approx(math.sqrt(0.04 / 50 + 1e-4), rel=0.2)
 
 
 def test_the_labels_of_decades_are_taken_out_of_a_mean() -> None:

@@ -10,7 +10,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import Observables, observe
-from validation.report.curves import Compared, Curve, Frame, summarise
+from validation.report.curves import Curve, Frame, summarise
 
 EVENTS = 600
 
@@ -21,7 +21,7 @@ def table(seed: int, events: int = EVENTS) -> Observables:
 
 
 def response(mine: Observables, theirs: Observables) -> Curve:
-    return summarise(Compared(mine, theirs, mine, theirs, SMALL_GEOMETRY)).curves["response_against_energy"]
+    return summarise(mine, theirs, SMALL_GEOMETRY).curves["response_against_energy"]
 
 
 def test_the_bins_at_the_ends_are_narrow_and_narrower_with_more_showers() -> None:

@@ -52,8 +52,8 @@ def street(
     solid[4 * finer : 8 * finer, 10 * finer : 14 * finer] = True
     velocity[:, solid] = 0
     flow = Flow(Grid(shape, cell, INTERVAL_D), solid, reynolds, (1.0, 1.0), "tests")
-    with flow_writer(path, flow, first=INTERVAL_D * start) as writer:
-        writer.write(velocity.astype(np.float32))
+    with flow_writer(path, flow, first=INTERVAL_D * start) as write:
+        write(velocity.astype(np.float32))
     return path
 
 
@@ -147,6 +147,18 @@ def test_the_floor_is_the_other_resolution_from_its_nearest_frame(tmp_path: Path
     assert floors["fluctuation"] == pytest.approx(0.44, abs=0.05)  # its strength is 1.2 times that flow's
     assert floors["strouhal"] < 0.01
     assert 0.01 < floors["relative_l2"] < 0.08  # a fifth of the swing; a quarter of a period away it would be 0.2
+
+
+def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_path: Path) -> None:
+    """Its frames begin with the roll-out's, and drift as in the test of the limit: over a period, by 10 % of one."""
+    short = street(tmp_path / "short.h5", frames=14, start=8, frequency=1.1)
+    verdict = judged(tmp_path, "--floor", str(short))
+    (floor,) = verdict["floors"]
+    assert len(floor["by_step"]["relative_l2"]) == 14
+    assert floor["strouhal"] == pytest.approx([0.2, 0.22], rel=0.02)
+    assert verdict["verdict"] == "accepted"  # a floor decides nothing
+    with pytest.raises(InputError, match=r"few.h5: 9 frames beside those of .*; a shedding period has 10"):
+        judged(tmp_path, "--floor", str(street(tmp_path / "few.h5", frames=9, start=8)))
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,8 @@ EVENTS = 60
 @pytest.fixture(autouse=True)
 def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two thirds of the time of a comparison, and no matter here."""
-    monkeypatch.setattr(plots, "draw_all", lambda _: iter(()))
+    monkeypatch.setattr(plots, "draw_all", lambda *_: iter(()))
     monkeypatch.setattr(plots, "overview", lambda _: b"")
-    monkeypatch.setattr(plots, "draw_resolution", lambda *_: iter(()))
     monkeypatch.setattr(compare, "draw_pairs", lambda *_: iter(()))
 
 

@@ -149,12 +149,11 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     worse.cells[:] *= np.float32(1.2)
     write_file(incumbent, worse)
     document = validate(
-        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all",
-        fine_classifier=True,
-    )  # fmt: skip
-    low, high = document["classifier"]["fine_cells"]["interval"]
+        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all"
+    )
+    low, high = document["classifier"]["cells"]["interval"]
     assert low < 0.5 < high
-    assert document["scalars"]["auc_fine_cells"] == document["classifier"]["fine_cells"]["value"]
+    assert document["scalars"]["auc_cells"] == document["classifier"]["cells"]["value"]
     assert document["incumbent"]["outcome"] == "better"
     assert document["incumbent"]["verdict"] == "rejected"
     assert document["memorisation"]["training"] == 250
@@ -164,5 +163,5 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     page = (tmp_path / "out/report.html").read_text()
     assert "Against the incumbent" in page
     assert "Memorisation" in page
-    assert "AUC on fine cells" in page
+    assert "AUC on cells" in page
     assert json.loads((tmp_path / "out/verdict.json").read_text())["scalars"].keys() >= {"fpd", "auc_cells", "coverage"}

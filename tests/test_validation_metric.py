@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from showers import make_showers
+from showers import make_showers, measured_angle
 
-from calopipe.showers.angle import measured_angle
-from calopipe.showers.cells import Showers
+from calopipe.showers.cells import Geometry, Showers
 from calopipe.showers.metric import REFERENCE_BINS, MetricBin, Profiles, metric
 
 EVERYTHING = (MetricBin(150.0, math.pi / 2, math.inf, math.inf),)
 
 
 def profiles(showers: Showers) -> Profiles:
-    return Profiles.of(showers.cells, showers.energy_gev, showers.theta_rad)
+    x, y, layers = showers.cells.shape[1:]
+    return Profiles.of(showers.cells, showers.energy_gev, showers.theta_rad, Geometry((x, y, layers), 1, 1, 1, 1))
 
 
 def by_loops(reference: Showers, candidate: Showers) -> tuple[float, float, float]:

@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.spatial.distance import cdist
 from showers import SMALL_GEOMETRY, make_showers
 
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry
 from validation.measure.observables import observe
-from validation.measure.voxels import coarse_edges, root_shares
-from validation.statistics.neighbours import Array, coverage, memorisation, nearest
+from validation.measure.voxels import coarse_blocks, root_shares
+from validation.statistics.neighbours import Array, coverage, memorisation
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -104,15 +103,6 @@ def test_features_that_say_nothing_are_left_out_and_empty_showers_cover_nothing(
     assert halved.density.value == pytest.approx(plain.density.value / 2, rel=0.15)
 
 
-def test_nearest_distances_agree_with_scipy_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    points, others = (rng(seed).random((n, 30)).astype(np.float32) for seed, n in ((15, 53), (16, 40)))
-    expected = cdist(points, others).min(axis=1)
-    np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
-    monkeypatch.setattr("validation.statistics.neighbours._DISTANCES_HELD", 7 * 40)
-    np.testing.assert_allclose(nearest(points, others), expected, rtol=1e-4)
-    assert nearest(points, points).max() < 5e-3  # what single precision leaves of zero
-
-
 def blobs(count: int, seed: int, spread: float = 1.0) -> FloatArray:
     """Points of a correlated normal law in twelve dimensions, of a size of order one."""
     return (0.3 * spread * rng(seed).normal(size=(count, 12)) @ np.diag(np.linspace(1, 0.3, 12))).astype(np.float32)
@@ -161,16 +151,21 @@ def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
     assert found["p_value"] == pytest.approx(2 / (102 * 101))
 
 
-def test_edges_are_fine_in_the_middle_and_cover_every_cell() -> None:
-    x, y, layers = coarse_edges((51, 51, 25))
-    assert x.tolist() == y.tolist() == [0, 10, 18, 22, 24, 27, 29, 33, 41, 51]
-    assert layers.tolist() == [0, 5, 10, 15, 20, 25]
-    for shape in ((5, 5, 1), (17, 17, 5), (6, 50, 12)):
-        for edges, cells in zip(coarse_edges(shape), shape, strict=True):
-            assert (edges[0], edges[-1]) == (0, cells)
-            assert (np.diff(edges) > 0).all()
-    for edges in coarse_edges((6, 50, 12))[:2]:
-        np.testing.assert_array_equal(edges, edges[-1] - edges[::-1])
+def blocks_along(geometry: Geometry, axis: int) -> list[int]:
+    """How many cells, or layers, wide each block is along an axis."""
+    blocks = coarse_blocks(geometry).reshape(geometry.shape[2], *geometry.shape[:2])
+    row = np.moveaxis(blocks, 0, 2)[tuple(slice(None) if k == axis else n // 2 for k, n in enumerate(geometry.shape))]
+    return [len([*same]) for _, same in itertools.groupby(row)]
+
+
+def test_blocks_are_fine_in_the_middle_and_cover_every_cell() -> None:
+    assert blocks_along(REFERENCE_GEOMETRY, 0) == blocks_along(REFERENCE_GEOMETRY, 1) == [10, 8, 4, 2, 3, 2, 4, 8, 10]
+    assert blocks_along(REFERENCE_GEOMETRY, 2) == [5] * 5
+    assert coarse_blocks(REFERENCE_GEOMETRY).max() + 1 == 9 * 9 * 5
+    even = replace(REFERENCE_GEOMETRY, shape=(6, 50, 12))
+    assert blocks_along(even, 0) == [2, 2, 2]
+    assert blocks_along(even, 1) == [10, 8, 4, 2, 2, 2, 4, 8, 10]
+    assert sum(blocks_along(even, 2)) == 12
 
 
 def coarse_cells(cells: FloatArray) -> FloatArray:
@@ -181,11 +176,10 @@ def coarse_cells(cells: FloatArray) -> FloatArray:
 def test_coarse_cells_agree_with_loops_and_keep_the_energy() -> None:
     cells = make_showers(events=3).cells
     found = coarse_cells(cells)
-    expected = [
-        [one[x, y, z].sum() for x, y, z in itertools.product(*(
-            [slice(*pair) for pair in itertools.pairwise(edges)] for edges in coarse_edges(cells.shape[1:])))]
-        for one in cells.astype(np.float64)
-    ]  # fmt: skip
+    blocks = coarse_blocks(SMALL_GEOMETRY)
+    expected = np.zeros_like(found, dtype=np.float64)
+    for (event, x, y, layer), energy in np.ndenumerate(cells.astype(np.float64)):
+        expected[event, blocks[layer, x * cells.shape[2] + y]] += energy
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), cells.sum(axis=(1, 2, 3)), rtol=1e-5)

@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_showers
+from showers import SMALL_GEOMETRY, make_showers, measured_angle
 
-from calopipe.showers.angle import measured_angle
 from calopipe.showers.cells import FloatArray, Geometry
 from validation.measure.edges import HIT_GEV, SPECTRUM_EDGES
 from validation.measure.observables import CELL_GEV, Observables, containment_radius, observe
@@ -35,7 +34,7 @@ def by_loops(shower: FloatArray) -> dict[str, float]:
     def mean(values: list[float]) -> float:
         return sum(e * value for (*_, e), value in zip(cells, values, strict=True)) / total
 
-    x_mm, y_mm = ([5 * (cell[axis] + 0.5) for cell in cells] for axis in (0, 1))
+    x_mm, y_mm = ([5 * (cell[axis] + 0.5 - shower.shape[axis] / 2) for cell in cells] for axis in (0, 1))
     z_x0 = [1.5 * (cell[2] + 0.5) for cell in cells]
     return {
         "visible_gev": total,
@@ -126,8 +125,8 @@ def test_a_shower_without_energy_has_zeros_and_nothing_to_average() -> None:
 
 def test_a_hit_above_the_last_edge_is_counted_in_the_last_bin() -> None:
     cells = np.zeros((1, *GEOMETRY.shape), dtype=np.float32)
-    cells[0, 3, 3, 2] = 500.0  # 10 GeV
-    assert observed(cells).spectrum[0].tolist() == [0.0] * 39 + [1.0]
+    cells[0, 3, 3, 2] = 1e5  # 2 TeV
+    assert observed(cells).spectrum[0].tolist() == [0.0] * 73 + [1.0]
 
 
 def test_the_angle_is_measured_in_space_and_in_units_of_the_index() -> None:

@@ -38,9 +38,9 @@ from training.rollout import commands as flows
 _EXAMPLES = """
 examples:
   python -m training fit --dataset runs/dataset --output runs/model
-  python -m training fit --dataset runs/dataset --output runs/reference --config 3dgan --strategy mirrored
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+  python -m training reconstruct --model runs/autoencoder --like 'data/geant4/*.h5' --split test --output runs/again.h5
   python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
@@ -83,14 +83,11 @@ def parser() -> argparse.ArgumentParser:
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
-    generate.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-    generate.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
-    generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
         "--batch", type=int, default=0, metavar="N",
-        help="showers made at a time; changes none of them (default: as the model makes them fastest)",
+        help="showers made at a time; changes none of them (default: as the model makes them fastest, 128 MiB at most)",
     )  # fmt: skip
     generate.add_argument(
         "--strategy", default="one-device", choices=STRATEGIES, metavar="NAME",
@@ -103,7 +100,15 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
     )
-    add_selection(generate, "whose labels")
+    reconstruct = tasks.add_parser(
+        "reconstruct", help="pass showers through an auto-encoder",
+        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
+    )  # fmt: skip
+    for task, whose in ((generate, "whose labels"), (reconstruct, "of the showers")):
+        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+        task.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
+        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
+        add_selection(task, whose)
 
     _add_discriminate(tasks)
     _add_config(estimates.add_to(tasks))
@@ -264,11 +269,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         card = keep(storage.location(options.dataset), output)
         print(f"model: {output}, of step {card.trained['chosen_step']}")
-    elif options.task == "generate":
+    elif options.task in {"generate", "reconstruct"}:
         if output.suffix not in {".h5", ".hdf5"}:
             raise InputError(f"--output {output}: expected a name that ends in .h5")
         like, model = storage.expand(options.like), storage.on_disk(options.model, "--model")
-        from training.generation import Conditions, generate, time_generation  # noqa: PLC0415
+        from training.generation import Conditions, generate, reconstruct, time_generation  # noqa: PLC0415
+
+        if options.task == "reconstruct":
+            reconstruct(model, like, output, Selection.of(options))
+            return
         from training.parts import Share  # noqa: PLC0415
 
         conditions = Conditions(like, Selection.of(options))

@@ -140,9 +140,8 @@ def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], showers: int) -> 
     """The first so many of the chosen showers of files, some at a time and always as many."""
     held: list[Showers] = []
     for file, mask in zip(files, masks, strict=True):
-        for start in range(0, file.events, file.chunk_events):
-            stop = min(start + file.chunk_events, file.events)
-            held.append(file.read(start, stop)[mask[start:stop]])
+        for some in file.selected(mask):
+            held.append(some)
             while (count := min(_AT_ONCE, showers)) and sum(map(len, held)) >= count:
                 both = _joined(held)
                 yield both[:count]

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,8 @@ from calopipe import storage
 from calopipe.errors import InputError, require_seed
 from calopipe.labels import MoreLabels
 from calopipe.progress import say
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.angle import angle_of_cells
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
 from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.hits import Digests
 from calopipe.showers.selection import Selection
@@ -34,6 +35,8 @@ from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.folder import Card
 from training.generator import Generator
+from training.loading import load
+from training.models.autoencoder.model import AutoEncoder
 from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
 
@@ -152,6 +155,35 @@ def generate(
     shutil.rmtree(parts.folder)
     say(f"{len(energy)} showers: {output}")
     return len(energy)
+
+
+def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: Selection) -> int:
+    """Write to `output` what the auto-encoder `model` makes of the showers that `selection` chooses; their number.
+
+    They have the labels, the order, the unit and the layout of the files `like`. InputError: no auto-encoder, showers
+    of another detector, test showers that it was trained on, or none at all.
+    """
+    storage.require_writable(output.parent)
+    card, found = load(model)
+    if not isinstance(found, AutoEncoder):
+        raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
+    files = open_all(like, selection)
+    _check_geometry(files[0], card)
+    chosen = [file.chosen(selection) for file in files]
+    if selection.split == JUDGES:
+        require_unseen(model, card, np.concatenate([digests[mask] for mask, digests in chosen]), str(model))
+    if not (showers := sum(int(mask.sum()) for mask, _ in chosen)):
+        raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
+    compiled = tf.function(found.reconstruct, reduce_retracing=True)
+    geometry = files[0].geometry
+    unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
+    with shower_writer(output, geometry, {}, files[0].deposits) as writer:
+        for file, (mask, _) in zip(files, chosen, strict=True):
+            for given in file.selected(mask):
+                cells = compiled(tf.constant(given.cells * unit)).numpy() / unit
+                writer.write(replace(given, cells=cells, mtheta_rad=angle_of_cells(cells, geometry)))
+    say(f"{showers} reconstructed showers: {output}")
+    return showers
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

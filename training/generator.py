@@ -23,11 +23,13 @@ from training.models.showers import ShowerModel, allowed
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
 _AT_ONCE = 2
+_BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, unless more are asked for: 516 of the reference's
 
 
 class Generator:
-    """A trained model, ready to make showers, `batch` of them at a time on each device; 0 leaves that to the model.
+    """A trained model, ready to make showers, `batch` of them at a time on each device.
 
+    With 0 these are as many as the model makes fastest, but 128 MiB at most of a calorimeter with many cells.
     `strategy` names the devices, as for a training: one-device, mirrored or tpu.
     """
 
@@ -43,7 +45,8 @@ class Generator:
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
         self.model = found
         self._known = LabelRange.from_json(self.card.valid_range)
-        self.batch = batch or found.generation_batch
+        fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
+        self.batch = batch or min(found.generation_batch, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
         self._of_replica = tf.function(self.cells, jit_compile=True) if compiled_by_xla(self._strategy) else self.cells
         self._compiled = tf.function(self._of_replicas)

@@ -63,10 +63,6 @@ def parser() -> argparse.ArgumentParser:
     add_output(command, f"{', '.join(built_in_grades())}, or a TOML file")
     add_selection(command, "of the reference")
     command.add_argument(
-        "--fine-classifier", action="store_true",
-        help="also try to tell the sets apart cell by cell about the axis: half a minute for 7,000 a side",
-    )  # fmt: skip
-    command.add_argument(
         "--challenge", action="store_true",
         help="add CaloChallenge's separation powers, FPD and KPD, beside published values (cells in rings); minutes",
     )  # fmt: skip
@@ -97,7 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         training_split=options.training_split,
         selection=Selection.of(options),
         grade=options.grade,
-        fine_classifier=options.fine_classifier,
         challenge=_asked(options),
         workers=options.workers,
         seed=options.seed,

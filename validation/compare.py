@@ -27,10 +27,10 @@ from validation.judge.similarity import memorised, similarity
 from validation.measure.edges import ring_labels
 from validation.measure.reader import Measured, open_reader
 from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
-from validation.measure.table import SAMPLE_SHOWERS, Rows, samples
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples
 from validation.report import page as report
 from validation.report import plots
-from validation.report.curves import Compared, summarise
+from validation.report.curves import summarise
 from validation.report.single import draw_pairs
 from validation.statistics.binning import Binning
 
@@ -61,7 +61,6 @@ def validate(
     training_split: str = "train",
     selection: Selection | None = None,
     grade: str = "precision",
-    fine_classifier: bool = False,
     challenge: Asked | None = None,
     workers: int = 1,
     seed: int = 1,
@@ -69,8 +68,8 @@ def validate(
     """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
 
     The candidate is compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
-    should not repeat. A `fine_classifier` also looks at single cells about the axis. The numbers of CaloChallenge are
-    added where `challenge` asks for them. `workers` processes read the files.
+    should not repeat. The numbers of CaloChallenge are added where `challenge` asks for them. `workers` processes read
+    the files.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
     the verdict on the same request is there already, with its report, nothing is computed again.
@@ -90,7 +89,6 @@ def validate(
         "split_files": [list(pair) for pair in chosen.rule.by_file],
         "cut_gev": chosen.cut_gev,
         "bad_event": chosen.bad_event,
-        "fine_classifier": fine_classifier,
         "challenge": None if challenge is None else vars(challenge),
         "geometry": sets.reference.geometry.to_json(),
         "seed": seed,
@@ -103,11 +101,11 @@ def validate(
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    found = _measured(sets, workers, fine_classifier)
-    compared, document = _judged(found, limits, seed)
+    found = _measured(sets, workers)
+    some, document = _judged(found, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
     document |= {"inputs": inputs | {"versions": versions()}, "request": request}
-    _write_report(document, output, compared, found)
+    _write_report(document, output, some, found)
     storage.write_json(output / VERDICT_FILE, document)
     say(summary_line(document))
     return document
@@ -144,18 +142,18 @@ class _Found:
     geometry: Geometry
 
 
-def _measured(sets: Sets, workers: int, fine: bool) -> _Found:
+def _measured(sets: Sets, workers: int) -> _Found:
     with open_reader(workers) as reader:
-        mine = reader.measure(sets.reference, fine=fine)
+        mine = reader.measure(sets.reference)
         candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
         pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
-        found = [reader.measure(each, fine=fine and each is sets.candidate) for each in candidates]
+        found = [reader.measure(each) for each in candidates]
         training = None if sets.training is None else reader.measure(sets.training)
     return _Found(mine, found, pairs, training, sets.reference.geometry)
 
 
-def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str, Any]]:
-    """The showers that are compared, and what the document says of them."""
+def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
+    """A sample of the showers that are compared, and what the document says of them all."""
     mine, candidate = found.reference, found.candidates[0]
     events = min(len(each.table) for each in (mine, *found.candidates))
     # Particles come along the axis of rings, and whichever way their showers lean is chance.
@@ -190,9 +188,7 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Compared, dict[str,
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": judged.scalars() | _scalars(alike),
     }
-    tables = judged.compared
-    compared = Compared(tables.reference, tables.candidate, some.reference, some.candidate, found.geometry)
-    return compared, document
+    return some, document
 
 
 def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
@@ -209,17 +205,16 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _write_report(document: dict[str, Any], output: Path, compared: Compared, found: _Found) -> None:
+def _write_report(document: dict[str, Any], output: Path, some: Samples, found: _Found) -> None:
     """Write `overview.png` and `report.html`; the document gets `resolution` and the report's SHA-256."""
     images: list[plots.Plot] = []
-    if len(compared.sample_reference) and len(compared.sample_candidate):
-        summary = summarise(compared)
+    if len(some.reference) and len(some.candidate):
+        summary = summarise(some.reference, some.candidate, found.geometry)
         fits = {side: found.fit(summary.factor) for side, found in summary.resolutions.items()}
         document["resolution"] = fits
         galleries = found.reference.gallery, found.candidates[0].gallery
         images = [
-            *plots.draw_all(summary),
-            *plots.draw_resolution(summary, fits),
+            *plots.draw_all(summary, fits),
             *draw_pairs(*galleries, found.geometry),
         ]
         with storage.replacing(output / OVERVIEW_FILE) as temporary:
@@ -233,7 +228,8 @@ def code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     stage = Path(__file__).parent
     ground = stage.parent / "calopipe"
-    sources = sorted([*stage.rglob("*.py"), *stage.rglob("*.css"), *stage.rglob("*.toml"), *ground.rglob("*.py")])
+    own = (each for kind in ("py", "css", "html", "toml") for each in stage.rglob(f"*.{kind}"))
+    sources = sorted([*own, *ground.rglob("*.py")])
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
 

@@ -6,7 +6,7 @@ docs/formats.md describes the layout.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
-from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.files import opened_file
 from calopipe.showers.flaws import BadFileError
 from calopipe.storage import Location
 
@@ -50,9 +50,8 @@ class Flow:
 
         A simulation that goes on, or one from another perturbation, has the same.
         """
-        content = (
-            repr((self.solid.shape, float(np.float32(self.reynolds)))).encode() + np.packbits(self.solid).tobytes()
-        )
+        numbers = self.solid.shape, float(np.float32(self.reynolds))
+        content = repr(numbers).encode() + np.packbits(self.solid).tobytes()
         return np.frombuffer(hashlib.sha256(content).digest()[:8], "<u8")[0]
 
 
@@ -71,7 +70,7 @@ class FlowFile(Flow):
 
     def frames(self, first: int, stop: int) -> FloatArray:
         """Velocities of the frames `first` to `stop` as they are stored, good or bad, (n, x, y, 2) in U."""
-        with _opened(self.path) as file:
+        with opened_file(self.path) as file:
             found: FloatArray = file[FRAMES][first:stop].astype(np.float32)
         return found
 
@@ -90,7 +89,7 @@ class FlowFile(Flow):
 
 def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
     """The flow in the file `path`. BadFileError: it is none, is not whole, or has fewer frames than asked for."""
-    with _opened(path) as file:
+    with opened_file(path) as file:
         for name, shape in _SHAPES.items():
             if name not in file or file[name].ndim != len(shape.split(",")):
                 _refuse(path, f"no dataset {name} ({shape}), which a flow has")
@@ -124,47 +123,10 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
 def is_flow(path: Location) -> bool:
     """Whether `path` is an HDF5 file that holds frames of a flow, whole or not."""
     try:
-        with _opened(path) as file:
+        with opened_file(path) as file:
             return FRAMES in file
     except BadFileError:
         return False
-
-
-class FlowWriter:
-    """Appends frames to a file; `first` is the time of the first, `steps` the solver's steps from one to the next."""
-
-    def __init__(self, file: h5py.File, flow: Flow, grid: Grid, *, first: float, steps: int, rounded: float) -> None:
-        self._file, self._grid, self._first, self._steps, self._rounded = file, grid, first, steps, rounded
-        file["solid"] = flow.solid
-        for name, shape, kind in (
-            (FRAMES, (*grid.shape, 2), "f4"), ("vorticity", grid.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
-        ):  # fmt: skip
-            packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
-            chunk = (
-                CHUNK_FRAMES,
-                *shape[:2],
-                *(1 for _ in shape[2:]),
-            )  # components apart: packs better
-            file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)
-
-    def write(self, velocity: FloatArray) -> None:
-        """Append frames, (n, x, y, 2) in U, and their vorticity."""
-        if self._rounded:
-            velocity = np.round(velocity / self._rounded) * np.float32(self._rounded)
-        start = len(self._file["time"])
-        number = np.arange(start, start + len(velocity))
-        swirl = vorticity(velocity, self._grid.cell_d)
-        if self._rounded:
-            swirl = np.round(swirl / (16 * self._rounded)) * (16 * self._rounded)
-        columns = {
-            FRAMES: velocity,
-            "vorticity": swirl,
-            "time": self._first + number * self._grid.interval_d,
-            "step": number * self._steps,
-        }
-        for name, values in columns.items():
-            self._file[name].resize(start + len(velocity), axis=0)
-            self._file[name][start:] = values
 
 
 @contextmanager
@@ -177,31 +139,42 @@ def flow_writer(
     first: float = 0.0,
     steps: int = 1,
     rounded: float = 0.0,
-) -> Iterator[FlowWriter]:
-    """A writer of the file `path`, which appears when it is complete, of frames of the flow `like`.
+) -> Iterator[Callable[[FloatArray], None]]:
+    """A function that appends frames, (n, x, y, 2) in U, of the flow `like` and their vorticity to the file `path`.
 
-    `grid` takes the place of that of `like`, `attributes` are added. Velocities are `rounded` to multiples of so much U
-    if it is given, and vorticities to multiples of 16 times that: such files are a fifth as large.
+    The file appears when it is complete. `grid` takes the place of that of `like`, `attributes` are added. `first` is
+    the time of the first frame, `steps` the solver's steps from one to the next. Velocities are `rounded` to multiples
+    of so much U if it is given, and vorticities to multiples of 16 times that: such files are a fifth as large.
     """
-    grid = grid or like.grid
+    cells = grid or like.grid
     with storage.replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs.update(
-            {"reynolds": like.reynolds, "cell_d": grid.cell_d, "obstacle_d": like.obstacle_d, "solver": like.solver}
+            {"reynolds": like.reynolds, "cell_d": cells.cell_d, "obstacle_d": like.obstacle_d, "solver": like.solver}
         )
         file.attrs.update(attributes or {})
-        yield FlowWriter(file, like, grid, first=first, steps=steps, rounded=rounded)
+        file["solid"] = like.solid
+        for name, shape, kind in (
+            (FRAMES, (*cells.shape, 2), "f4"), ("vorticity", cells.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
+        ):  # fmt: skip
+            packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
+            chunk = (CHUNK_FRAMES, *shape[:2], *(1 for _ in shape[2:]))  # components apart: packs better
+            file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)
 
+        def append(velocity: FloatArray) -> None:
+            if rounded:
+                velocity = np.round(velocity / rounded) * np.float32(rounded)
+            start = len(file["time"])
+            number = np.arange(start, start + len(velocity))
+            swirl = vorticity(velocity, cells.cell_d)
+            if rounded:
+                swirl = np.round(swirl / (16 * rounded)) * (16 * rounded)
+            times = {"time": first + number * cells.interval_d, "step": number * steps}
+            for name, values in {FRAMES: velocity, "vorticity": swirl, **times}.items():
+                file[name].resize(start + len(velocity), axis=0)
+                file[name][start:] = values
 
-@contextmanager
-def _opened(path: Location) -> Iterator[h5py.File]:
-    try:
-        with path.open("rb") as stream, h5py.File(stream) as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except (OSError, KeyError) as error:
-        _refuse(path, f"not a readable HDF5 file ({error})")
+        yield append
 
 
 def _refuse(path: Location, reason: str) -> NoReturn:
-    raise BadFileError(f"{path}: {reason}; give files as `python -m preprocessing.flow` makes them")
+    raise BadFileError(f"{path}: {reason}; give files as docs/formats.md describes them")

@@ -15,23 +15,14 @@ EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy
 _SMALLEST_SQUARE = 1e-7  # keeps the square root away from zero, as the reference does
 
 
-def measured_angle(cells: npt.ArrayLike, cell_size: float = 1.0, layer_pitch: float = 1.0) -> FloatArray:
-    """Angle in rad, (N,), of showers `cells` (N, x, y, layer): pi/2 for a shower along the layers' axis.
+def angle_of_projections(in_x: Array, in_y: Array) -> FloatArray:
+    """The reference's angle (N,) in rad of showers summed along y, `in_x` (N, x, layer), and along x, `in_y`.
 
-    With the default sizes this is the reference's definition, in units of the index (`ecal_angle`, svalleco/3Dgan):
-    the slope of the line from the shower's barycentre to each layer's, averaged over the layers that hold energy
-    with the layer's depth as the weight. It is biased towards pi/2. Give sizes in mm for an angle in space; the
-    weights are then depths in mm, which changes nothing. A shower without energy reads 100.
+    In units of the index (`ecal_angle`, svalleco/3Dgan): the slope of the line from the shower's barycentre to each
+    layer's, averaged over the layers that hold energy with the layer's depth as the weight. It is biased towards pi/2,
+    which a shower along the layers' axis reads. A shower without energy reads 100.
     """
-    image = np.asarray(cells, dtype=np.float64)
-    return angle_of_projections(image.sum(axis=2), image.sum(axis=1), cell_size, layer_pitch)
-
-
-def angle_of_projections(in_x: Array, in_y: Array, cell_size: float = 1.0, layer_pitch: float = 1.0) -> FloatArray:
-    """`measured_angle` of showers summed along y, `in_x` (N, x, layer), and along x, `in_y` (N, y, layer)."""
-    sizes = (cell_size, cell_size, layer_pitch)
-    lengths = (in_x.shape[1], in_y.shape[1], in_x.shape[2])
-    x, y, depth = ((np.arange(n) + 0.5) * size for n, size in zip(lengths, sizes, strict=True))
+    x, y, depth = (np.arange(n, dtype=np.float64) + 0.5 for n in (in_x.shape[1], in_y.shape[1], in_x.shape[2]))
     return angle_of_moments(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
 
 
@@ -59,7 +50,7 @@ def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
 
 def angle_of_cells(cells: FloatArray, geometry: Geometry) -> FloatArray:
     """`angle_of_hits` of dense showers `cells` (N, x, y, layer)."""
-    return angle_of_hits(Hits.of(cells), geometry) if geometry.layers else measured_angle(cells)
+    return angle_of_hits(Hits.of(cells), geometry)
 
 
 def angle_of_moments(layer_energy: Array, x_moment: Array, y_moment: Array, depth: Array) -> FloatArray:

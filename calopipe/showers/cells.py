@@ -35,14 +35,15 @@ class Layer:
     r_edges_mm: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.cells) != 2 or min(self.cells) < 1:
+        if len(self.cells) != 2 or not all(isinstance(count, int) and count > 0 for count in self.cells):
             raise InputError(f"geometry: a layer has {self.cells} cells, expected two positive counts")
         if not (self.pitch_mm > 0 and self.x0 > 0 and np.isfinite([self.pitch_mm, self.x0]).all()):
             raise InputError(f"geometry: a layer of {self.pitch_mm} mm and {self.x0} X0, expected positive numbers")
         if (self.size_mm is None) == (self.r_edges_mm is None):
             raise InputError("geometry: a layer needs either the size of its cells or the edges of its rings")
-        if self.size_mm is not None and not (np.isfinite(self.size_mm).all() and min(self.size_mm) > 0):
-            raise InputError(f"geometry: a layer has cells of {self.size_mm} mm, expected positive numbers")
+        size = self.size_mm
+        if size is not None and not (len(size) == 2 and np.isfinite(size).all() and min(size) > 0):
+            raise InputError(f"geometry: a layer has cells of {size} mm, expected two positive numbers")
         edges = self.r_edges_mm
         if edges is not None and not (
             len(edges) == self.cells[1] + 1

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
+from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -48,9 +49,10 @@ def distinct(files: Sequence[File]) -> list[File]:
             logger.warning("%s has the same content as %s: used once", file.path, twin.path)
         if differs := file.geometry.difference(files[0].geometry, unit=True):
             name, here, there = differs
+            detector = isinstance(file.geometry, Geometry)
             raise InputError(
-                f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use files of one "
-                "detector, or give --geometry"
+                f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use "
+                f"{'files of one detector, or give --geometry' if detector else 'flows of one grid and interval'}"
             )
         if file.labels != files[0].labels:
             here, there = (", ".join(DATASETS[name] for name in each.labels) or "none" for each in (file, files[0]))

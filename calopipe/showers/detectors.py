@@ -182,9 +182,9 @@ def _from_toml(content: bytes) -> Geometry:
     """A file with `file_unit_gev` and a list of `layers`; docs/detectors.md describes it."""
     document = tomllib.loads(content.decode())
     _require_known(document, ("file_unit_gev", "layers"), "the file")
-    unit = _number(document, "file_unit_gev", "the energy in GeV of a deposit of 1.0")
+    unit = _number(document, "file_unit_gev")
     listed = document.get("layers")
-    if not isinstance(listed, list) or not listed or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise InputError("expected [[layers]], a table for each kind of layer")
     layers: list[Layer] = []
     for number, table in enumerate(listed, 1):
@@ -198,9 +198,7 @@ def _from_toml(content: bytes) -> Geometry:
 def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
     names = ("count", "materials_mm", "pitch_mm", "x0", "cells", "cell_mm", "r_edges_mm", "angles")
     _require_known(table, names, "a layer")
-    materials = table.get("materials_mm", {})
-    if not isinstance(materials, dict):
-        raise InputError(f"materials_mm is {materials!r}, expected a table such as {{ W = 1.4, Si = 0.3 }}")
+    materials = _value(table, "materials_mm", dict, "a table such as { W = 1.4, Si = 0.3 }", {})
     thick = {name: _number(materials, name) for name in materials}
     if strange := sorted(set(thick) - set(RADIATION_LENGTHS_MM)):
         raise InputError(
@@ -209,47 +207,33 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         )
     # either stands for itself where both are given: layers have gaps, and materials that are not listed
     made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
-    pitch, x0 = (_number(made | dict(table) if thick else table, name, "or give materials_mm") for name in made)
+    pitch, x0 = (_number(made | dict(table) if thick else table, name) for name in made)
     if "r_edges_mm" in table or "angles" in table:
         _require_known(table, [name for name in names if not name.startswith("cell")], "a layer of rings")
         edges = _numbers(table, "r_edges_mm")
-        layer = Layer(pitch, x0, (_count(table, "angles"), len(edges) - 1), r_edges_mm=edges)
+        layer = Layer(pitch, x0, (_value(table, "angles", int, "a count"), len(edges) - 1), r_edges_mm=edges)
     else:
-        cells = table.get("cells")
-        if not isinstance(cells, list) or len(cells) != 2:
-            raise InputError(
-                f"cells is {cells!r}, expected two counts, along x and y; of rings give r_edges_mm, angles"
-            )
-        x, y = (_count({"cells": each}, "cells") for each in cells)
-        size = (
-            _numbers(table, "cell_mm") if isinstance(table.get("cell_mm"), list) else (_number(table, "cell_mm"),) * 2
-        )
-        if len(size) != 2:
-            raise InputError(f"cell_mm is {table['cell_mm']!r}, expected one size, or two, along x and y")
-        layer = Layer(pitch, x0, (x, y), size_mm=(size[0], size[1]))
-    return [layer] * _count(table, "count", 1)
+        cells = _value(table, "cells", list, "two counts, along x and y; of rings give r_edges_mm, angles")
+        one = not isinstance(table.get("cell_mm"), list)
+        size = (_number(table, "cell_mm"),) * 2 if one else _numbers(table, "cell_mm")
+        layer = Layer(pitch, x0, tuple(cells), size_mm=size)  # type: ignore[arg-type]  # it checks how many there are
+    return [layer] * _value(table, "count", int, "a count", 1)
 
 
-def _number(table: Mapping[str, Any], name: str, what: str = "") -> float:
-    value = table.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        found = f"{name} is missing" if value is None else f"{name} is {value!r}, expected a number"
-        raise InputError(found + (f"; {what}" if what else ""))
-    return float(value)
+def _value(table: Mapping[str, Any], name: str, kind: Any, expected: str, default: Any = None) -> Any:
+    """The value of this kind in `table`. InputError: it is missing and has no default, or is of another kind."""
+    value = table.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise InputError(f"{name} is missing" if value is None else f"{name} is {value!r}, expected {expected}")
+    return value
+
+
+def _number(table: Mapping[str, Any], name: str) -> float:
+    return float(_value(table, name, (int, float), "a number"))
 
 
 def _numbers(table: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    values = table.get(name)
-    if not isinstance(values, list):
-        raise InputError(f"{name} is {values!r}, expected a list of numbers" if values else f"{name} is missing")
-    return tuple(_number({name: value}, name) for value in values)
-
-
-def _count(table: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = table.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} is {value!r}, expected a count" if value is not None else f"{name} is missing")
-    return value
+    return tuple(_number({name: value}, name) for value in _value(table, name, list, "a list of numbers"))
 
 
 def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) -> None:

@@ -71,13 +71,20 @@ class ShowerFile(Header):
         angles = self.theta_rad[labels], self.measured(labels, cells)
         return Showers(cells, self.energy_gev[labels], *angles, more=taken(self.more, labels))
 
+    def selected(self, mask: npt.NDArray[np.bool_]) -> Iterator[Showers]:
+        """The showers that `mask` (events,) selects, as `read` gives them, those of a chunk at a time."""
+        for start in range(0, self.events, self.chunk_events):
+            here = mask[start : start + self.chunk_events]
+            if here.any():
+                yield self.read(start, start + self.chunk_events)[here]
+
     def measured(self, events: slice, cells: FloatArray) -> FloatArray:
         """The measured angle of these events: as the file has it, else that of their `cells` (n, x, y, layer)."""
         return angle_of_cells(cells, self.geometry) if self.mtheta_rad is None else self.mtheta_rad[events]
 
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""
-        with _opened(self.path) as file:
+        with opened_file(self.path) as file:
             return self._read(file, start, stop)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
@@ -88,7 +95,7 @@ class ShowerFile(Header):
         """
         size = max(_PIECE_EVENTS // self.chunk_events, 1) * self.chunk_events
         band_bytes = self.chunk_events * self.geometry.cells * 8 if size > _PIECE_EVENTS else 0
-        with _opened(self.path, band_bytes) as file:
+        with opened_file(self.path, band_bytes) as file:
             for band in range(start, stop, size):
                 end = min(band + size, stop)
                 for first in range(band, end, _PIECE_EVENTS):
@@ -148,12 +155,12 @@ class ShowerFile(Header):
         if self.deposits == VOXELS:
             cells = cells[voxel_order(self.geometry)]
         (found,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
-        where = f"cell(s) of {len(cells)}, the first is number {found[0]}"
+        first = found[0]
         if self.deposits == CELLS:
-            where = f"cell(s), the first is {tuple(map(int, np.unravel_index(found[0], self.geometry.shape)))}"
+            first = tuple(map(int, np.unravel_index(first, self.geometry.shape)))
         return (
-            f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} {where}; expected "
-            "finite deposits of zero or more"
+            f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} cell(s), the first "
+            f"is {first}; expected finite deposits of zero or more"
         )
 
 
@@ -170,7 +177,7 @@ def open_showers(
         content = sha256 or storage.sha256_of_file(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    with _opened(path) as file:
+    with opened_file(path) as file:
         try:
             datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
             labels, stored = read_labels(datasets)
@@ -220,8 +227,8 @@ def open_all(paths: Sequence[Location], selection: Selection | None = None) -> l
 
 
 @contextmanager
-def _opened(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
-    """The HDF5 file `path`, with room for so many bytes of decompressed chunks."""
+def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
+    """The HDF5 file `path`, with room for so many bytes of decompressed chunks. InputError, BadFileError."""
     # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
     room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
     try:
@@ -262,15 +269,10 @@ def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], text: str) ->
         return found, tuple(name for name in names if name not in {*stated, *values})
     found = given or described or _known_of(shape[0])
     unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
-    if len(shape) == 1 and shape[0] != voxels(found):
+    mine, theirs = tuple(map(int, shape)), (voxels(found),) if len(shape) == 1 else found.shape
+    if mine != theirs:
         raise BadFileError(
-            f"its showers have {shape[0]} voxels, the geometry has {voxels(found)} in {found.shape[2]} layers; give "
-            "the --geometry of this file"
-        )
-    if len(shape) == 3 and tuple(shape) != found.shape:
-        raise BadFileError(
-            f"its showers have {tuple(map(int, shape))} cells, the geometry has {found.shape}; give the --geometry of "
-            "this file"
+            f"its showers have {mine} cells, the geometry has {theirs}; give the --geometry of this file"
         )
     return with_values(found, unit | values), ()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.angle import angle_of_cells, measured_angle
+from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Geometry
 
 Array = npt.NDArray[np.float64]
@@ -71,17 +71,12 @@ class Profiles:
 
     @classmethod
     def of(
-        cls,
-        cells: FloatArray,
-        energy_gev: npt.NDArray[Any],
-        theta_rad: npt.NDArray[Any],
-        geometry: Geometry | None = None,
+        cls, cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
     ) -> Profiles:
-        """Profiles of showers `cells` (N, x, y, layer); without `geometry`, of a calorimeter of like layers."""
+        """Profiles of showers `cells` (N, x, y, layer)."""
         in_x = cells.sum(axis=2, dtype=np.float64)
         along = in_x.sum(axis=2), cells.sum(axis=(1, 3), dtype=np.float64), in_x.sum(axis=1)
-        angle = measured_angle(cells) if geometry is None else angle_of_cells(cells, geometry)
-        return cls(energy_gev, theta_rad, along, angle)
+        return cls(energy_gev, theta_rad, along, angle_of_cells(cells, geometry))
 
 
 def metric(

@@ -43,16 +43,11 @@ class Positions:
         return found
 
 
-def layers_of(geometry: Geometry) -> tuple[Layer, ...]:
-    """The layers of any calorimeter, also of one whose layers are alike."""
-    return geometry.every_layer
-
-
 @lru_cache(maxsize=8)
 def positions(geometry: Geometry) -> Positions:
     """Where the cells of `geometry` are."""
     n, m, _ = geometry.shape
-    layers = layers_of(geometry)
+    layers = geometry.every_layer
     found = np.full((4, len(layers), n, m), np.nan)
     for number, layer in enumerate(layers):
         rows, columns = layer.cells
@@ -103,7 +98,7 @@ def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[
     Counts may be one beyond a layer's cells. In rings the angle goes round, so that a cell all round the axis is beside
     itself; within an innermost ring that begins at the axis is the opposite cell.
     """
-    found = layers_of(geometry)[layer]
+    found = geometry.every_layer[layer]
     n, m = found.cells
     if found.r_edges_mm is not None:
         inward = (second < 0) & (found.r_edges_mm[0] == 0)
@@ -128,7 +123,7 @@ def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
 
     Between two cells it is the one of higher x, y, angle or radius.
     """
-    to = layers_of(geometry)[layer]
+    to = geometry.every_layer[layer]
     n, m = to.cells
     if to.size_mm is not None:
         first, second = (

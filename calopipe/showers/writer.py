@@ -90,10 +90,6 @@ class ShowerWriter:
         The showers before must fill whole chunks.
         """
         start = self._events
-        if start % showers_a_chunk(self._geometry):
-            raise ValueError(
-                f"{path} would begin at shower {start}, within a chunk of {showers_a_chunk(self._geometry)}"
-            )
         with h5py.File(path) as part:
             for name, stored in part.items():
                 self._require_label(name, stored.dtype)

@@ -44,15 +44,11 @@ def nvidia(count: int, kind: str) -> Accelerator:
 def tpu(slice_: str) -> Accelerator:
     """The chips of "TYPE:TOPOLOGY", all of one machine."""
     kind, _, topology = slice_.partition(":")
-    if kind not in SINGLE_HOST:
+    if topology not in SINGLE_HOST.get(kind, ()):
+        known = ", ".join(f"{name}:{each}" for name, topologies in SINGLE_HOST.items() for each in topologies)
         raise InputError(
-            f"--tpu {slice_!r}: expected TYPE:TOPOLOGY, for example tpu-v5-lite-podslice:2x4, with a type of "
-            f"{', '.join(SINGLE_HOST)}"
-        )
-    if topology not in SINGLE_HOST[kind]:
-        raise InputError(
-            f"--tpu {slice_!r}: not a topology of one machine; {kind} has {', '.join(SINGLE_HOST[kind])}, and training "
-            "does not spread over the machines of a larger slice"
+            f"--tpu {slice_!r}: expected the TYPE:TOPOLOGY of one machine, of {known}; training does not spread over "
+            "the machines of a larger slice"
         )
     selectors = {
         "cloud.google.com/gke-tpu-accelerator": kind,

@@ -11,7 +11,7 @@ from typing import Any
 from calopipe.errors import InputError
 from components.image import IMAGE
 from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
-from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, require_generation_pods, resources_by_step
+from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
@@ -62,7 +62,6 @@ class Platform:
         for refusal in _contradictions(self):
             raise InputError(refusal)
         resources_by_step(self.resources, self.hours)
-        require_generation_pods(self.generation_pods)
         self._device()
 
     @property

@@ -11,7 +11,7 @@ from calopipe.errors import InputError
 
 MEMORY = re.compile(r"[1-9][0-9]*(Mi|Gi|Ti|M|G|T)")
 _CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9]")
-_HOURS_OF_A_YEAR = 8760
+_HOURS = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]+)?|0\.[0-9]*[1-9]")
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,12 @@ STEPS = {
 LAUNCHER = Resources("Train on several nodes", cpu="500m", memory="1Gi", hours=0.5, retries=STEPS["train"].retries)
 
 
-MOST_PODS = 32  # of generation: each adds 8 kB to the compiled pipeline, and Kubernetes stores objects up to 1.5 MB
-
-
 def step_of(task: str) -> str:
     """The step that a task belongs to: kfp calls several tasks of one component generate, generate-2, ...
 
     A flow's step, such as generate-flow, asks for what that of showers does.
     """
     return re.sub(r"(-flow)?(-[0-9]+)?$", "", task)
-
-
-def require_generation_pods(pods: int) -> None:
-    """Raise InputError unless generation can be divided among so many."""
-    if not 1 <= pods <= MOST_PODS:
-        raise InputError(f"--generation-pods is {pods}, expected 1 to {MOST_PODS}")
 
 
 def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[str, Resources]:
@@ -84,19 +75,16 @@ def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[st
         step, _, amounts = option.partition("=")
         cpu, _, memory = amounts.partition(",")
         if step not in STEPS or not _CPU.fullmatch(cpu) or not MEMORY.fullmatch(memory):
-            raise _unreadable("--resources", option, "STEP=CPU,MEMORY, for example train=8,32Gi")
+            raise InputError(
+                f"--resources {option!r}: expected STEP=CPU,MEMORY, for example train=8,32Gi, with a step of "
+                f"{', '.join(STEPS)}"
+            )
         found[step] = replace(found[step], cpu=cpu, memory=memory)
     for option in hours:
-        step, _, text = option.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = 0.0
-        if step not in STEPS or not 0 < value <= _HOURS_OF_A_YEAR:
-            raise _unreadable("--hours", option, "STEP=HOURS, for example train=100, up to a year")
-        found[step] = replace(found[step], hours=value)
+        step, _, amount = option.partition("=")
+        if step not in STEPS or not _HOURS.fullmatch(amount):
+            raise InputError(
+                f"--hours {option!r}: expected STEP=HOURS, for example train=100, with a step of {', '.join(STEPS)}"
+            )
+        found[step] = replace(found[step], hours=float(amount))
     return found
-
-
-def _unreadable(name: str, option: str, expected: str) -> InputError:
-    return InputError(f"{name} {option!r}: expected {expected}, with a step of {', '.join(STEPS)}")

@@ -32,11 +32,8 @@ def run(
 ) -> None:  # fmt: skip
     """Run every step of the pipeline called `name` with the `parameters`, into the absolute path `output`.
 
-    Prints the outcome.
-
-    Showers are generated in so many `shares`, one after the other.
-
-    A file in OUTPUT/logs gets all that the steps and kfp print; a `verbose` run prints it here too.
+    Showers are generated in so many `shares`, one after the other. A file in OUTPUT/logs gets all that the steps and
+    kfp print, and a `verbose` run prints it here too. The last lines that are printed are the verdict and the report.
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}

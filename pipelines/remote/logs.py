@@ -57,7 +57,7 @@ def workflow_command(run: str, namespace: str) -> str:
 
 
 def reason(run: str, step: str | None, namespace: str) -> str:
-    """Why the step, or without one the run, failed, in a line: by its last pod, else by Argo's record of the run.
+    """Why the step, or without one the run, failed, in a line, by its last pod.
 
     Empty where Kubernetes cannot be asked or does not know.
     """
@@ -65,25 +65,9 @@ def reason(run: str, step: str | None, namespace: str) -> str:
         cluster = kubernetes.connect(_RETRIES)
         with kubernetes.refusals("read the logs", namespace, _GRANT):
             failed = [pod for pod in _pods(cluster, run, step, namespace) if pod.status.phase == "Failed"]
-            return (kubernetes.reason(failed[-1], "main") if failed else "") or _noted(cluster, run, namespace)
+            return kubernetes.reason(failed[-1], "main") if failed else ""
     except InputError:
         return ""
-
-
-def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
-    """What the run's Workflow says of the last pod that failed, or was never created, else of the whole."""
-    asked = cluster.objects.list_namespaced_custom_object(
-        "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
-    )
-    for status in (workflow.get("status", {}) for workflow in asked["items"]):
-        nodes = [
-            node
-            for node in status.get("nodes", {}).values()
-            if node["type"] == "Pod" and node.get("phase") in {"Failed", "Error"} and node.get("message")
-        ]
-        last = max(nodes, key=lambda node: node.get("startedAt") or "", default=status)
-        return " ".join(last.get("message", "").split())
-    return ""
 
 
 def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> list[Any]:

@@ -16,7 +16,6 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
     submit.add_argument("--name", default=pipeline, metavar="NAME",
                         help="of the run, to which the time is added (default %(default)s)")  # fmt: skip
     _add_run(submit, pipeline)
-    _add_waiting(submit)
 
     _add_schedule(
         tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"), pipeline
@@ -24,8 +23,9 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
     status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
-    _add_waiting(status)
     connection.add_options(status)
+    for task in (submit, status):
+        task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")
 
     logs = tasks.add_parser("logs", help="what the steps of a run have printed; asks Kubernetes, as kubectl does")
     logs.add_argument("run", metavar="RUN", help="id of a run")
@@ -39,13 +39,11 @@ def _add_schedule(schedule: argparse.ArgumentParser, pipeline: str) -> None:
     create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
     create.add_argument("--name", default=pipeline, metavar="NAME", help="of the schedule (default %(default)s)")
     _add_run(create, pipeline)
-    when = create.add_mutually_exclusive_group(required=True)
-    when.add_argument(
-        "--cron", metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, in the "
-        "server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
+    create.add_argument(
+        "--cron", required=True, metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, "
+        "in the server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
         "ml-pipeline-scheduledworkflow",
     )  # fmt: skip
-    when.add_argument("--interval", type=int, metavar="SECONDS", help="between the starts of two runs")
     connection.add_options(actions.add_parser("list", help="every schedule of the namespace"))
     for name, text in (
         ("pause", "start no more runs until resume; one that runs goes on"),
@@ -61,13 +59,13 @@ def _add_run(task: argparse.ArgumentParser, pipeline: str) -> None:
     """What a run on a cluster takes, whether it starts now or regularly."""
     task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
     task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
-    task.add_argument("--experiment", metavar="NAME", help="made if it is not there (default calopipe)")
-    task.add_argument("--service-account", metavar="NAME", help="of the pods of the run (default: the cluster's)")
+    task.add_argument(
+        "--experiment", default="calopipe", metavar="NAME", help="made if it is not there (default %(default)s)"
+    )
+    task.add_argument(
+        "--service-account", default="", metavar="NAME", help="of the pods of the run (default: the cluster's)"
+    )
     platform.add_options(task)
     connection.add_options(task)
     parameters.add_choice(task)
     parameters.add_options(task, pipeline)
-
-
-def _add_waiting(task: argparse.ArgumentParser) -> None:
-    task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")

@@ -12,65 +12,54 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kfp_server_api import ApiException
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
-from pipelines.remote.client import RefusalError, Server, UnreachableError, named, refusals
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
 ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
-_NOT_STARTED = {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}  # a step that was left out has no state
 
 
 @dataclass(frozen=True)
 class Job:
-    """What runs: a compiled pipeline, and its parameters."""
+    """What runs: a compiled pipeline and its parameters, in an experiment, as an account or, without, the default."""
 
     package: Path
     parameters: Mapping[str, Any]
+    experiment: str
+    account: str
 
     def body(self, server: Server) -> dict[str, Any]:
-        """What a request for a run and one for a schedule have in common."""
+        """What a request for a run and one for a schedule have in common. The experiment is made if there is none."""
+        name, services = self.experiment, server.experiments
+        found = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
+        made = found or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
-        account = server.connection.service_account
         return {
-            "experiment_id": experiment_id(server),
+            "experiment_id": made[0].experiment_id,
             "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform[0]} if platform else pipeline,
             "runtime_config": {"parameters": self.parameters},
-        } | ({"service_account": account} if account else {})
+        } | ({"service_account": self.account} if self.account else {})
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a run and its state."""
+    """A step of a run, its state, and how long it took once it has ended."""
 
     name: str
-    state: str = "PENDING"
-    started: datetime | None = None
-    ended: datetime | None = None
-    error: str = ""
+    state: str
+    took: str = ""
 
     def __str__(self) -> str:
-        line = f"{self.name:<12}{self.state.lower()}"
-        if self.started and self.ended:
-            line += f"  {timedelta(seconds=round((self.ended - self.started).total_seconds()))}"
-        return f"{line}  {self.error}" if self.error else line
+        return f"{self.name:<12}{self.state.lower()}{self.took}"
 
 
 def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`, called by `name` and the time; its id."""
     run = {"display_name": f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"} | job.body(server)
     return str(server.runs.run_service_create_run(run).run_id)
-
-
-def experiment_id(server: Server) -> str:
-    """The id of the connection's experiment, which is created if there is none."""
-    name = server.connection.experiment
-    found = server.experiments.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
-    made = found or [server.experiments.experiment_service_create_experiment({"display_name": name} | server.scope)]
-    return str(made[0].experiment_id)
 
 
 def address(server: Server, run: str) -> str:
@@ -98,16 +87,14 @@ def _watch(server: Server, run: str) -> Any:
     shown: dict[str, str] = {}
     while True:
         try:
-            with refusals(server.connection):
-                now = get(server, run)
-                current = steps(server, now)
+            now = server.runs.run_service_get_run(run)
             answered = time.monotonic()
         except UnreachableError as error:
             if time.monotonic() - answered > PATIENCE_SECONDS:
                 raise
             print(f"{error}; trying again", file=sys.stderr)
         else:
-            for step in current:
+            for step in steps(server, now):
                 if step.state != shown.get(step.name, "PENDING"):
                     shown[step.name] = step.state
                     print(step, flush=True)
@@ -126,7 +113,7 @@ def _outcome(server: Server, run: Any) -> str:
         why = (run.error and run.error.message) or logs.reason(run.run_id, None, namespace)
         asking = f"{logs.workflow_command(run.run_id, namespace)} shows why"
         return f"run {run.run_id} failed outside its steps: {' '.join(why.split()) or asking}"
-    why = broken.error or logs.reason(run.run_id, broken.name, namespace)
+    why = logs.reason(run.run_id, broken.name, namespace)
     return f"step {broken.name} failed: {why or f'see submit.py logs {run.run_id} --step {broken.name}'}"
 
 
@@ -136,19 +123,9 @@ def state_of(run: Any) -> str:
     return "CANCELED" if terminated and run.state == "FAILED" else run.state or "PENDING"
 
 
-def get(server: Server, run: str) -> Any:
-    """The run with this id."""
-    try:
-        return server.runs.run_service_get_run(run)
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        raise InputError(f"run {run}: there is none with this id; submit.py status lists the newest") from None
-
-
 def show(server: Server, run: str) -> Iterator[str]:
     """A run line by line: its name and state, its steps, and why it failed if it did."""
-    found = get(server, run)
+    found = server.runs.run_service_get_run(run)
     yield f"{found.display_name}: {state_of(found).lower()}  {address(server, run)}"
     yield from map(str, steps(server, found))
     if found.state == "FAILED":
@@ -167,33 +144,29 @@ def newest(server: Server) -> Iterator[str]:
 def steps(server: Server, run: Any) -> list[Step]:
     """The steps of a run in their order.
 
-    The server lists the nodes of the workflow: a step `train`, its driver `train-driver`, which comes first, and an
-    `executor` inside. In some workflows a node has the step's title in place of its name.
+    The server lists the nodes of the workflow: a step `train` and its driver `train-driver`, which comes first and
+    counts in place of the step if it failed. In some workflows a node has the step's title in place of its name.
     """
     nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
     tasks = _tasks(server, run)
     order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
-    titles = {name: task.get("taskInfo", {}).get("name", name) for name, task in tasks.items()}
-    not_started = "SKIPPED" if run.state in ENDS else "PENDING"
-    return [
-        _step(name, nodes.get(name) or nodes.get(titles[name]), nodes.get(f"{name}-driver"), not_started)
-        for name in order
-    ]
+    found = []
+    for name in order:
+        node = nodes.get(name) or nodes.get(tasks[name].get("taskInfo", {}).get("name"))
+        if (driver := nodes.get(f"{name}-driver")) and driver.state == "FAILED":
+            node = driver
+        if node is None or node.state in {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}:
+            found.append(Step(name, "SKIPPED" if run.state in ENDS else "PENDING"))
+        else:
+            found.append(Step(name, node.state, _took(node)))
+    return found
 
 
-def _step(name: str, node: Any, driver: Any, not_started: str) -> Step:
-    """The step of a node, or of its driver until that has succeeded; `not_started` is the state of one without."""
-    if driver is not None and driver.state not in _NOT_STARTED | {"SUCCEEDED"}:
-        node = driver
-    if node is None or node.state in _NOT_STARTED:
-        return Step(name, not_started)
-    error = " ".join(node.error.message.split()) if node.error and node.error.message else ""
-    return Step(name, node.state, _time(node.start_time), _time(node.end_time), error)
-
-
-def _time(given: datetime | None) -> datetime | None:
-    """A time that the server gives; None for one in year 1, which is its way of giving none."""
-    return given if given and given.year > 1 else None
+def _took(node: Any) -> str:
+    """How long a node took; nothing where its end is in year 1, which is the server's way of giving none."""
+    if not node.start_time or not node.end_time or node.end_time.year == 1:
+        return ""
+    return f"  {timedelta(seconds=round((node.end_time - node.start_time).total_seconds()))}"
 
 
 def _tasks(server: Server, run: Any) -> dict[str, Any]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfp_server_api import ApiException
-
 from calopipe.errors import InputError
-from pipelines.remote.client import FailureError, RefusalError, Server, all_pages, refusals
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named
 from pipelines.remote.runs import Job
 
+_MOST = 200  # on a page of the server
 
-def trigger(cron: str | None, interval: int | None) -> dict[str, Any]:
-    """When runs start, as a request states it: by six fields, seconds first, or every `interval` seconds. InputError.
+
+def trigger(cron: str) -> dict[str, Any]:
+    """When runs start, as a request states it: by six fields, seconds first. InputError.
 
     The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
     minute as in cron(8): 3:00 on Mondays would become every hour of January.
     """
-    if interval is not None and interval < 1:
-        raise InputError(f"--interval is {interval}, expected a number of seconds, at least 1")
-    if cron is None:
-        return {"periodic_schedule": {"interval_second": interval}}
     if (found := len(cron.split())) != 6:
         raise InputError(
             f"--cron {cron!r}: {found} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
@@ -33,9 +28,9 @@ def trigger(cron: str | None, interval: int | None) -> dict[str, Any]:
 def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:
     """Start runs regularly, one at a time, without catching up on missed ones; the schedule's id.
 
-    The name must be free, so that it names one schedule, and a creation whose answer was lost is not repeated.
+    The name must be free, so that it names one schedule.
     """
-    if _named(server, name):
+    if _listed(server, filter=named(name)):
         raise InputError(f"--name {name}: there is such a schedule; schedule delete {name}, or give another --name")
     wanted = job.body(server) | {
         "display_name": name,
@@ -44,23 +39,14 @@ def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> s
         "max_concurrency": 1,
         "no_catchup": True,
     }
-
     try:
-        with refusals(server.connection):
-            made = server.schedules.recurring_run_service_create_recurring_run(wanted)
-    except FailureError as error:
+        made = server.schedules.recurring_run_service_create_recurring_run(wanted)
+    except UnreachableError as error:
         look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
         raise RefusalError(
             f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
             f"not show it; look, and delete it there: {look}"
         ) from None
-    account = server.connection.service_account
-    if account not in {None, made.service_account}:
-        raise InputError(
-            f"--service-account {account}: the server runs the schedule as {made.service_account}, as Kubeflow "
-            f"Pipelines before 2.17 does; schedule delete {made.recurring_run_id}; update it to 2.17.0, or "
-            "leave --service-account out"
-        )
     return str(made.recurring_run_id)
 
 
@@ -69,23 +55,21 @@ def change(server: Server, which: str, how: str) -> str:
 
     Runs that it started go on. A resumed one starts runs from the next time on.
     """
-    identity = str(_find(server, which).recurring_run_id)
+    identities = [one.recurring_run_id for one in _listed(server, filter=named(which))] or [which]
+    if len(identities) > 1:
+        raise InputError(f"schedule {which}: {len(identities)} have this name; give the id of one: {identities}")
     request = {
         "pause": server.schedules.recurring_run_service_disable_recurring_run,
         "resume": server.schedules.recurring_run_service_enable_recurring_run,
         "delete": server.schedules.recurring_run_service_delete_recurring_run,
     }[how]
-    try:
-        request(identity)
-    except ApiException as error:
-        if error.status != 404 or how != "delete":  # gone: by another, or by a request whose answer was lost
-            raise
-    return identity
+    request(identities[0])
+    return str(identities[0])
 
 
 def rows(server: Server) -> Iterator[str]:
-    """Every schedule of the namespace, a line each."""
-    found = _all(server)
+    """The schedules of the namespace, a line each; 200 at most, the newest first."""
+    found = _listed(server, sort_by="created_at desc")
     for one in found:
         state = {"ENABLED": "on", "DISABLED": "paused"}.get(one.status, str(one.status).lower())
         yield f"{one.recurring_run_id}  {state:<6}  {_when(one):<24}  {one.display_name}"
@@ -93,26 +77,12 @@ def rows(server: Server) -> Iterator[str]:
         yield "no schedules"
 
 
-def _find(server: Server, which: str) -> Any:
-    """The schedule of this name or id."""
-    found = [one for one in _all(server) if which in {one.recurring_run_id, one.display_name}]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise InputError(f"schedule {which}: there is none of this name or id; schedule list shows them")
-    identities = ", ".join(one.recurring_run_id for one in found)
-    raise InputError(f"schedule {which}: {len(found)} have this name; give the id, one of {identities}")
-
-
-def _all(server: Server) -> list[Any]:
-    return all_pages(server.schedules.recurring_run_service_list_recurring_runs, "recurring_runs", **server.scope)
-
-
-def _named(server: Server, name: str) -> list[Any]:
-    return [one for one in _all(server) if one.display_name == name]
+def _listed(server: Server, **which: str) -> list[Any]:
+    page = server.schedules.recurring_run_service_list_recurring_runs(page_size=_MOST, **which, **server.scope)
+    return page.recurring_runs or []
 
 
 def _when(one: Any) -> str:
-    if one.trigger.cron_schedule is not None:
-        return str(one.trigger.cron_schedule.cron)
-    return f"every {re.sub('[^0-9]', '', str(one.trigger.periodic_schedule.interval_second))} s"
+    """Six fields, or seconds: others make schedules that start a run every so often."""
+    cron, period = one.trigger.cron_schedule, one.trigger.periodic_schedule
+    return str(cron.cron if cron else f"every {period.interval_second} s")

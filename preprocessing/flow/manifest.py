@@ -8,7 +8,7 @@ from typing import Any
 from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.showers.splits import SplitRule
-from preprocessing.manifest import Manifest, Source, identity
+from preprocessing.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,6 @@ class PairSettings:
 
     def to_json(self) -> dict[str, Any]:
         return {"pair_step": self.step, "shard_events": self.shard_events, "split_rule": asdict(self.rule)}
-
-    def identity(self, source: Source) -> list[str]:
-        """What an input file's shards depend on."""
-        return identity(source, self.rule)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ A record is a `tf.train.Example` with the features
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,11 +25,9 @@ from calopipe.showers.contents import distinct
 from calopipe.showers.flaws import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.inputs import InputFile, Inputs
+from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile, Content
 from preprocessing.records import example
-
-logger = logging.getLogger(__name__)
 
 LEAST_FRAMES = 16  # of a simulation: by fewer it cannot be seen whether it sheds
 
@@ -42,16 +39,8 @@ def discover_pairs(patterns: Sequence[str], settings: PairSettings, tolerance: T
     vortices evenly, is left out if `tolerance` says so.
     """
     paths = storage.expand(patterns)
-    looked = [_look(path, settings) for path in paths]
-    bad = [each for each in looked if isinstance(each, BadFile)]
-    if bad:
-        tolerance.require("file", len(bad), len(paths), bad[0].reason)
-        for each in bad:
-            logger.warning("left out: %s", each.reason)
-    files = distinct([each for each in looked if isinstance(each, InputFile)])
-    if not files:
-        raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
-    return Inputs(tuple(files), tuple(bad))
+    files, bad = sorted_out([_look(path, settings) for path in paths], paths, tolerance)
+    return Inputs(tuple(distinct(files)), bad)
 
 
 def _look(path: Location, settings: PairSettings) -> InputFile | BadFile:

@@ -68,8 +68,8 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
         print("\n".join(_line(each) for each in found))
         return
     print(
-        f"{config.model}, batch {config.batch} a device, {config.precision}, on {train} training showers: "
-        f"{work.flop / 1e9:.3g} GFLOP a shower; catalogue of {catalogue.date}\n"
+        f"{config.model}, batch {config.batch} a device, {config.precision}, on {train} training {geometry.items}: "
+        f"{work.flop / 1e9:.3g} GFLOP each; catalogue of {catalogue.date}\n"
     )
     print(_table(found))
     for each in found:

@@ -15,7 +15,7 @@ from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry, Showers
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
 from training.models.base import Judge, Rows
-from training.models.figures import figures
+from training.models.figures import single_showers
 
 _SHOWN = 100  # showers that are kept to be drawn
 # Of the energy, that a slice of a profile must hold to count in the metric. Those at the edges hold 0.5 % of it all
@@ -56,7 +56,7 @@ class ShowerJudge(Judge):
         }
 
     def figures(self) -> Mapping[str, Figure]:
-        return figures(*self.shown(), self._geometry)
+        return {"showers": single_showers(*self.shown(), self._geometry)}
 
     def shown(self) -> tuple[Showers, Showers]:
         """Some of the Monte Carlo showers, evenly from all, and those generated with their labels."""

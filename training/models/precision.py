@@ -72,6 +72,11 @@ def on_processors() -> bool:
     return not tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
 
 
+def on_tpus() -> bool:
+    """Whether TensorFlow computes here on TPUs."""
+    return bool(tf.config.list_logical_devices("TPU"))
+
+
 def emulates_bfloat16() -> bool:
     """Whether TensorFlow computes here on a CPU that has no bfloat16."""
     return on_processors() and "avx512_bf16" not in _processor() and not has_amx()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -22,10 +23,7 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
     With 0 steps, or more than a simulation has, as many as that. A roll-out has the name of its simulation, and a movie
     beside it; one that is there is kept. Returns the fingerprint of `rollouts`. InputError: the split is empty.
     """
-    flows = [flow for flow in map(open_flow, map(storage.location, files)) if _is_held_out(flow, rule)]
-    if not flows:
-        raise InputError(f"{files[0]}: none of the {len(files)} simulations is in the test split; give more of them")
-    made = 0
+    made, flows = 0, held_out(files, rule)
     for flow in flows:
         frames = min(steps or len(flow.time), len(flow.time) - 1)
         path = output / flow.path.name
@@ -49,9 +47,17 @@ def rollouts(output: Path) -> tuple[list[Path], str]:
     return paths, storage.fingerprint([[path.name, storage.sha256_of_file(path)] for path in paths])
 
 
-def _is_held_out(flow: FlowFile, rule: SplitRule) -> bool:
-    split = rule.assign(flow.path.name, np.array([flow.digest], dtype=np.uint64))[0]
-    return SPLITS[split] == "test"
+def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
+    """The simulations of the test split. InputError: there is none."""
+    flows = [open_flow(storage.location(file)) for file in files]
+    found = [flow for flow in flows if SPLITS[rule.assign(flow.path.name, _digests(flow))[0]] == "test"]
+    if not found:
+        raise InputError(f"{files[0]}: none of the {len(files)} simulations is in the test split; give more of them")
+    return found
+
+
+def _digests(flow: FlowFile) -> npt.NDArray[np.uint64]:
+    return np.array([flow.digest], dtype=np.uint64)
 
 
 def _stands(path: Path, fingerprint: str, frames: int) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import flow_writer, open_flow
+from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow
 from preprocessing.runner import pipeline
 from training.rollout.stepper import Stepper
 from training.rollout.tiles import Tile, tiles
@@ -33,17 +33,20 @@ def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_
     """Write the frames that follow those of the flow file `start`, one interval of the model after each.
 
     Cores of tiles have `side` (x, y) cells. Workers on other hosts need `model`, `start` and the folder of `output` at
-    the same paths. InputError: the model is of another field or other frames, or `side` does not fit it.
+    the same paths. InputError: the model is of another field or other frames, `side` does not fit it, or a value is not
+    a finite number.
     """
     stepper, flow = Stepper(model), open_flow(start)
+    for first in range(0, len(flow.time), CHUNK_FRAMES):
+        flow.velocity(first, first + CHUNK_FRAMES)  # what a worker raises is many lines
     began = float(flow.time[0]) + stepper.card.geometry.interval_d
     storage.require_writable(output.parent)
     with (
         tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as place,
-        flow_writer(output, flow, attributes=stepper.told(start), first=began) as writer,
+        flow_writer(output, flow, attributes=stepper.told(start), first=began) as write,
     ):
         for frame in advance_tiles(model, start, range(len(flow.time)), side, place=place, beam_options=beam_options):
-            writer.write(frame[None])
+            write(frame[None])
     print(f"flow: {output}")
 
 
@@ -60,8 +63,6 @@ def advance_tiles(
 
     Workers leave them in the folder `place`. See `advance`.
     """
-    import apache_beam as beam  # noqa: PLC0415  takes seconds
-
     stepper = Stepper(model)
     stepper.require_fitting(open_flow(start))
     identity = stepper.card.fingerprint()
@@ -70,6 +71,8 @@ def advance_tiles(
     pieces = [(frame, number) for frame in frames for number in range(len(cut))]
     groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
     with pipeline(beam_options) as begun:
+        import apache_beam as beam  # noqa: PLC0415  takes seconds
+
         (
             begun
             | "Groups of tiles" >> beam.Create(groups)

@@ -41,10 +41,10 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
     told = {**stepper.told(start), "start_frame": number}
     with (
-        flow_writer(output, flow, grid=grid, attributes=told, first=float(flow.time[number])) as writer,
+        flow_writer(output, flow, grid=grid, attributes=told, first=float(flow.time[number])) as write,
         progress_bar("roll out", steps, "steps") as bar,
     ):
-        writer.write(velocity)
+        write(velocity)
         for step in range(1, steps + 1):
             asked = time.perf_counter()
             velocity = stepper.step(velocity, solid, reynolds)
@@ -55,7 +55,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
                     f"step {step}: the velocity reaches {fastest:.3g} U, the roll-out has left the flows that the "
                     f"model knows; give --steps {step - 1}, or train it longer or with more --noise"
                 )
-            writer.write(velocity)
+            write(velocity)
             bar.update(1)
     seconds = time.perf_counter() - began
     print(f"{steps} steps in {seconds:.2f} s, of which {in_network:.2f} s in the network")

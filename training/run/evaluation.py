@@ -70,7 +70,9 @@ class Evaluator:
         if not computes_on_processors(strategy):  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
         self._of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
-        self._evaluate = tf.function(self._of_replicas, reduce_retracing=True)
+        # one trace for batches of any size and any number of hits: each further one takes seconds
+        signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
+        self._evaluate = tf.function(self._of_replicas, input_signature=signature)
         self._total = tf.function(self._over_replicas)
         self._in_training = tf.function(self._collect, reduce_retracing=True)
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
@@ -101,8 +103,7 @@ class Evaluator:
         sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of batches, rows of showers
         for first in range(0, batches, self._replicas):
             given = {replica: next(part) for replica, part in parts.items()}
-            numbers = {replica: tf.constant(first + replica) for replica in parts}
-            answers = self._evaluate(self._on_replicas(given.__getitem__), self._on_replicas(numbers.__getitem__))
+            answers = self._evaluate(tuple(given.values()), tf.constant(first))
             for (replica, batch), (losses, made) in zip(given.items(), self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
@@ -123,8 +124,10 @@ class Evaluator:
         """What chooses among looks, the smaller the better; None leaves this one out."""
         return self.model.score(found.losses, found.found, self.showers)
 
-    def _of_replicas(self, batch: Any, number: Any) -> Any:
-        return self._strategy.run(self._of_replica, args=(batch, number))
+    def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:
+        """What each replica of this worker, in turn, makes of its batch; the `first` replica's has this number."""
+        given = self._on_replicas(lambda replica: (batches[self._here.index(replica)], first + replica))
+        return self._strategy.run(self._of_replica, args=given)
 
     def _over_replicas(self, values: Any) -> Any:
         return self._strategy.run(total_over_replicas, args=(values,))

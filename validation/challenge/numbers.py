@@ -14,13 +14,11 @@ from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.highlevel import Array
 from calopipe.storage import Location
 from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
-from validation.challenge.distances import Distance, fpd, kpd
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
 from validation.challenge.showers import features, stored
 from validation.measure.sets import ShowerSet
-
-_LEAST = 50  # showers in each half of Monte Carlo, for distances
+from validation.statistics.distances import distances
 
 _LABELS = {
     "total": "Energy in all cells over the incident energy",
@@ -81,12 +79,13 @@ def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[st
     showers = min(len(reference), len(candidate))
     if reference.geometry.rings:
         measured = _Measured(reference, candidate)
-        showers = min(len(measured.vectors["reference"]), len(measured.vectors["candidate"]))
+        counts = {name: len(vectors) for name, vectors in measured.vectors.items()}
+        showers = min(counts.values())
         found |= {
             "skipped": None,
-            "showers": {name: len(measured.vectors[name]) for name in ("reference", "candidate")},
+            "showers": counts,
             "separations": measured.separations(),
-            **measured.distances(),
+            **(distances(*measured.vectors.values()) or {"fpd": None, "kpd": None}),
         }
     return found | {"published": published(reference.geometry, showers)}
 
@@ -106,7 +105,7 @@ class _Measured:
         self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
         mine = self._filled(reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)})
         theirs = self._filled(candidate, {"candidate": slice(None)})
-        self.vectors = {"reference": mine, "even": mine[::2], "odd": mine[1::2], "candidate": theirs}
+        self.vectors = {"reference": mine, "candidate": theirs}
 
     def _filled(self, showers: ShowerSet, parts: Mapping[str, slice]) -> Array:
         """The features of a set (N, f); its `parts` are filled into histograms."""
@@ -139,21 +138,6 @@ class _Measured:
     def _separations(self, first: str, second: str) -> dict[str, list[float]]:
         found = separations(self.histograms[first], self.histograms[second])
         return found | {"cells": [separation(self.cells[first], self.cells[second])]}
-
-    def distances(self) -> dict[str, Any]:
-        if min(map(len, self.vectors.values())) < _LEAST:
-            return {"fpd": None, "kpd": None}
-        pairs = {"value": ("reference", "candidate"), "own": ("even", "odd")}
-        found: dict[str, Any] = {}
-        for name, distance in (("fpd", fpd), ("kpd", kpd)):
-            values: dict[str, Distance] = {
-                key: distance(self.vectors[first], self.vectors[second]) for key, (first, second) in pairs.items()
-            }
-            found[name] = {
-                "value": values["value"].value, "uncertainty": finite(values["value"].uncertainty),
-                "own": values["own"].value,
-            }  # fmt: skip
-        return found
 
 
 def _mean(values: list[float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,11 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
     found = []
     for file in files:
         frames = [(pair, floor_frames(pair, file)) for pair in pairs]
-        own = [measure(pair, file.path.name, theirs) for pair, theirs in frames if theirs is not None]
+        own = [
+            measure(replace(pair, count=len(theirs)), file.path.name, theirs)
+            for pair, theirs in frames
+            if theirs is not None
+        ]
         if not own:
             raise InputError(
                 f"{file.path}: a --floor of Reynolds number {file.reynolds:g} and obstacle {file.obstacle_d} D, which "

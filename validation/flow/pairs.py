@@ -59,10 +59,10 @@ def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
 
 
 def floor_frames(pair: Pair, other: FlowFile) -> Frames | None:
-    """Another solver's run of a pair's flow, (count, x, y, 2), from its frame nearest to the pair's first.
+    """Another solver's run of a pair's flow, (n, x, y, 2), from its frame nearest to the pair's first.
 
-    A finer grid is averaged over whole cells. None where it is another flow. InputError: its cells or its intervals do
-    not divide the pair's, or it is too short.
+    n is the pair's count, or less where the run is shorter. A finer grid is averaged over whole cells. None where it is
+    another flow. InputError: its cells or its intervals do not divide the pair's.
     """
     reference = pair.reference
     if not _same_flow(reference, other):
@@ -73,16 +73,13 @@ def floor_frames(pair: Pair, other: FlowFile) -> Frames | None:
             f"{other.path}: {other.grid.shape} cells; --floor needs the {(x, y)} of {reference.path}, or a multiple"
         )
     stride = _stride(pair.interval_d, other)
-    last = len(other.time) - stride * (pair.count - 1)
-    if last < 1:
-        raise InputError(
-            f"{other.path}: {len(other.time)} frames, fewer than the roll-out spans; give a longer --floor"
-        )
+    count = min(pair.count, (len(other.time) - 1) // stride + 1)
+    last = len(other.time) - stride * (count - 1)
     stored = other.velocity(0, len(other.time))
     frames = stored.reshape(len(stored), x, factor, y, factor, 2).mean(axis=(2, 4))
     first = pair.solver()[0]
     start = int(np.argmin([np.linalg.norm(frame - first) for frame in frames[:last]]))
-    return frames[start::stride][: pair.count]
+    return frames[start::stride][:count]
 
 
 def _same_flow(reference: FlowFile, other: FlowFile) -> bool:

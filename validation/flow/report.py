@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from calopipe.verdict import number
 from validation.flow.measured import Measured
 from validation.flow.measures import Array
-from validation.report.markup import fill, table
-from validation.report.page import criteria_table, findings, html, images
+from validation.report.markup import criteria_table, fill, findings, html, images, table
 from validation.report.plots import Plot, png, put_title
 
 _COLOURS = {"solver": "#3f3f3f", "roll-out": "#c8102e"}

@@ -19,10 +19,10 @@ from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_shares
 from validation.measure.edges import ring_labels, wide
-from validation.measure.observables import SCALARS, Array, Columns, Observables
+from validation.measure.observables import SCALARS, Array, Columns, Observables, features
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
-from validation.statistics.decades import responses
+from validation.statistics.decades import responses, standard_products
 from validation.statistics.estimates import (
     Estimate,
     Features,
@@ -35,9 +35,7 @@ from validation.statistics.estimates import (
     resample,
     separation_power,
 )
-from validation.statistics.fpd import features
 from validation.statistics.neighbours import coverage
-from validation.statistics.tallies import standard_products
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from validation.measure.observables import Observables
 from validation.measure.table import Rows
 
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
@@ -54,7 +55,7 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     )  # fmt: skip
 
 
-def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
+def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
     """The slope of the visible energy against E is significantly below a tenth of Monte Carlo's.
 
     Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
@@ -69,20 +70,13 @@ def no_rise_with_energy(reference: Rows, candidate: Rows) -> dict[str, Any] | No
     )  # fmt: skip
 
 
-def _slope(rows: Rows) -> tuple[float, float]:
+def _slope(table: Observables) -> tuple[float, float]:
     """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
-    n = len(rows)
-    if n < 10 or np.ptp(rows.energy_gev) <= 1e-3 * rows.energy_gev.mean():
+    energy = table.energy_gev
+    if len(table) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
         return math.nan, math.nan
-    centre = rows.energy_gev.mean(dtype=np.float64)
-    sums = np.zeros(4)
-    for piece in rows.pieces():
-        x, y = piece.energy_gev - centre, piece.column("visible_gev")
-        sums += [x @ x, x @ y, y.sum(), y @ y]
-    xx, xy, total, yy = sums.tolist()
-    slope = xy / xx
-    residual = max(yy - total**2 / n - slope * xy, 0.0)
-    return slope, math.sqrt(residual / (n - 2) / xx)
+    found = stats.linregress(energy, table.column("visible_gev"))
+    return float(found.slope), float(found.stderr)
 
 
 def _finding(name: str, count: int, detail: str) -> dict[str, Any] | None:

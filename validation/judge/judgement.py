@@ -16,7 +16,7 @@ from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all
 from validation.judge.criteria import RING_NAMES, measure_criteria
 from validation.measure.reader import Measured
-from validation.measure.table import Rows, Tables, selected
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Tables, selected, thinned
 from validation.statistics.binning import Binning
 
 _METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
@@ -52,7 +52,7 @@ class Judgement:
         failures = (
             faults.bad_cells(found.bad, found.first_bad, len(found.table)),
             faults.too_many_empty(mine.table, found.table),
-            faults.no_rise_with_energy(compared.reference, compared.candidate),
+            faults.no_rise_with_energy(*(thinned(each, SAMPLE_SHOWERS, rng) for each in compared[:2])),
             faults.repeated(found.digests),
         )
         cautions = (

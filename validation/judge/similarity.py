@@ -16,15 +16,17 @@ from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares
 from validation.measure.edges import wide
-from validation.measure.observables import Observables
+from validation.measure.observables import Array, Observables, features
 from validation.measure.reader import Measured
 from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
 from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
-from validation.statistics.distances import compare_distances
+from validation.statistics.distances import distances
 from validation.statistics.estimates import Estimate
-from validation.statistics.fpd import features
 from validation.statistics.neighbours import coverage, memorisation
+
+_KPD_SHOWERS = 4_000  # in a draw: seconds
+_UNKNOWN = {"value": None, "uncertainty": None, "own": None}
 
 
 def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
@@ -32,13 +34,12 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     reference, candidate, per_event = some
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
+    apart = distances(*_standardised(*pair), batch=_KPD_SHOWERS) if len(reference) else None
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
-    if reference.fine.shape[1]:  # where it was asked for
-        seen["fine_cells"] = _fine
     if wide(reference.energy_gev):
         seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
     return {
-        "distances": compare_distances(reference, candidate, per_event=per_event, rng=rng),
+        "distances": apart or {"fpd": _UNKNOWN, "kpd": _UNKNOWN},
         "classifier": {
             name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
         },
@@ -84,8 +85,11 @@ def _observables(table: Observables) -> npt.NDArray[Any]:
     return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
 
 
-def _fine(table: Observables) -> FloatArray:
-    return table.fine.astype(np.float32)
+def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
+    """Features in units of their spread in the reference; what does not vary there keeps its unit."""
+    centre, spread = reference.mean(axis=0), reference.std(axis=0)
+    unit = np.where(spread > 1e-9 * np.abs(centre), spread, 1.0)
+    return (reference - centre) / unit, (candidate - centre) / unit
 
 
 def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:

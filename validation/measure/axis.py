@@ -10,13 +10,6 @@ Array = npt.NDArray[np.float64]
 # Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, wider where
 # few cells hold energy. The last ring is open.
 RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
-_OF_QUARTER = np.searchsorted(RING_EDGES, np.arange(4 * RING_EDGES[-1] + 1) / 4, side="right") - 1
-
-
-def ring_of(distance: Array) -> npt.NDArray[np.intp]:
-    """In which of the 29 rings each distance from the axis, in cells, is."""
-    quarter = np.minimum(distance * 4, len(_OF_QUARTER) - 1).astype(np.intp)
-    return _OF_QUARTER[quarter]
 
 
 def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
@@ -25,16 +18,12 @@ def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
     return divided(held, held.sum(axis=1))
 
 
-def fitted_line(energy: Array, place: Array, z: Array) -> Array:
-    """The line place(z), (N, layer), fitted to `energy` (N, bins, layer) by weighted least squares.
+def line(layers: Array, moment: Array, z: Array) -> Array:
+    """The line place(z), (N, layer), fitted to showers by weighted least squares: `layers` (N, layer) are the energies
+    of the layers, `moment` (N, layer) their sums of energy times place.
 
     A shower in a single layer has no slope, and its line runs along z.
     """
-    return line(energy.sum(axis=1), np.einsum("nbl,b->nl", energy, place), z)
-
-
-def line(layers: Array, moment: Array, z: Array) -> Array:
-    """`fitted_line` of showers of which the energy of each layer, and its sum of energy times place, are (N, layer)."""
     total = layers.sum(axis=1)
     mean_z, variance_z = moments(layers, z)
     mean = divided(moment.sum(axis=1), total)

@@ -30,16 +30,14 @@ class Deposits:
     energy: Array
     shape: tuple[int, int, int]
     events: int
-    _stored: Hits
-    _unit_gev: float
 
     @classmethod
     def of(cls, hits: Hits, geometry: Geometry) -> Deposits:
         """InputError: energy in a place where the calorimeter has no cell."""
         energy = hits.value.astype(np.float64) * geometry.file_unit_gev
         x, y, layer = np.unravel_index(hits.cell, geometry.shape)
-        found = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits), hits, geometry.file_unit_gev)
-        if geometry.layers and not (exists := positions(geometry).exists[layer, found.places]).all():
+        found = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits))
+        if not (exists := positions(geometry).exists[layer, found.places]).all():
             raise InputError(
                 f"showers hold energy in {int((~exists).sum())} places that are no cells, the first in layer "
                 f"{layer[~exists][0]}; give the --geometry of these files"
@@ -51,12 +49,6 @@ class Deposits:
         """Where in its layer each hit is, as in `calopipe.showers.positions`, (hits,)."""
         place: Index = self.x * self.shape[1] + self.y
         return place
-
-    @property
-    def projections(self) -> tuple[Array, Array]:
-        """Sums in GeV along y, (N, x, layer), and along x, (N, y, layer)."""
-        in_x, in_y = (projection * self._unit_gev for projection in self._stored.projections())
-        return in_x, in_y
 
     def sums(self, place: Index, places: int, weights: Array) -> Array:
         """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""

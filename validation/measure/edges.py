@@ -1,7 +1,4 @@
-"""Edges of the bins in which showers are measured, for any calorimeter. Both sets of a comparison share them.
-
-Where all layers are alike and rectangular, bins are counted in cells. Elsewhere they are in mm, at the edges of cells.
-"""
+"""Edges of the bins in which showers are measured, for any calorimeter. Both sets of a comparison share them."""
 
 from __future__ import annotations
 
@@ -12,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.positions import layers_of, positions
-from validation.measure.axis import RING_EDGES, Array, ring_of
+from calopipe.showers.positions import positions
+from validation.measure.axis import RING_EDGES, Array
 
 HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
 
-# log10(E/GeV) of the hits: from the threshold to 1 GeV, more than any cell of a 200 GeV electron holds.
-SPECTRUM_EDGES = np.linspace(np.log10(HIT_GEV), 0.0, 41)
-# The same width of a bin up to 1 TeV: calibrated cells, and thick layers, hold as much.
-_WIDE_SPECTRUM_EDGES = SPECTRUM_EDGES[0] + np.arange(75) * (SPECTRUM_EDGES[1] - SPECTRUM_EDGES[0])
+# log10(E/GeV) of the hits: from the threshold in forty bins to 1 GeV, more than any cell of a 200 GeV electron holds,
+# and on to 1 TeV: calibrated cells, and thick layers, hold as much. The last bin is open.
+SPECTRUM_EDGES = np.log10(HIT_GEV) * (1 - np.arange(75) / 40)
 
 RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
 _GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few tell of the far end of a calorimeter
@@ -33,11 +29,6 @@ _WIDE = 3.0  # a beam of 100 to 200 GeV is not
 def wide(energy_gev: npt.NDArray[np.floating]) -> bool:
     """Whether energies (N,) span more than a factor of three, so that bins and fits go by their logarithms."""
     return bool(len(energy_gev) and energy_gev.max() > _WIDE * energy_gev.min())
-
-
-def spectrum_edges(geometry: Geometry) -> Array:
-    """Edges of the bins of log10(E/GeV) of the hits; the last bin is open."""
-    return _WIDE_SPECTRUM_EDGES if geometry.layers else SPECTRUM_EDGES
 
 
 @lru_cache(maxsize=8)
@@ -53,10 +44,8 @@ def radial_edges_mm(geometry: Geometry) -> Array:
 
 def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
     """In which ring of `ring_labels` each distance from the axis, in units of `geometry.cell_mm`, is."""
-    if geometry.rings:
-        edges = _rings_mm(geometry)[1:-1] / geometry.cell_mm
-        return np.searchsorted(edges, distance, side="right")
-    return ring_of(distance)
+    inner = _rings_mm(geometry)[:-1] / geometry.cell_mm if geometry.rings else RING_EDGES
+    return np.searchsorted(inner[1:], distance, side="right")
 
 
 def ring_labels(geometry: Geometry | None = None) -> list[str]:
@@ -78,13 +67,11 @@ def lateral_edges_mm(geometry: Geometry) -> tuple[Array, Array]:
     if geometry.rings:
         edges = _mirrored(_rings_mm(geometry))
         return edges, edges
-    if not geometry.layers:
-        x, y = ((np.arange(n + 1, dtype=np.float64) - n / 2) * geometry.cell_mm for n in geometry.shape[:2])
-        return x, y
     along = []
     for axis in (0, 1):
-        sides = {(layer.cells[axis], layer.size_mm[axis]) for layer in geometry.layers if layer.size_mm}
-        least = float(np.median([layer.size_mm[axis] for layer in geometry.layers if layer.size_mm]))
+        layers = geometry.every_layer
+        sides = {(layer.cells[axis], layer.size_mm[axis]) for layer in layers if layer.size_mm}
+        least = float(np.median([layer.size_mm[axis] for layer in layers if layer.size_mm]))
         outward = np.concatenate([np.arange(n % 2, n + 1, 2) * size / 2 for n, size in sides])
         along.append(_mirrored(_apart(np.unique(outward), least, 0.0)))
     return along[0], along[1]
@@ -96,17 +83,15 @@ def thirds(geometry: Geometry) -> npt.NDArray[np.intp]:
 
     Of L layers alike, layer i is in third 3i // L, so that 25 divide into 9, 8 and 8.
     """
-    layers = geometry.shape[2]
-    if not geometry.layers:
-        return np.arange(layers) * 3 // layers
     where = positions(geometry)
-    return np.floor(3 * (where.z_x0 - where.x0 / 2) / where.x0.sum() + _ROUNDING / layers).astype(np.intp)
+    begins = 3 * (where.z_x0 - where.x0 / 2) / where.x0.sum()
+    return np.floor(begins + _ROUNDING / geometry.shape[2]).astype(np.intp)
 
 
 @lru_cache(maxsize=8)
 def _rings_mm(geometry: Geometry) -> Array:
     """Radii that layers have, at least a typical cell apart, and wider outward; the first is 0, the last the reach."""
-    radii = np.unique(np.concatenate([[0.0], *(layer.r_edges_mm or () for layer in layers_of(geometry))]))
+    radii = np.unique(np.concatenate([[0.0], *(layer.r_edges_mm or () for layer in geometry.every_layer)]))
     return _apart(radii, geometry.cell_mm, _GROWTH)
 
 

@@ -18,15 +18,15 @@ from validation.measure.deposits import Deposits
 from validation.measure.edges import (
     HIT_GEV,
     RADIAL_BINS,
+    SPECTRUM_EDGES,
     lateral_edges_mm,
     radial_edges_mm,
     ring_labels,
     ring_places,
-    spectrum_edges,
     thirds,
 )
-from validation.measure.seen import angle_to_x, seen
-from validation.measure.voxels import FineCells, coarse_cells, fine_cells
+from validation.measure.seen import seen
+from validation.measure.voxels import coarse_cells
 
 Array = npt.NDArray[np.float64]
 
@@ -67,7 +67,7 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower, of 2.7 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower, of 2.9 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad`, `phi_rad` (N,) are the labels, `particle` (N,) the PDG code; the latter two are 0 where
     files have none. `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial`
@@ -75,8 +75,7 @@ class Observables:
     counts the cells with energy; `spectrum` (N, bins) counts hits by log10 of their energy; the bins are those of
     `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
     `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `angle_x_deg` (N,) is the measured
-    angle to the axis x, NaN where files have no azimuth; `fine` (N, columns) are the cells about the axis (`voxels`),
-    no columns unless they were asked for.
+    angle to the axis x, NaN where files have no azimuth.
     """
 
     energy_gev: Array
@@ -94,7 +93,6 @@ class Observables:
     coarse: FloatArray
     index_angle_rad: Array
     angle_x_deg: Array
-    fine: FineCells
 
     def __len__(self) -> int:
         return len(self.energy_gev)
@@ -122,6 +120,17 @@ class Observables:
         return Observables(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
+# The middle third is one less the other two: with it the covariance would be singular. Layers are left out too, as
+# the depth and the thirds are sums of their shares; even the logarithms of the shares raise the condition number of
+# the correlation matrix from 2e3 to 8e4 in the Geant4 sample, where some showers have an empty layer besides.
+FEATURES = tuple(scalar for scalar in SCALARS if scalar.name != "middle_third")
+
+
+def features(table: Observables) -> Array:
+    """The observables `FEATURES` of each shower, (n, 15), in their units; finite for showers that are not empty."""
+    return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
+
+
 Columns = Callable[[Observables], Array]  # of each shower, (n,) or (n, k)
 
 
@@ -137,10 +146,10 @@ def observe(
 
 
 def observe_hits(
-    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *, fine: bool = False,
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *,
     particle: npt.NDArray[Any] | None = None, phi_rad: npt.NDArray[Any] | None = None,
 ) -> Observables:  # fmt: skip
-    """`observe` of the hits of showers; with `fine` cells, if asked. `particle` and `phi_rad` are labels, if there."""
+    """`observe` of the hits of showers; `particle` and `phi_rad` are labels, if there."""
     deposits = Deposits.of(hits, geometry)
     found = seen(deposits, geometry)
     layers, total = found.layers, found.layers.sum(axis=1)
@@ -148,12 +157,12 @@ def observe_hits(
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
     empty = total <= 0
 
-    depth, depth_variance = moments(layers, _depths_x0(geometry))
+    depth, depth_variance = moments(layers, positions(geometry).z_x0)
     (mean_x, second_x), (mean_y, second_y) = found.x, found.y
     angle = np.degrees(found.angle_rad.astype(np.float64))
     angle_x = np.full(len(hits), np.nan)
     if phi_rad is not None:
-        angle_x = np.where(empty, np.nan, np.degrees(angle_to_x(deposits, geometry).astype(np.float64)))
+        angle_x = np.where(empty, np.nan, np.degrees(found.angle_x_rad.astype(np.float64)))
     columns = {
         "visible_gev": total,
         "response": total / energy_gev,
@@ -172,9 +181,6 @@ def observe_hits(
     shares = depth_shares(layers, thirds(geometry))
     columns |= dict(zip(("first_third", "middle_third", "last_third"), shares.T, strict=True))
     rings = len(ring_labels(geometry))
-    fine_columns = np.empty((len(hits), 0), np.float16)
-    if fine:
-        fine_columns = fine_cells(deposits, found, ring, filled, geometry)
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),
         theta_rad=np.asarray(theta_rad, dtype=np.float64),
@@ -184,14 +190,13 @@ def observe_hits(
         layers=layers.astype(np.float32),
         along_x=found.along_x.astype(np.float32),
         along_y=found.along_y.astype(np.float32),
-        radial=_radial(deposits, found.distance, fine_radial, geometry).astype(np.float32),
+        radial=_radial(deposits, found.distance, geometry).astype(np.float32),
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
         ring_cells=deposits.counts(filled, ring[filled], rings).astype(np.float32),
-        spectrum=_spectrum(deposits, above, spectrum_edges(geometry)).astype(np.float32),
+        spectrum=_spectrum(deposits, above).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
         index_angle_rad=found.index_angle_rad.astype(np.float64),
         angle_x_deg=angle_x,
-        fine=fine_columns,
     )
 
 
@@ -219,35 +224,22 @@ def containment_radius(radial: Array, width: float, share: float) -> Array:
     return np.where(total > 0, (place + within) * width, np.nan)
 
 
-def _depths_x0(geometry: Geometry) -> Array:
-    """The middle of each layer in radiation lengths, (layers,)."""
-    if geometry.layers:
-        return positions(geometry).z_x0
-    return (np.arange(geometry.shape[2], dtype=np.float64) + 0.5) * geometry.x0_per_layer
-
-
 def _fine_radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
     """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell; the last is open."""
-    reach = max(geometry.shape[:2])
-    if geometry.layers:
-        reach = math.ceil(2 * max(edges[-1] for edges in lateral_edges_mm(geometry)) / geometry.cell_mm)
+    reach = math.ceil(2 * max(edges[-1] for edges in lateral_edges_mm(geometry)) / geometry.cell_mm)
     bins = _FINE_PER_CELL * max(reach, RADIAL_BINS // 2 + 1)
     place = np.minimum((distance * _FINE_PER_CELL).astype(np.intp), bins - 1)
     return hits.sums(place, bins, hits.energy)
 
 
-def _radial(hits: Deposits, distance: Array, fine: Array, geometry: Geometry) -> Array:
-    """The bins of `radial_edges_mm`, (N, bins); where they are half cells, from those of `_fine_radial`."""
-    if geometry.rings:
-        edges = radial_edges_mm(geometry)[1:-1] / geometry.cell_mm
-        return hits.sums(np.searchsorted(edges, distance, side="right"), len(edges) + 1, hits.energy)
-    starts = np.arange(RADIAL_BINS) * (_FINE_PER_CELL // 2)
-    merged: Array = np.add.reduceat(fine, starts, axis=1)
-    return merged
+def _radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
+    """Energy in the bins of `radial_edges_mm`, (N, bins)."""
+    inner = radial_edges_mm(geometry)[1:-1] / geometry.cell_mm
+    return hits.sums(np.searchsorted(inner, distance, side="right"), len(inner) + 1, hits.energy)
 
 
-def _spectrum(hits: Deposits, above: npt.NDArray[np.bool_], edges: Array) -> Array:
+def _spectrum(hits: Deposits, above: npt.NDArray[np.bool_]) -> Array:
     """Hits above the threshold by log10 of their energy in GeV, (N, bins); the last bin is open."""
-    bins = len(edges) - 1
-    place = np.searchsorted(edges, np.log10(hits.energy[above]), side="right") - 1
+    bins = len(SPECTRUM_EDGES) - 1
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
     return hits.counts(above, place.clip(0, bins - 1), bins)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.positions import layers_of, place_at, positions
+from calopipe.showers.positions import place_at, positions
 from validation.measure.edges import lateral_edges_mm
 from validation.measure.observables import Array, Observables
 from validation.measure.seen import lateral_shares
@@ -41,7 +41,7 @@ def pictures(cells: FloatArray, table: Observables, geometry: Geometry, most: in
 def views_mm(geometry: Geometry) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Edges of the bins of a picture: z and y of the view from the side, x and y of that from the front."""
     along_x, along_y = lateral_edges_mm(geometry)
-    depth = np.concatenate([[0.0], np.cumsum([layer.pitch_mm for layer in layers_of(geometry)])])
+    depth = np.concatenate([[0.0], np.cumsum([layer.pitch_mm for layer in geometry.every_layer])])
     if geometry.rings:
         reach = min(along_x[-1] / geometry.cell_mm, _REACH_CELLS)
         along = np.linspace(-reach, reach, 2 * round(_PER_CELL * reach) + 1) * geometry.cell_mm

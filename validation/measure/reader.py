@@ -31,8 +31,7 @@ from validation.measure.pictures import Picture, pictures
 from validation.measure.sets import COUNT, ShowerSet
 from validation.measure.table import Table
 
-_GALLERY = 20  # showers of each set of which pictures are kept, to find two of much the same energy and angle
-_LOOKED_AT = 40 * _GALLERY  # showers read among which these are found: the smallest split has one in twenty
+_GALLERY = 3  # showers of each set of which pictures are kept, of the first that are handed to a process
 _TASK_SHOWERS = 500  # handed to a process at once
 _TASKS_AHEAD = 3  # for each process, so that none waits and results do not pile up
 
@@ -65,7 +64,6 @@ class _Task:
     theta_rad: FloatArray
     more: MoreLabels
     pictures: int
-    fine: bool
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ class Reader:
     def __init__(self, pool: ProcessPoolExecutor | None, workers: int) -> None:
         self._pool, self._ahead = pool, workers * _TASKS_AHEAD
 
-    def measure(self, showers: ShowerSet, *, fine: bool = False) -> Measured:
-        """Read a set once, piece by piece; with its `fine` cells, if asked.
+    def measure(self, showers: ShowerSet) -> Measured:
+        """Read a set once, piece by piece.
 
         InputError: a corrupt shower where `bad_event` is "stop", or no Monte Carlo with energy.
         """
@@ -97,11 +95,11 @@ class Reader:
         def parts() -> Iterator[Observables]:
             nonlocal bad, first_bad
             with progress_bar(showers.name, len(showers), "showers") as bar:
-                for task, piece in self._pieces(_tasks(showers, fine)):
+                for task, piece in self._pieces(_tasks(showers)):
                     digests.append(piece.digests)
                     above_cut.append(piece.above_cut)
                     bad, first_bad = bad + piece.bad, first_bad or piece.first_bad
-                    gallery.extend(piece.pictures[: _GALLERY - len(gallery)])
+                    gallery.extend(piece.pictures)
                     bar.update(int(task.chosen.sum()))
                     yield piece.observables
 
@@ -168,8 +166,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
-    looked_at = 0
+def _tasks(showers: ShowerSet) -> Iterator[_Task]:
+    pictures = _GALLERY
     for file, mask in zip(showers.files, showers.masks, strict=True):
         bare = replace(
             file, energy_gev=file.energy_gev[:0], theta_rad=file.theta_rad[:0], mtheta_rad=None,
@@ -182,9 +180,9 @@ def _tasks(showers: ShowerSet, fine: bool) -> Iterator[_Task]:
             if chosen.any():
                 yield _Task(
                     bare, part.start, part.stop, chosen, showers.selection, file.energy_gev[part],
-                    file.theta_rad[part], taken(file.more, part), _GALLERY if looked_at < _LOOKED_AT else 0, fine,
+                    file.theta_rad[part], taken(file.more, part), pictures,
                 )  # fmt: skip
-                looked_at += int(chosen.sum())
+                pictures = 0
 
 
 def _measure(task: _Task) -> _Piece:
@@ -213,7 +211,7 @@ def _measure(task: _Task) -> _Piece:
         bad_showers += int(bad.sum())
         hits = hits[kept]
         kinds, phi = (task.more[name][place][kept] if name in task.more else None for name in (PARTICLE, PHI))
-        table = observe_hits(hits, energy[kept], theta[kept], geometry, fine=task.fine, particle=kinds, phi_rad=phi)
+        table = observe_hits(hits, energy[kept], theta[kept], geometry, particle=kinds, phi_rad=phi)
         parts.append(table)
         above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])

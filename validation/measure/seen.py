@@ -1,8 +1,4 @@
-"""Showers as their calorimeter sees them: sums over the cells at each place, the axis, and distances from it.
-
-Layers that are alike, of square cells, are counted in cells (`on_grid`). In any other calorimeter the cells are where
-`calopipe.showers.positions` says (`in_layers`).
-"""
+"""Showers as their calorimeter sees them: sums over the cells at each place, the axis, and distances from it."""
 
 from __future__ import annotations
 
@@ -10,14 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from calopipe.showers.angle import angle_of_moments, angle_of_projections
+from calopipe.showers.angle import angle_of_moments
 from calopipe.showers.cells import FloatArray, Geometry, Layer
-from calopipe.showers.positions import layers_of, positions
-from validation.measure.axis import Array, divided, fitted_line, line, moments
-from validation.measure.deposits import Deposits, Index
+from calopipe.showers.positions import positions
+from validation.measure.axis import Array, divided, line
+from validation.measure.deposits import Deposits
 from validation.measure.edges import lateral_edges_mm
 
 _RADIAL_PARTS, _PARTS = 4, 16  # into which a cell is divided for the profiles along x and y: of its width, and in all
@@ -30,8 +25,8 @@ class Seen:
 
     `layers`, `along_x`, `along_y` (N, bins) are energies in GeV; `x`, `y` the mean and variance along each, (N,), in
     mm; `distance` (hits,) that of each hit from the axis of its shower in the plane of its layer, in units of
-    `Geometry.cell_mm`; `column`, `row` (hits,) how many rectangular cells beyond the one that the axis crosses it is;
-    `angle_rad` the measured angle in space, `index_angle_rad` in units of the index, 100 without energy.
+    `Geometry.cell_mm`. `angle_rad` is the measured angle to the axis y in space, `angle_x_rad` that to x;
+    `index_angle_rad` is in units of the index where all layers are alike, else in space; 100 without energy.
     """
 
     layers: Array
@@ -40,48 +35,18 @@ class Seen:
     x: tuple[Array, Array]
     y: tuple[Array, Array]
     distance: Array
-    column: Index
-    row: Index
     angle_rad: FloatArray
+    angle_x_rad: FloatArray
     index_angle_rad: FloatArray
 
 
 def seen(hits: Deposits, geometry: Geometry) -> Seen:
-    """The hits as seen in any calorimeter."""
-    return in_layers(hits, geometry) if geometry.layers else on_grid(hits, geometry)
+    """The hits by their places, which are counted from the calorimeter's axis.
 
-
-def on_grid(hits: Deposits, geometry: Geometry) -> Seen:
-    """Hits of a calorimeter whose layers are alike; places are counted from its corner.
-
-    The axis is the straight line x(z), y(z) fitted to the shower's cells with their energy as the weight. Distances
-    from it are taken in the plane of a layer, so that a tilted shower is as narrow as an upright one.
-    """
-    in_x, in_y = hits.projections
-    along_x, along_y = in_x.sum(axis=2), in_y.sum(axis=2)
-    z = _centres(geometry.shape[2], geometry.layer_pitch_mm)
-    axis_x, axis_y = (fitted_line(each, _centres(each.shape[1], 1), z)[hits.event, hits.layer] for each in (in_x, in_y))
-    x, y = (moments(each, _centres(each.shape[1], geometry.cell_mm)) for each in (along_x, along_y))
-    return Seen(
-        layers=in_x.sum(axis=1),
-        along_x=along_x,
-        along_y=along_y,
-        x=x,
-        y=y,
-        distance=np.hypot(hits.x + 0.5 - axis_x, hits.y + 0.5 - axis_y),
-        column=hits.x - np.floor(axis_x).astype(np.intp),
-        row=hits.y - np.floor(axis_y).astype(np.intp),
-        angle_rad=angle_of_projections(in_x, in_y, geometry.cell_mm, geometry.layer_pitch_mm),
-        index_angle_rad=angle_of_projections(in_x, in_y),
-    )
-
-
-def in_layers(hits: Deposits, geometry: Geometry) -> Seen:
-    """Hits of cells in rings, or of layers that differ; places are counted from the calorimeter's axis.
-
-    The energy of a ring that goes once round the axis lies all over it: half its radius squared on either variance. For
-    the profiles along x and y the energy of each cell is spread evenly over it. Nothing has an angle in units of the
-    index: it is the angle in space.
+    The shower's axis is the straight line x(z), y(z) fitted to its cells with their energy as the weight. Distances
+    from it are taken in the plane of a layer, so that a tilted shower is as narrow as an upright one. The energy of a
+    ring that goes once round the calorimeter's axis lies all over it: half its radius squared on either variance. For
+    the profiles along x and y the energy of each cell is spread evenly over it.
     """
     where, place = positions(geometry), hits.places
     count = geometry.shape[2]
@@ -90,6 +55,13 @@ def in_layers(hits: Deposits, geometry: Geometry) -> Seen:
     total = layers.sum(axis=1)
     axis_x, axis_y = (line(layers, each, where.z_mm)[hits.event, hits.layer] for each in (moment_x, moment_y))
     angle = angle_of_moments(layers, moment_x, moment_y, where.z_mm)
+    index = (
+        angle
+        if geometry.layers
+        else angle_of_moments(
+            layers, moment_x / geometry.cell_mm, moment_y / geometry.cell_mm, where.z_mm / geometry.layer_pitch_mm
+        )
+    )
     along = []
     for mm, moment in ((x, moment_x), (y, moment_y)):
         mean = divided(moment.sum(axis=1), total)
@@ -100,7 +72,6 @@ def in_layers(hits: Deposits, geometry: Geometry) -> Seen:
         shape=(hits.events, where.exists.size),
     )
     along_x, along_y = (stored @ shares for shares in lateral_shares(geometry))
-    size_x, size_y, middle_x, middle_y = _index_of_axis(geometry)[:, hits.layer]
     return Seen(
         layers=layers,
         along_x=along_x.toarray(),
@@ -108,30 +79,16 @@ def in_layers(hits: Deposits, geometry: Geometry) -> Seen:
         x=along[0],
         y=along[1],
         distance=np.sqrt((x - axis_x) ** 2 + (y - axis_y) ** 2 + ring**2) / geometry.cell_mm,
-        column=hits.x - np.floor(axis_x / size_x + middle_x).astype(np.intp),
-        row=hits.y - np.floor(axis_y / size_y + middle_y).astype(np.intp),
         angle_rad=angle,
-        index_angle_rad=angle,
+        angle_x_rad=angle_of_moments(layers, moment_y, moment_x, where.z_mm),
+        index_angle_rad=index,
     )
-
-
-def angle_to_x(hits: Deposits, geometry: Geometry) -> FloatArray:
-    """The measured angle to the axis x in space, in rad, (N,): `Seen.angle_rad`, which is to y, with axes exchanged."""
-    if not geometry.layers:
-        in_x, in_y = hits.projections
-        return angle_of_projections(in_y, in_x, geometry.cell_mm, geometry.layer_pitch_mm)
-    where, count = positions(geometry), geometry.shape[2]
-    layers, moment_y, moment_x = (
-        hits.sums(hits.layer, count, hits.energy * each)
-        for each in (np.ones(1), *(mm[hits.layer, hits.places] for mm in (where.y_mm, where.x_mm)))
-    )
-    return angle_of_moments(layers, moment_y, moment_x, where.z_mm)
 
 
 @lru_cache(maxsize=4)
 def lateral_shares(geometry: Geometry) -> tuple[sparse.csr_array, sparse.csr_array]:
     """What share of each cell lies in each bin along x, and along y: (layers * places, bins) each."""
-    layers, places = layers_of(geometry), positions(geometry).exists.shape[1]
+    layers, places = geometry.every_layer, positions(geometry).exists.shape[1]
     edges = lateral_edges_mm(geometry)
     of_layer = {layer: [_shares(layer, axis, edges[axis], geometry.shape[1], places) for axis in (0, 1)]
                 for layer in set(layers)}  # fmt: skip
@@ -166,15 +123,3 @@ def _parts(layer: Layer) -> tuple[Array, Array]:
     angle = -np.pi + (np.arange(n * around).reshape(n, around) + 0.5) * 2 * np.pi / (n * around)
     x, y = (turn(angle)[:, None, None, :] * radius[None, :, :, None] for turn in (np.cos, np.sin))
     return x.reshape(n, m, -1), y.reshape(n, m, -1)
-
-
-@lru_cache(maxsize=8)
-def _index_of_axis(geometry: Geometry) -> npt.NDArray[np.float64]:
-    """Size of the cells along x and y, and the index of the calorimeter's axis, (4, layers)."""
-    sizes = [layer.size_mm or (np.inf, np.inf) for layer in layers_of(geometry)]
-    middles = [(layer.cells[0] / 2, layer.cells[1] / 2) for layer in layers_of(geometry)]
-    return np.concatenate([np.array(sizes), np.array(middles)], axis=1).T
-
-
-def _centres(bins: int, width: float) -> Array:
-    return (np.arange(bins, dtype=np.float64) + 0.5) * width

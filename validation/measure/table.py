@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 import weakref
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.errors import InputError
 from validation.measure.observables import Observables
 
 PIECE_SHOWERS = 2_000  # read at once: a few MB
@@ -33,7 +31,7 @@ class Table:
     """
 
     def __init__(self, parts: Iterable[Observables]) -> None:
-        """Write `parts`, one after the other. InputError: the folder for temporary files (TMPDIR) is full."""
+        """Write `parts`, one after the other. OSError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
         self._row: np.dtype[np.void] | None = None
@@ -56,15 +54,10 @@ class Table:
             self._file.write(rows.data)
             self._file.flush()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            full = InputError(
-                f"{tempfile.gettempdir()}: no room for temporary files, {rows.itemsize} bytes a shower; let TMPDIR "
-                "name a folder with more"
-            )
             with suppress(OSError):
                 self._file.close()  # what it still holds cannot be written
-            raise full from None
+            error.filename = f"{tempfile.gettempdir()} (TMPDIR)"
+            raise
 
     def __len__(self) -> int:
         return len(self.energy_gev)

@@ -1,51 +1,29 @@
-"""What the plots show, added up in one pass over each set: nothing here grows with the number of showers."""
+"""What the plots show of two samples of showers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
+import hist
 import numpy as np
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
-from validation.measure.edges import lateral_edges_mm, radial_edges_mm, spectrum_edges, wide
+from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, wide
 from validation.measure.observables import SCALARS, Array, Columns, Observables
-from validation.measure.table import Rows
 from validation.statistics.binning import degrees, energies
-from validation.statistics.resolution import ByEnergy, Resolutions, energy_edges
-from validation.statistics.tallies import (
-    LEAST_IN_BIN,
-    Answer,
-    InBins,
-    Means,
-    Points,
-    Products,
-    Shares,
-    Tally,
-    mean_at_centre,
-    mean_in_bin,
-    relative_width,
-)
+from validation.statistics.decades import pulls
+from validation.statistics.resolution import Resolutions, energy_edges
 
 _FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers
 # Of energy, or angle, for a mean or width against it: between narrow bins at the ends, each of so much of the range. A
 # generator has the least to learn from there.
 _LABEL_BINS, _END_SHARE = 8, 0.02
+_LEAST_IN_BIN = 20  # showers for a mean or width of those in a bin
 
-
-@dataclass(frozen=True)
-class Compared:
-    """The two sets, a sample of each in memory, from which bins are chosen, and the geometry of both."""
-
-    reference: Rows
-    candidate: Rows
-    sample_reference: Observables
-    sample_candidate: Observables
-    geometry: Geometry
-
+Points = tuple[Array, Array]  # a value for each bin and its standard error over showers; NaN where unknown
 
 Scale = Literal["linear", "log"]
 Below = Literal["ratio", "difference"]
@@ -92,7 +70,7 @@ class Curve:
             return theirs - ours, np.hypot(our_error, their_error)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = theirs / ours
-            return ratio, np.abs(ratio) * np.hypot(our_error / ours, their_error / theirs)
+            return ratio, np.hypot(our_error * ratio, their_error) / ours
 
 
 @dataclass(frozen=True)
@@ -110,36 +88,28 @@ class Summary:
     factor: float
 
 
-def summarise(compared: Compared) -> Summary:
-    """Read each set once, and add up all that the report draws."""
-    plans = _plans(compared)
-    points, matrices, resolutions = [], [], {}
-    low, high = (float(end(compared.reference.energy_gev)) for end in (np.min, np.max))
-    energy = energy_edges(low, high, min(len(compared.reference), len(compared.candidate)))
-    for side, rows in (("reference", compared.reference), ("candidate", compared.candidate)):
-        tallies = {name: tally() for name, (_, tally) in plans.items()}
-        products, by_energy = Products(CORRELATED, compared.sample_reference), ByEnergy(energy)
-        for piece in rows.pieces():
-            products.add(piece)
-            by_energy.add(piece)
-            for tally in tallies.values():
-                tally.add(piece)
-        points.append({name: tally.points() for name, tally in tallies.items()})
-        matrices.append(products.matrix())
-        resolutions[side] = by_energy.found()
-    curves = {name: Curve(frame, *(found[name] for found in points)) for name, (frame, _) in plans.items()}
-    reference, candidate = matrices
-    return Summary(
-        curves,
-        tuple(scalar.label for scalar in SCALARS if scalar.name in CORRELATED),
-        reference,
-        candidate,
-        resolutions,
-        high / low,
-    )
+def summarise(reference: Observables, candidate: Observables, geometry: Geometry) -> Summary:
+    """All that the report draws of showers with energy."""
+    sides = {"reference": reference, "candidate": candidate}
+    plans = _plans(reference, candidate, geometry)
+    curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
+    columns, standard = [k for k, scalar in enumerate(SCALARS) if scalar.name in CORRELATED], pulls(reference)
+    ours, theirs = (_pearson(standard(table)[:, columns]) for table in sides.values())
+    low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
+    edges = energy_edges(low, high, min(len(reference), len(candidate)))
+    resolutions = {name: Resolutions.of(table, edges) for name, table in sides.items()}
+    return Summary(curves, tuple(SCALARS[k].label for k in columns), ours, theirs, resolutions, high / low)
 
 
-_Plan = tuple[Frame, Callable[[], Tally]]
+def _pearson(values: Array) -> Array:
+    """Coefficients (k, k) of the columns of `values` (n, k), NaN for one that does not vary."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        standard = (values - values.mean(axis=0)) / values.std(axis=0)
+        found: Array = standard.T @ standard / len(values)
+    return found
+
+
+_Plan = tuple[Frame, Callable[[Observables], Points]]
 _LABELS = {"energy_gev": ("E [GeV]", energies), "theta_deg": ("True angle [degrees]", degrees)}
 
 
@@ -152,25 +122,28 @@ def _angle_error(piece: Observables) -> Array:
     return piece.column("angle_deg") - degrees(piece)
 
 
-def _plans(compared: Compared) -> dict[str, _Plan]:
-    geometry, samples = compared.geometry, (compared.sample_reference, compared.sample_candidate)
-    events = min(len(compared.reference), len(compared.candidate))
+Answer = Callable[[Array, Array, Array, Array], Points]  # of edges, and number, mean and variance in each bin
+
+
+def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -> dict[str, _Plan]:
+    events = min(len(reference), len(candidate))
 
     def profile(name: str, title: str, x: str, edges: Array, y: str = "Mean energy [GeV]") -> _Plan:
-        trimmed = name == "spectrum" and bool(geometry.layers)
-        return Frame("Profiles", title, x, y, edges, ("linear", "log"), trimmed=trimmed), partial(Means, name)
+        frame = Frame("Profiles", title, x, y, edges, ("linear", "log"), trimmed=name == "spectrum")
+        return frame, lambda table: _means(getattr(table, name).astype(np.float64))
 
     def distribution(group: str, name: str, title: str, x: str) -> _Plan:
-        edges = _edges(np.concatenate([sample.column(name) for sample in samples]), events)
-        return Frame(group, title, x, "Share of the showers", edges), partial(Shares, name, edges)
+        edges = _edges(np.concatenate([table.column(name) for table in (reference, candidate)]), events)
+        frame = Frame(group, title, x, "Share of the showers", edges)
+        return frame, lambda table: _shares(table.column(name), edges)
 
     def against(label: str, title: str, y: str, value: Columns, answer: Answer) -> _Plan:
         x, values = _LABELS[label]
-        log_x = label == "energy_gev" and wide(compared.reference.energy_gev)
-        edges = _label_edges(values(compared.reference), events, log_x)
+        log_x = label == "energy_gev" and wide(reference.energy_gev)
+        edges = _label_edges(values(reference), events, log_x)
         below: Below = "ratio" if label == "energy_gev" else "difference"
-        group = "Energy" if label == "energy_gev" else "Angle"
-        return Frame(group, title, x, y, edges, below=below, log_x=log_x), partial(InBins, edges, values, value, answer)
+        frame = Frame("Energy" if below == "ratio" else "Angle", title, x, y, edges, below=below, log_x=log_x)
+        return frame, lambda table: _in_bins(values(table), value(table), edges, answer)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
     along_x, along_y = lateral_edges_mm(geometry)
@@ -180,13 +153,17 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
         "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
-        "spectrum": profile("spectrum", "Hit energies", hit_energy, spectrum_edges(geometry), "Hits a shower"),
+        "spectrum": profile("spectrum", "Hit energies", hit_energy, SPECTRUM_EDGES, "Hits a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
         "response_against_energy": against(
             "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
         ),
         "resolution_against_energy": against(
-            "energy_gev", "Resolution against energy", r"$\sigma$/mean of $E_\mathrm{vis}/E$", _response, relative_width
+            "energy_gev",
+            "Resolution against energy",
+            r"$\sigma$/mean of $E_\mathrm{vis}/E$",
+            _response,
+            relative_width,
         ),
         "hits": distribution("Shape", "hits", "Number of hits", "Hits above 0.3 MeV"),
         "depth_x0": distribution("Shape", "depth_x0", "Mean shower depth", "Depth [$X_0$]"),
@@ -202,6 +179,44 @@ def _plans(compared: Compared) -> dict[str, _Plan]:
     if geometry.rings:
         del found["angle_against_angle"]
     return found
+
+
+def _means(values: Array) -> Points:
+    """The mean over showers of each column (N, bins)."""
+    return values.mean(axis=0), values.std(axis=0) / np.sqrt(len(values))
+
+
+def _shares(values: Array, edges: Array) -> Points:
+    """The share of the showers in each bin, the outer two open, with its binomial error."""
+    share = np.histogram(_inside(values, edges), edges)[0] / len(values)
+    return share, np.sqrt(share * (1 - share) / len(values))
+
+
+def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Points:
+    """`answer` of the `values` in bins of the `label`, the outer two open."""
+    filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
+    view = filled.fill(_inside(label, edges), sample=values).view()
+    known = view.count >= _LEAST_IN_BIN
+    return answer(edges, *(np.where(known, each, np.nan) for each in (view.count, view.value, view.variance)))
+
+
+def _inside(values: Array, edges: Array) -> Array:
+    """`values` with those beyond the outer edges moved into the outer bins."""
+    return values.clip(edges[0], np.nextafter(edges[-1], -np.inf))
+
+
+def mean_in_bin(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
+    return mean, np.sqrt(variance / count)
+
+
+def mean_at_centre(edges: Array, count: Array, mean: Array, variance: Array) -> Points:
+    return (edges[1:] + edges[:-1]) / 2 + mean, np.sqrt(variance / count)
+
+
+def relative_width(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
+    """sigma/mean; its error is that of a normal distribution whose mean is well known."""
+    width = np.sqrt(variance) / mean
+    return width, width / np.sqrt(2 * count)
 
 
 def _edges(values: Array, events: int) -> Array:
@@ -229,6 +244,7 @@ def _label_edges(values: Array, events: int, log_x: bool) -> Array:
     if not high - low > 1e-9 * high:
         return np.array([0.99 * low, 1.01 * high])
     first, last = np.log([low, high]) if log_x else (low, high)
-    narrow = float(np.clip(2 * LEAST_IN_BIN / events, _END_SHARE, 1 / 4)) * (last - first)
-    between = np.linspace(first + narrow, last - narrow, int(np.clip(events // (4 * LEAST_IN_BIN), 1, _LABEL_BINS)) + 1)
+    narrow = float(np.clip(2 * _LEAST_IN_BIN / events, _END_SHARE, 1 / 4)) * (last - first)
+    bins = int(np.clip(events // (4 * _LEAST_IN_BIN), 1, _LABEL_BINS))
+    between = np.linspace(first + narrow, last - narrow, bins + 1)
     return np.array([low, *(np.exp(between) if log_x else between), high])

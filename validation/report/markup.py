@@ -1,13 +1,50 @@
-"""Pieces of HTML that the sections of the report have in common. What is filled in is escaped, unless it is Markup."""
+"""The templates of reports, and what they are given. What is filled in is escaped, unless it is Markup."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from calopipe.verdict import ALIKE, number
+from calopipe.verdict import ALIKE, number, span
+from validation.report.plots import Plot
+
+_HERE = Path(__file__).parent
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"], trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.globals |= {
+        "alike": ALIKE, "number": number, "span": span, "large": large, "why_undecided": why_undecided,
+        "grouped": _grouped,
+    }  # fmt: skip
+    made.filters |= {"number": number, "large": large}
+    return made
+
+
+def render(template: str, **values: Any) -> Markup:
+    """The `template`, a file of this package, with `values`."""
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704  it escapes what it is given
+
+
+def _macro(name: str, *arguments: Any) -> Markup:
+    found: Markup = getattr(_environment().get_template("parts.html").module, name)(*arguments)
+    return found
+
+
+def html(title: str, parts: Iterable[Markup]) -> str:
+    """A page of its own, with the style of reports."""
+    return _macro("page", title, (_HERE / "report.css").read_text(encoding="utf-8"), Markup("\n").join(parts)).strip()
 
 
 def fill(template: str, *values: object, **named: object) -> Markup:
@@ -15,32 +52,45 @@ def fill(template: str, *values: object, **named: object) -> Markup:
     return Markup(template).format(*values, **named)  # noqa: S704  templates are constants of this package
 
 
-def joined(parts: Iterable[str]) -> Markup:
-    return Markup("\n").join(part for part in parts if part)
-
-
 def table(rows: Sequence[Mapping[str, str]]) -> Markup:
-    """A row of headings, those of the first row, and the rows. On a narrow screen each becomes a small card."""
-    head = joined(fill("<th>{}</th>", name) for name in rows[0])
-    body = joined(
-        fill("<tr>{}</tr>", joined(fill('<td data-label="{}"><div>{}</div></td>', *cell) for cell in row.items()))
-        for row in rows
-    )
-    return fill("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>", head, body)
+    """A row of headings, those of the first row, and the rows."""
+    return _macro("table", rows)
 
 
-def folded(summary: str, content: str, opened: bool = False) -> Markup:
-    """`content` behind a line that unfolds it."""
-    return fill("<details{}><summary>{}</summary>{}</details>", " open" if opened else "", summary, content)
+def findings(title: str, answer: str, found: Sequence[Mapping[str, Any]]) -> Markup:
+    return _macro("findings", title, answer, found)
 
 
-def coloured(answer: str) -> Markup:
-    """An answer, or a verdict, in its colour."""
-    return fill('<span class="{}">{}</span>', "" if answer == ALIKE else answer, answer)
+def criteria_table(criteria: Sequence[Mapping[str, Any]], with_bin: bool = True, samples: str = "showers") -> Markup:
+    """`samples`: what more of would decide an inconclusive criterion."""
+    return _macro("criteria_table", criteria, with_bin, samples)
 
 
-def floor(found: Mapping[str, Any] | None, scale: float = 1) -> str:
-    """What Monte Carlo shows against itself, and whether it was scaled to the size of these sets."""
-    if found is None or found["value"] is None:
-        return "none"
-    return number(found["value"], scale) + (" (scaled)" if found["scaled"] else "")
+def images(plots: Sequence[Plot], layout: str = "plots") -> Markup:
+    """The pictures, in their groups: several a row, or one where `layout` is empty."""
+    return _macro("images", plots, layout)
+
+
+def _grouped(plots: Sequence[Plot]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Titles and PNGs in base64 of each group."""
+    groups = groupby(plots, key=lambda plot: plot.group)
+    return [(name, [(each.title, base64.b64encode(each.png).decode()) for each in members]) for name, members in groups]
+
+
+def large(value: float | None, scale: float = 1) -> str:
+    """A number without an exponent, where thousands are common."""
+    return f"{scale * value:,.0f}" if value is not None and abs(scale * value) >= 1000 else number(value, scale)
+
+
+def why_undecided(criterion: Mapping[str, Any], samples: str) -> str:
+    """Why an inconclusive criterion does not fail, where it seems to, and what would decide it."""
+    notes = []
+    strict, interval, (low, high) = criterion["strict_interval"], criterion["interval"], criterion["tolerance"]
+    outside = interval and ((low is not None and interval[1] < low) or (high is not None and interval[0] > high))
+    if criterion["verdict"] == "inconclusive" and outside:
+        notes.append("outside, but the stricter interval is not" + (f": {span(strict)}" if strict else ""))
+    needed = criterion["events_needed"]
+    if needed and needed > criterion["events"]:
+        rounded = round(needed, -max(len(str(needed)) - 2, 0))  # no more than two digits are known
+        notes.append(f"about {rounded:,} {samples} would decide")
+    return "; ".join(notes)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import hist
@@ -15,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from validation.measure.observables import Array
-from validation.report import resolution
-from validation.report.curves import Curve, Scale, Summary
-from validation.statistics.tallies import Points
+from validation.report.curves import Curve, Points, Scale, Summary
+from validation.statistics.resolution import curve as law
 
 _MC, _CANDIDATE = "#3f3f3f", "#c8102e"
 _STYLE: dict[Any, Any] = {
@@ -32,6 +32,7 @@ _DPI = 110
 _WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
 _OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
 _WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
+_MANY = 2e3  # a range of energies
 _MARGIN = 1.2  # about what the lower panel has to show
 _SMALLEST_REACH = 0.02  # of a ratio from one
 _SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
@@ -46,11 +47,12 @@ class Plot:
     png: bytes
 
 
-def draw_all(summary: Summary) -> Iterator[Plot]:
-    """Every plot of the report but the single showers."""
-    for curve in summary.curves.values():
+def draw_all(summary: Summary, fits: Mapping[str, Any]) -> Iterator[Plot]:
+    """Every plot of the report but the single showers; the resolution with the `fits`, if there are any."""
+    for name, curve in summary.curves.items():
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
-        picture = png(partial(_draw, curve=curve, scales=curve.frame.scales), height)
+        laws = fits if name == "resolution_against_energy" else {}
+        picture = png(partial(_draw, curve=curve, scales=curve.frame.scales, laws=laws), height)
         yield Plot(curve.frame.group, curve.frame.title, picture)
     difference = summary.candidate - summary.reference
     largest = max(float(np.nanmax(np.abs(difference), initial=0.0)), 0.1)
@@ -61,14 +63,6 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
     ):
         paint = partial(_correlations, title=title, matrix=matrix, labels=summary.labels, reach=reach)
         yield Plot("Correlations", title, png(paint, 4.8))
-
-
-def draw_resolution(summary: Summary, fits: Mapping[str, Any]) -> Iterator[Plot]:
-    """Response and resolution with the `fits`, if there is one."""
-    if any(fit["terms"] for fit in fits.values()):
-        colours = {"reference": _MC, "candidate": _CANDIDATE}
-        paint = partial(resolution.draw, sides=summary.resolutions, fits=fits, colours=colours)
-        yield Plot("Resolution", "Response and resolution", png(paint, 6.2))
 
 
 def overview(summary: Summary) -> bytes:
@@ -93,7 +87,9 @@ def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN
         return stream.getvalue()
 
 
-def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
+def _draw(
+    figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     axes = figure.subplots(
         len(scales) + 1, 1, sharex=True, height_ratios=[*(3 for _ in scales), 1.3], gridspec_kw={"hspace": 0.08}
     )
@@ -101,6 +97,10 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
     figure.subplots_adjust(left=0.18, right=0.945, bottom=0.13 if len(scales) == 1 else 0.09, top=0.93)
     for axis, scale in zip(axes, scales, strict=False):
         _absolute(axis, curve, scale)
+    for side, fit in laws.items():
+        if fit["terms"]:
+            along = np.geomspace(curve.frame.edges[0], curve.frame.edges[-1], 100)
+            axes[0].plot(along, law(fit, along), color=_MC if side == "reference" else _CANDIDATE, linewidth=1.2)
     put_title(axes[0], curve.frame.title)
     axes[0].legend(fontsize=10)
     draw_relative(axes[-1], curve)
@@ -110,11 +110,20 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale]) -> None:
         last = int(held[-1]) + 1
     axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[last])
     if curve.frame.log_x:
-        resolution.log_energies(axes[-1])
+        _log_energies(axes[-1])
     else:
         axes[-1].xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
     for axis in axes:
         axis.yaxis.set_label_coords(-0.165, 0.5)
+
+
+def _log_energies(axis: Axes) -> None:
+    """Energies on a logarithmic axis: 1, 2, 5, 10; whole decades only where there are many."""
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > _MANY else (1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
@@ -157,24 +166,20 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:
-    """The range of the lower panel: nine in ten of the well-known bins with their uncertainties.
+    """The range of the lower panel: nine in ten of the well-known bins with their errors.
 
     Ratios above two are shown if half the bins are there, ratios below zero never.
     """
-    (ours, our_error), (_, their_error) = curve.reference, curve.candidate
-    compared, _ = curve.relative()
+    ours, (compared, errors) = curve.reference[0], curve.relative()
     known = np.isfinite(compared) & (ours > _WELL_KNOWN * np.nanmax(ours, initial=0.0))
+    ratio = curve.frame.below == "ratio"
+    away = np.abs(compared - ratio)[known] + errors[known]
     if not known.any():
-        return (-1.0, 1.0) if curve.frame.below == "difference" else (0.0, 2.0)
-    compared, ours, our_error, their_error = (each[known] for each in (compared, ours, our_error, their_error))
-    if curve.frame.below == "difference":
-        away = np.abs(compared) + np.hypot(our_error, their_error)
-        reach = max(_MARGIN * float(np.quantile(away, 0.9, method="higher")), _SMALLEST_DIFFERENCE)
-        return -reach, reach
-    away = np.maximum(np.abs(compared - 1) + their_error / ours, our_error / ours)
-    most, half = (_MARGIN * float(np.quantile(away, q, method="higher")) for q in (0.9, 0.5))
-    reach = float(np.clip(most, _SMALLEST_REACH, max(half, 1.0)))
-    return max(1 - reach, 0.0), 1 + reach
+        reach = 1.0
+    else:
+        most, half = (_MARGIN * float(np.quantile(away, q, method="higher")) for q in (0.9, 0.5))
+        reach = min(max(most, _SMALLEST_REACH), max(half, 1.0)) if ratio else max(most, _SMALLEST_DIFFERENCE)
+    return (max(1 - reach, 0.0), 1 + reach) if ratio else (-reach, reach)
 
 
 def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[str], reach: float) -> None:

@@ -11,41 +11,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calopipe.showers.cells import Geometry
-from validation.measure.observables import Array
 from validation.measure.pictures import Picture, views_mm
 from validation.report.plots import Plot, png, put_title
 
-_PAIRS = 3  # of single showers
 _FAINTEST = 1e-4  # of the brightest cell: what is fainter is left white
 
 
 def draw_pairs(reference: Sequence[Picture], candidate: Sequence[Picture], geometry: Geometry) -> Iterator[Plot]:
-    """Pictures of the pairs that `chosen_pairs` picks."""
-    for pair in chosen_pairs(reference, candidate):
+    """Pictures of the first showers of both sets; in paired sets they have one energy and angle."""
+    for pair in zip(reference, candidate, strict=False):
         heading = f"{_gev(pair[0])}, {np.degrees(pair[0].theta_rad):.0f} degrees"
         yield Plot("Single showers", heading, png(partial(_display, pair=pair, geometry=geometry), 6.0))
 
 
-def chosen_pairs(reference: Sequence[Picture], candidate: Sequence[Picture]) -> list[tuple[Picture, Picture]]:
-    """At most three pairs, one shower of each set: Monte Carlo's from the least energy to the highest, each with the
-    shower of the candidate that is nearest in energy and angle. No shower is shown twice.
-    """
-    found: list[tuple[Picture, Picture]] = []
-    ordered, left = sorted(reference, key=lambda each: each.energy_gev), list(candidate)
-    count = min(_PAIRS, len(reference), len(candidate))
-    for place in np.linspace(0, len(reference) - 1, count).round().astype(np.intp):
-        mine = ordered[place]
-        apart = [np.abs(_place(each) - _place(mine)).sum() for each in left]
-        found.append((mine, left.pop(int(np.argmin(apart)))))
-    return found
-
-
 def _gev(picture: Picture) -> str:
     return f"{picture.energy_gev:.{0 if picture.energy_gev >= 10 else 1}f} GeV"
-
-
-def _place(picture: Picture) -> Array:
-    return np.array([np.log(picture.energy_gev), picture.theta_rad])
 
 
 def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) -> None:

@@ -6,6 +6,7 @@ of the beam. Polynomials in log E, fitted to a sample, say what is expected.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from validation.measure.edges import wide
-from validation.measure.observables import Array, Columns, Observables
+from validation.measure.observables import SCALARS, Array, Columns, Observables
+from validation.statistics.estimates import with_products
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
 _FARTHEST = 5.0
@@ -96,6 +98,12 @@ def pulls(some: Observables) -> Columns:
     centre = some.scalars.mean(axis=0)
     spread = np.maximum(some.scalars.std(axis=0), 1e-30)  # an observable that does not vary
     return lambda table: (table.scalars - centre) / spread
+
+
+def standard_products(names: Collection[str], sample: Observables) -> Columns:
+    """What makes `with_products` of the pulls of the scalars `names`, which keeps sums of products exact."""
+    columns, standard = [index for index, scalar in enumerate(SCALARS) if scalar.name in names], pulls(sample)
+    return lambda table: with_products(standard(table)[:, columns])
 
 
 def responses(own: Observables, reference: Observables) -> Columns:

@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from validation.statistics.permutations import deal
-
 Array = npt.NDArray[np.float64]
 Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
 Means = dict[str, Array]  # name -> (k,), or (resamples, k)
@@ -164,11 +162,12 @@ def resample(
             sums.add("null", "reference", _coins(streams[2], n, events), mine)
             continue
         theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
-        dealt = deal(n, n * per_event, per_event=per_event, rng=streams[2], permutations=NULL_RESAMPLES)[1:]
+        player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
+        copies = player[:, :, None] == np.arange(1, per_event + 1)
         sums.add("point", "candidate", np.ones((1, n * per_event)), theirs)
         sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), theirs)
-        sums.add("null", "reference", dealt[:, :n], mine)
-        sums.add("null", "candidate", dealt[:, n:], theirs)
+        sums.add("null", "reference", player == 0, mine)
+        sums.add("null", "candidate", copies.reshape(NULL_RESAMPLES, -1), theirs)
     for rows in _slices(0 if per_event else events[1]):
         theirs, m = candidate(rows), rows.stop - rows.start
         sums.add("point", "candidate", np.ones((1, m)), theirs)

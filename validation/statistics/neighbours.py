@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 from scipy.spatial.distance import cdist
+from sklearn.metrics import pairwise_distances_argmin_min
 
 from calopipe.showers.cells import FloatArray
 from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
@@ -21,8 +22,7 @@ _LEAST_IN_BLOCK, _MOST_IN_BLOCK = 50, 350
 _COPY_SHARE = 0.01  # of Monte Carlo's own showers that count as near to a training shower
 _COPY_SIGNIFICANCE = 1e-3
 _LEAST_COMPARED = 100  # the nearest one of them sets the threshold
-_DISTANCES_HELD = 1 << 24  # in single precision, 64 MiB
-_ROUNDING = 1e-3  # of distances between vectors of norm one in single precision, see `nearest`
+_ROUNDING = 1e-3  # of distances between vectors of norm one in single precision
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
         names = ("share", "expected", "interval", "p_value", "median_distance_ratio")
         return dict.fromkeys(names) | {"copied": False}
-    to_training = [nearest(each, training) for each in (compared, candidate)]
+    to_training = [pairwise_distances_argmin_min(each, training)[1] for each in (compared, candidate)]
     nearness = [
-        (away + _ROUNDING) / (nearest(each, unseen) + _ROUNDING)
+        (away + _ROUNDING) / (pairwise_distances_argmin_min(each, unseen)[1] + _ROUNDING)
         for each, away in zip((compared, candidate), to_training, strict=True)
     ]
     rank = round(_COPY_SHARE * len(compared))
@@ -125,23 +125,6 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
         "copied": p_value < _COPY_SIGNIFICANCE,
         "interval": [float(interval.low), float(interval.high)],
     }
-
-
-def nearest(points: FloatArray, others: FloatArray) -> Array:
-    """Euclid's distance of each of `points` (n, c) to the nearest of `others` (m, c), (n,).
-
-    Single precision: |a|² + |b|² - 2ab, so distances below 1e-3 of the points' norm are rounding.
-    """
-    rows = max(1, _DISTANCES_HELD // max(len(others), 1))
-    squares = np.einsum("ij,ij->i", others, others)
-    found = []
-    for start in range(0, len(points), rows):
-        block = points[start : start + rows]
-        products = block @ others.T
-        products *= -2
-        products += squares
-        found.append(products.min(axis=1) + np.einsum("ij,ij->i", block, block))
-    return np.sqrt(np.maximum(np.concatenate(found), 0))
 
 
 def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:

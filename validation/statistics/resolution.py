@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
+from scipy import stats
+from scipy.optimize import curve_fit
 
 from validation.measure.observables import Array, Observables
 
 _LEAST_FACTOR = 3.0  # of the energies, to tell a/sqrt(E) from c
 _NOISE_FACTOR = 10.0  # to tell b/E from a/sqrt(E)
-_ROUNDS = 10  # of the fit, with the weights of the one before
 _LEAST_EVENTS = 50  # in a bin: its width is then known to 10 %
 _BINS_PER_DECADE, _MOST_BINS = 8, 40
-TERMS = {"a": "sqrt(GeV)", "b": "GeV", "c": ""}
 
 
 def energy_edges(low: float, high: float, events: int) -> Array:
@@ -29,113 +28,70 @@ def energy_edges(low: float, high: float, events: int) -> Array:
     return np.geomspace(low * (1 - 1e-6), high * (1 + 1e-6), count + 1)
 
 
-class ByEnergy:
-    """Sums over the showers in bins of energy, piece by piece: what the response and its width are computed from."""
-
-    def __init__(self, edges: Array) -> None:
-        self._edges, self._sums = edges, np.zeros((8, len(edges) - 1))
-
-    def add(self, piece: Observables) -> None:
-        energy, response = piece.energy_gev.astype(np.float64), piece.column("response")
-        bins = len(self._edges) - 1
-        place = (np.searchsorted(self._edges, energy, side="right") - 1).clip(0, bins - 1)
-        # A squared deviation from one keeps its digits.
-        values = np.ones_like(energy), energy, 1 / energy, energy**-2, *(response - 1) ** np.arange(1, 5)[:, None]
-        self._sums += [np.bincount(place, each, bins) for each in values]
-
-    def found(self) -> Resolutions:
-        chosen = self._sums[0] >= _LEAST_EVENTS
-        count, *sums = self._sums[:, chosen]
-        energy, inverse, square, shift, *powers = (each / count for each in sums)
-        variance = np.maximum(powers[0] - shift**2, 0)
-        fourth = powers[2] - 4 * shift * powers[1] + 6 * shift**2 * powers[0] - 3 * shift**4
-        tails = np.maximum(fourth / np.where(variance > 0, 3 * variance**2, np.inf), 1 / 3)
-        return Resolutions(
-            count, energy, inverse, square, 1 + shift, variance * count / (count - 1), _smoothed(tails, count)
-        )
-
-
 @dataclass(frozen=True)
 class Resolutions:
-    """Of each bin with enough showers: their number, the means of E, 1/E, 1/E² and of the response E_vis/E, and the
-    variance of the response. `tails`: its fourth moment over that of a normal distribution, of five bins together.
+    """Of each bin of energy with enough showers: 1 over the mean of 1/E, the width of the response E_vis/E over its
+    mean, and the width's relative standard error.
     """
 
-    count: Array
     energy_gev: Array
-    inverse: Array
-    square: Array
-    response: Array
-    variance: Array
-    tails: Array
+    width: Array
+    width_error: Array
 
-    @property
-    def _relative_error(self) -> Array:
-        """Of the variances: of normal values sqrt(2 / (n - 1)), of others more."""
-        error: Array = np.sqrt((3 * self.tails - 1) / np.maximum(self.count - 1, 1)).clip(1e-3)
-        return error
-
-    @property
-    def width(self) -> tuple[Array, Array]:
-        """sigma/E, relative to the mean response, and its standard error."""
-        width: Array = np.sqrt(self.variance) / self.response
-        return width, width * self._relative_error / 2
+    @classmethod
+    def of(cls, table: Observables, edges: Array) -> Self:
+        """In bins between `edges`. The errors allow for the tails of the response."""
+        place = np.digitize(table.energy_gev, edges[1:-1])
+        chosen = [rows for k in range(len(edges) - 1) if len(rows := np.flatnonzero(place == k)) >= _LEAST_EVENTS]
+        energy = [1 / np.mean(1 / table.energy_gev[rows]) for rows in chosen]
+        bins = [table.column("response")[rows] for rows in chosen]
+        count, width = np.array([*map(len, bins)]), np.array([each.std(ddof=1) / each.mean() for each in bins])
+        # in one bin a fourth moment is known poorly
+        tails = np.average([*map(_kurtosis, bins)], weights=count) if bins else 3.0
+        return cls(np.array(energy), width, np.sqrt((tails - 1) / (4 * count)))
 
     def fit(self, factor: float) -> dict[str, Any]:
         """a, b and c, none below zero, with standard errors, for energies that span so large a `factor`.
 
-        Weighted least squares of the squared widths, which are linear in a², b² and c², with the errors of the fitted
-        widths; where these scatter about the law by more than their errors, those of the terms grow as much. The error
-        of a term that is zero is the value that its square's error would give. Without b (zero) below a factor of ten;
-        `reason` says why there is no fit.
+        Least squares of the logarithms of the widths, in a², b² and c²; where these scatter about the law by more than
+        their errors, those of the terms grow as much. The error of a term that is zero is the value that its square's
+        error would give. Without b (zero) below a factor of ten; `reason` says why there is no fit.
         """
         names = ("a", "b", "c") if factor >= _NOISE_FACTOR else ("a", "c")
         reason = ""
         if factor < _LEAST_FACTOR:
             reason = f"The energies span a factor of {factor:.3g}; a fit needs {_LEAST_FACTOR:g}."
-        elif len(self.count) <= len(names):
-            reason = f"Bins with {_LEAST_EVENTS} showers: {len(self.count)}; a fit needs more than {len(names)}."
+        elif len(self.width) <= len(names):
+            reason = f"Bins with {_LEAST_EVENTS} showers: {len(self.width)}; a fit needs more than {len(names)}."
         if reason:
             return {"reason": reason, "terms": {}, "chi2_per_dof": None}
-        squares = self.width[0] ** 2
-        terms = np.stack([{"a": self.inverse, "b": self.square, "c": np.ones_like(squares)}[name] for name in names], 1)
-        found, errors, chi2 = _least_squares(terms, squares, self._relative_error)
-        per_dof = chi2 / (len(squares) - len(names))
-        errors *= math.sqrt(max(per_dof, 1.0))
+        terms = np.stack([self.energy_gev ** {"a": -1.0, "b": -2.0, "c": 0.0}[name] for name in names])
+
+        def law(_energy: Array, *squares: float) -> Array:
+            found: Array = np.log(squares @ terms) / 2
+            return found
+
+        squares, covariance = curve_fit(
+            law, self.energy_gev, np.log(self.width), (self.width**2 / terms).min(axis=1), sigma=self.width_error,
+            absolute_sigma=True, bounds=(0, np.inf), x_scale="jac",
+        )  # fmt: skip
+        away = (np.log(self.width) - law(self.energy_gev, *squares)) / self.width_error
+        per_dof = float(away @ away) / (len(away) - len(names))
+        errors = np.sqrt(np.diag(covariance) * max(per_dof, 1.0))
         described = {}
-        for name, value, error in zip(names, np.sqrt(found), errors, strict=True):
-            of_root = error / (2 * value) if value**2 > error else math.sqrt(error)
-            described[name] = {"value": float(value), "error": float(of_root)}
+        for name, square, error in zip(names, squares.tolist(), errors.tolist(), strict=True):
+            value = math.sqrt(square)
+            described[name] = {"value": value, "error": error / (2 * value) if square > error else math.sqrt(error)}
         return {"reason": "", "terms": described, "chi2_per_dof": per_dof}
 
 
 def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
     """sigma/E of a fit at these energies."""
-    a, b, c = (fit["terms"].get(name, {"value": 0.0})["value"] for name in TERMS)
+    a, b, c = (fit["terms"].get(name, {"value": 0.0})["value"] for name in "abc")
     found: Array = np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
     return found
 
 
-def _smoothed(values: Array, count: Array) -> Array:
-    """Means over each bin and the two to either side, by their showers: a fourth moment is known poorly in one."""
-    window = np.abs(np.subtract.outer(np.arange(len(values)), np.arange(len(values)))) <= 2
-    mean: Array = (window @ (values * count)) / (window @ count)
-    return mean
-
-
-def _least_squares(terms: Array, squares: Array, relative: Array) -> tuple[Array, Array, float]:
-    """Coefficients (k,) of no less than zero of the `terms` (bins, k), their standard errors, and chi².
-
-    The errors of the squares, `relative`, are taken of the fit: a bin that came out low by chance would weigh too much.
-    Errors of the coefficients are those without the bounds.
-    """
-    expected = squares
-    for _ in range(_ROUNDS):
-        error = np.maximum(expected, 1e-12 * squares.max() + 1e-300) * relative
-        scale = 1 / np.abs(terms / error[:, None]).max(axis=0)
-        design = terms / error[:, None] * scale
-        found = nnls(design, squares / error)[0]
-        expected = terms @ (found * scale)
-    covariance = np.linalg.pinv(design.T @ design)
-    chi2 = float((((squares - expected) / error) ** 2).sum())
-    return found * scale, np.sqrt(np.diag(covariance)) * scale, chi2
+def _kurtosis(values: Array) -> float:
+    """The fourth moment over the variance squared, 3 of normal values; at least 1.1, so that errors are not zero."""
+    return max(float(stats.kurtosis(values, fisher=False)) if np.ptp(values) > 0 else 3.0, 1.1)

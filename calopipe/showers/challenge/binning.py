@@ -29,12 +29,9 @@ def read_binning(content: bytes, known: Mapping[str, Geometry]) -> Geometry:
         if len(edges) > 1  # others hold nothing
     ]
     found = Geometry.of_layers(layers, alike.file_unit_gev)
-    for geometry in known.values():
-        if [each.r_edges_mm for each in geometry.layers] == [each.r_edges_mm for each in layers] and [
-            each.cells for each in geometry.layers
-        ] == [each.cells for each in layers]:
-            return geometry
-    return found
+    rings = [(each.cells, each.r_edges_mm) for each in layers]
+    twins = (each for each in known.values() if [(one.cells, one.r_edges_mm) for one in each.layers] == rings)
+    return next(twins, found)
 
 
 def _rings_of(element: ET.Element) -> tuple[int, tuple[float, ...]]:

@@ -44,7 +44,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (totals.MEAN_TERMS + more, all_totals), "scale": (totals.SCALE_TERMS + more, all_totals),
-        "quantiles": (totals.QUANTILES, all_totals),
+        "quantiles": (totals.ENERGIES, totals.QUANTILES, all_totals),
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS + more),
         "odds": (layers, knots), "log_deposit": (layers, knots),
@@ -100,7 +100,8 @@ class Adaptation:
         more = More.of({name: np.concatenate([batch[name] for batch in kept]) for name in self._with.names}, self._with)
         more = more.reflected(self._geometry)
         labels = totals.label_terms(tf.constant(energy), reflected, self._store, more).numpy()
-        self._store.set(copula(values, labels, totals.defined(tf.constant(there)).numpy() > 0))
+        known = totals.defined(tf.constant(there)).numpy() > 0
+        self._store.set(copula(values, labels, known, float(np.ptp(np.log(energy_gev)))))
         rate = np.clip(there.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from scipy.special import ndtri
 
 from training.models.autoregressive import totals
@@ -14,20 +15,24 @@ Array = npt.NDArray[Any]
 
 _RIDGE = 1e-6
 _LEAST_KNOWN = 50  # showers of which a total can be regressed on the labels
+_LEAST_ABOUT = 300  # showers about an energy, by their weights in the interpolation, that has quantiles of its own
+_LEAST_WEIGHT = 1e-3  # of a shower that counts
+_STEP = 0.5  # by which the logs of two energies differ, at the least, that have quantiles of their own
 _SMALLEST_SPREAD = 1e-9
 
 
-def copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
+def copula(values: Array, labels: Array, known: Array, log_energies: float = 0.0) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    Of each total (showers, D) those that are `known` count; the others have the score 0.
+    Of each total (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
+    energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
     values, labels = values.astype(np.float64), labels.astype(np.float64)
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
     showers, number = values.shape
     more = labels.shape[1] - totals.MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((totals.SCALE_TERMS + more, number))
-    quantiles, scores = np.tile(knots[:, None], (1, number)), np.zeros((showers, number))
+    quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
     for k in range(number):
         rows = np.flatnonzero(known[:, k])
         if len(rows) < _LEAST_KNOWN:
@@ -40,10 +45,9 @@ def copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
             short = np.hstack([short, labels[rows, totals.MEAN_TERMS :]])
         scale[:, k] = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
         residual /= np.exp(short @ scale[:, k])
-        levels = ndtri((np.arange(len(rows)) + 0.5) / len(rows))
-        order = np.argsort(residual)
-        quantiles[:, k] = _rising(np.interp(knots, levels, residual[order]), knots, levels, residual[order])
-        scores[rows[order], k] = levels
+        quantiles[:, :, k] = _quantiles(residual, _about_energies(labels[rows, 1], log_energies), knots)
+        given = (residual[:, None], labels[rows], quantiles[..., k : k + 1])
+        scores[rows, k] = totals.scores(*(tf.constant(each, tf.float32) for each in given))[:, 0]
     spread = np.maximum(scores.std(axis=0), _SMALLEST_SPREAD)
     correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
     np.fill_diagonal(correlation, 1.0)
@@ -51,6 +55,27 @@ def copula(values: Array, labels: Array, known: Array) -> dict[str, Array]:
         "mean": mean, "scale": scale, "quantiles": quantiles,
         "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
     }  # fmt: skip
+
+
+def _about_energies(energy: Array, log_energies: float) -> Array:
+    """Weights (N, energies) of showers of scaled log `energy` (N,) in the quantiles about 9, 5, 3 energies, or one."""
+    for number in (totals.ENERGIES, 5, 3):
+        weights = np.asarray(totals.interpolation(tf.constant(energy, tf.float32), number), np.float64)
+        if (number - 1) * _STEP <= log_energies and weights.sum(axis=0).min() >= _LEAST_ABOUT:
+            return weights
+    return np.ones((len(energy), 1))
+
+
+def _quantiles(residual: Array, weights: Array, knots: Array) -> Array:
+    """Quantiles (ENERGIES, knots) at normal scores `knots` of `residual` (N,) that count as `weights` (N, energies)."""
+    order = np.argsort(residual)
+    found = []
+    for weight in weights.T:
+        some = order[weight[order] > _LEAST_WEIGHT]
+        levels = ndtri((np.cumsum(weight[some]) - weight[some] / 2) / weight[some].sum())
+        found.append(_rising(np.interp(knots, levels, residual[some]), knots, levels, residual[some]))
+    ends = totals.interpolation(tf.linspace(-1.0, 1.0, totals.ENERGIES), len(found)).numpy()
+    return np.asarray(ends @ np.stack(found))
 
 
 def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.positions import layers_of, nearest, positions, steps
+from calopipe.showers.positions import nearest, positions, steps
 
 Tensor = Any
 Array = npt.NDArray[np.float32]
@@ -62,7 +62,7 @@ class Mesh:
         self._neighbours()
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
-        counts = np.array([layer.cells for layer in layers_of(geometry)])
+        counts = np.array([layer.cells for layer in geometry.every_layer])
         self._most = (counts - 1).astype(np.int32)
         if geometry.rings:
             self.start, self.lattice_shape, self.core_most = (0, 0), (n, m), min(n * m, _CORE_IN_RINGS)
@@ -72,7 +72,7 @@ class Mesh:
             half = (n // 2, m // 2)
             self.start, self.core_most = (-half[0], -half[1]), 160
             self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
-            sizes = np.array([layer.size_mm for layer in layers_of(geometry)])
+            sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self._per_unit = (unit / sizes).astype(np.float32)
             self._middle = ((counts - 1) / 2).astype(np.float32)
 
@@ -140,7 +140,7 @@ class Mesh:
 
     def _neighbours(self) -> None:
         """Tables of neighbours, one for layers whose own cells and those of the two layers before are alike."""
-        described = [(layer.cells, layer.size_mm, layer.r_edges_mm) for layer in layers_of(self.geometry)]
+        described = [(layer.cells, layer.size_mm, layer.r_edges_mm) for layer in self.geometry.every_layer]
         kinds: dict[object, int] = {}
         self.kind = np.empty(self.layers, np.int32)
         around, other = [], []
@@ -185,7 +185,7 @@ def _mirrored(geometry: Geometry, axis: int) -> Index:
     """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
     n, m, layers = geometry.shape
     found = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
-    for number, layer in enumerate(layers_of(geometry)):
+    for number, layer in enumerate(geometry.every_layer):
         rows, columns = layer.cells
         first, second = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
         if layer.r_edges_mm is not None:

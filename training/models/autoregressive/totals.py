@@ -1,13 +1,15 @@
 """The totals of a shower: what they are, how they are made normal, and how a shower's layers and axis follow from them.
 
 Which layers hold energy comes first. A total z is made normal in three steps: z = mean(E, theta) + scale(E, theta) *
-q_k(g), with polynomials for mean and log scale and the quantiles q_k of the train split; and g = L v, with the Cholesky
-factor L of the correlations of g. So far that is a Gaussian copula with smooth margins; a network learns what v still
-is beside normal. An empty layer, and the last one that is not, which takes all that reaches it, have no total: v is 0.
+q_k(g, E), with polynomials for mean and log scale and the quantiles q_k of the train split, interpolated in log E; and
+g = L v, with the Cholesky factor L of the correlations of g. So far that is a Gaussian copula with smooth margins; a
+network learns what v still is beside normal. An empty layer, and the last one that is not, which takes all that reaches
+it, have no total: v is 0.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.frame import Axis, Constants, column
@@ -18,7 +20,8 @@ from training.models.autoregressive.mesh import Tensor
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
 COUNTED = ("cells", "hits")  # the others are shares of the energy
 QUANTILES = 129
-QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and continue in a straight line
+QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and no total lies beyond
+ENERGIES = 9  # at which there are quantiles, evenly in log E from the least to the largest energy
 MEAN_TERMS, SCALE_TERMS = 11, 6
 _SMALLEST = 1e-6
 
@@ -110,16 +113,27 @@ def scales(labels: Tensor, constants: Constants) -> Tensor:
     return tf.exp(_scale_terms(labels) @ constants["scale"])
 
 
+def interpolation(place: Tensor, knots: int) -> Tensor:
+    """Weights (N, knots) of linear interpolation at `place` (N,), between knots evenly from -1 to 1; 1 of one knot."""
+    place = tf.clip_by_value(place, -1.0, 1.0)
+    return tf.nn.relu(1 - tf.abs(place[:, None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
+
+
+def scores(residual: Tensor, labels: Tensor, quantiles: Tensor) -> Tensor:
+    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `labels`."""
+    own = tf.einsum("ne,eqd->ndq", interpolation(labels[:, 1], ENERGIES), quantiles)  # rising
+    right = tf.searchsorted(own, residual[..., None], side="right")
+    left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
+    low, high = (tf.gather(own, left + k, batch_dims=2)[..., 0] for k in (0, 1))
+    place = tf.cast(left[..., 0], tf.float32) + (residual - low) / (high - low)
+    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
+    return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
+
+
 def to_normal(totals: Tensor, known: Tensor, labels: Tensor, constants: Constants) -> Tensor:
     """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `labels` as `label_terms` gives them."""
     residual = (totals - labels @ constants["mean"]) / scales(labels, constants)
-    quantiles = tf.transpose(constants["quantiles"])  # (D, QUANTILES), rising
-    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
-    right = tf.searchsorted(quantiles, tf.transpose(residual), side="right")
-    left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
-    low, high = (tf.gather(quantiles, left + k, batch_dims=1) for k in (0, 1))
-    normal = tf.transpose((tf.cast(left, tf.float32) + (tf.transpose(residual) - low) / (high - low)) * step)
-    normal = tf.clip_by_value(normal - QUANTILE_REACH, -QUANTILE_REACH - 1, QUANTILE_REACH + 1)
+    normal = scores(residual, labels, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
     rows = known[..., None]
     system = rows * constants["colouring"] + (1 - rows) * tf.eye(totals.shape[1])
@@ -130,10 +144,12 @@ def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
     place = (normal @ tf.transpose(constants["colouring"]) + QUANTILE_REACH) / step
-    left = tf.clip_by_value(tf.floor(place), 0.0, QUANTILES - 2.0)
-    flat = tf.reshape(tf.transpose(constants["quantiles"]), [-1])
+    place = tf.clip_by_value(place, 0.0, QUANTILES - 1.0)
+    left = tf.minimum(tf.floor(place), QUANTILES - 2.0)
+    flat = tf.reshape(tf.transpose(constants["quantiles"], [2, 1, 0]), [-1, ENERGIES])
     start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
-    low, high = tf.gather(flat, start), tf.gather(flat, start + 1)
+    energy = interpolation(labels[:, 1], ENERGIES)[:, None]
+    low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
     residual = low + (place - left) * (high - low)
     return labels @ constants["mean"] + scales(labels, constants) * residual
 

@@ -1,4 +1,4 @@
-"""The 3-D convolution of the networks in the forms in which processors carry it out fast.
+"""The 3-D convolution of the networks in the forms in which processors and GPUs carry it out fast.
 
 `Conv3D` is keras.layers.Conv3D with the same weights and the same function of them, of an input that is first repeated
 (`upsample`) or padded with zeros (`pad`). Two identities make it fast.
@@ -14,12 +14,14 @@ A convolution along one axis is a product in the frequencies of that axis (`tran
 with fixed matrices A, B, C and * a complex product, frequency by frequency. Along the layers alone, each of those
 products is a 2-D convolution over x and y, of twice as many channels: real and imaginary parts. Of 22 outputs and
 6 taps they are 13, at the price of 52 real ones, where the sum over taps takes 132. The transforms are matrix products,
-which run at the processor's full rate when layers are the first axis: so on CPUs the 3-D networks keep their tensors as
-(layer, N, x, y, channel). Twice the channels suit a processor too: few of them leave its registers half empty.
+which run at full rate when layers are the first axis: so the 3-D networks keep their tensors as (layer, N, x, y,
+channel). Twice the channels suit a processor too: few of them leave its registers half empty. On an H100, whose library
+computes 3-D convolutions of few channels slowly, a step takes an eighth of the time in float32, a fifth in tf32 and a
+third in bfloat16 (docs/log.md).
 
-Accelerators have fast 3-D convolutions: there tensors stay as (N, x, y, layer, channel), and only the first identity
-is used. So it is in half precision, which rounds the frequencies, but for bfloat16 on processors with AMX: these take a
-third of the time for products of 16 channels, and the rounding of the frequencies is that of the values around them.
+On TPUs, where this is not measured, tensors stay as (N, x, y, layer, channel), and only the first identity is used. So
+it is in float16, and in bfloat16 on processors without AMX. Half precision rounds the frequencies as it rounds the
+values around them.
 
 In bfloat16, products are exact and their sums are kept in float32 and rounded once, as accelerators do. TensorFlow's
 CPU kernels for it add in bfloat16, where ones sum to 256 at most: they are given the rounded numbers in float32.
@@ -37,18 +39,18 @@ import tensorflow as tf
 from keras import ops
 
 from training.models.gan import cellwise
-from training.models.precision import emulates_bfloat16, has_amx, in_plain_forms, on_processors
+from training.models.precision import emulates_bfloat16, has_amx, in_plain_forms, on_processors, on_tpus
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
 
 
 def layers_first() -> bool:
-    """Whether networks built now are to keep their layers first: without accelerator, in a fast precision."""
-    if in_plain_forms() or not on_processors():
+    """Whether networks built now are to keep their layers first: on processors and GPUs, in a fast precision."""
+    if in_plain_forms() or on_tpus():
         return False
     dtype = keras.config.dtype_policy().compute_dtype
-    return dtype in ("float32", "float64") or (dtype == "bfloat16" and has_amx())
+    return dtype in ("float32", "float64") or (dtype == "bfloat16" and (has_amx() or not on_processors()))
 
 
 def arrange(images: keras.KerasTensor) -> keras.KerasTensor:

@@ -38,7 +38,7 @@ def ecal_sum(cells: Tensor) -> Tensor:
 
 
 def ecal_angle(cells: Tensor) -> Tensor:
-    """The reference's measured angle in rad, (N,), in index units; as `calopipe.showers.angle.measured_angle`.
+    """The reference's measured angle in rad, (N,), in index units; as `calopipe.showers.angle.angle_of_projections`.
 
     Its gradient is bounded, which that of the definition is not: see `_centre`.
     """

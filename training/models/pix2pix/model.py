@@ -74,25 +74,27 @@ class Pix2Pix(FlowModel):
         return {**flow, "now": flow["now"] + share * noise * (1.0 - flow["solid"][..., None])}
 
     def advance(self, velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
-        return self._made(velocity, solid, conditions(velocity, solid, reynolds), training=False)
+        return _outside(solid, self._made(velocity, conditions(velocity, solid, reynolds), training=False))
 
-    def _made(self, velocity: Tensor, solid: Tensor, given: Tensor, *, training: bool) -> Tensor:
+    def _made(self, velocity: Tensor, given: Tensor, *, training: bool) -> Tensor:
+        """The next frame, as the U-Net makes it in the obstacle too."""
         made = self._unet(given, training=training)
-        return (velocity + made if self._makes_change else made) * (1.0 - solid)[..., None]
+        return velocity + made if self._makes_change else made
 
     def _discriminator(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
         given = _given(view)
-        made = ops.stop_gradient(self._made(view["now"], view["solid"], given, training=True))
+        made = ops.stop_gradient(_outside(view["solid"], self._made(view["now"], given, training=True)))
         return {
             "real": cross_entropy(self._answer(view, given, view["next"]), real=True),
             "fake": cross_entropy(self._answer(view, given, made), real=False),
         }
 
     def _generator(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
+        """L1 counts in the obstacle too: what flows there goes lost, and what flows around it then drifts."""
         given = _given(view)
-        made = self._made(view["now"], view["solid"], given, training=True)
+        made = self._made(view["now"], given, training=True)
         return {
-            "adversarial": cross_entropy(self._answer(view, given, made), real=True),
+            "adversarial": cross_entropy(self._answer(view, given, _outside(view["solid"], made)), real=True),
             "l1": ops.mean(ops.abs(made - view["next"]) / self._unit, (1, 2, 3)),
         }
 
@@ -100,6 +102,11 @@ class Pix2Pix(FlowModel):
         """The discriminator's logits of the next `frame`, of which it is shown what the U-Net makes, in its unit."""
         shown = (frame - view["now"] if self._makes_change else frame) / self._unit
         return self._patches(ops.concatenate([given, shown], -1), training=True)
+
+
+def _outside(solid: Tensor, velocity: Tensor) -> Tensor:
+    """`velocity` (N, x, y, 2), zero in the obstacle."""
+    return velocity * (1.0 - solid)[..., None]
 
 
 def _given(view: Batch) -> Tensor:

@@ -1,8 +1,8 @@
-"""The flow behind a rectangle, simulated by pylbm: D2Q9, multiple relaxation times, in its form for liquids.
+"""Simulate the flow behind a rectangle by pylbm, as the files here were: `python data/vortex/simulate.py --help`.
 
-The scheme is that of d'Humieres (Prog. Astronaut. Aeronaut. 159, 450 (1992)) with the equilibrium of He and Luo
-(J. Stat. Phys. 88, 927 (1997)), in which momentum over the mean density is the velocity. Inflow and walls are
-half-way bounce-back of given speed, the outflow is free.
+D2Q9 with multiple relaxation times, in its form for liquids. The scheme is that of d'Humieres (Prog. Astronaut.
+Aeronaut. 159, 450 (1992)) with the equilibrium of He and Luo (J. Stat. Phys. 88, 927 (1997)), in which momentum over
+the mean density is the velocity. Inflow and walls are half-way bounce-back of given speed, the outflow is free.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.errors import InputError
+from calopipe import storage
+from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.flow.files import CHUNK_FRAMES, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
@@ -33,6 +34,28 @@ _SPEED = 0.08  # of the inflow, in cells a step: a Mach number of 0.14
 _RELAXATION = (1.4, 1.4, 1.5, 1.5)  # of energy, its square, and the fluxes of energy: no physics, but stability
 _PERTURBATION, _MODES = 0.1, 6  # of U, and how many waves along and across make it
 _ROUNDED = 2.0**-7  # of U, to which a sample's velocities are rounded: 0.2 % rms
+_EXAMPLES = """
+examples:
+  python data/vortex/simulate.py --output vortex.h5 --reynolds 100
+  python data/vortex/simulate.py --output fine.h5 --reynolds 100 --resolution 2
+  python data/vortex/simulate.py --output wide.h5 --reynolds 150 --obstacle 2,1.2 --middle 5,3.4
+  python data/vortex/simulate.py --output data/vortex --many 10
+
+It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
+"""
+_LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
+_REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
+_OPTIONS = {  # the fields of a case
+    "reynolds": "Reynolds number U D / nu",
+    "obstacle_d": "length and height of the obstacle",
+    "middle_d": "where its middle is",
+    "frames": "how many are kept",
+    "interval_d": "time from one to the next",
+    "settle_d": "time before the first",
+    "seed": "of the first perturbation, and of --many",
+    "resolution": "the solver has 10 N cells a D; the frames have 5",
+    "wall_speed": "1: the walls move as the inflow; 0: they rest",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +67,7 @@ class Case:
     frames'. `wall_speed` is that of the walls along the flow: 1 moves with the inflow, 0 rests.
     """
 
-    reynolds: float
+    reynolds: float = 100.0
     obstacle_d: tuple[float, float] = (1.0, 1.0)
     middle_d: tuple[float, float] = (5.0, 3.2)
     frames: int = 64
@@ -107,10 +130,10 @@ def simulate(case: Case, output: Path) -> str:
     flow = Flow(case.grid, case.solid, case.reynolds, size, "pylbm, D2Q9, multiple relaxation times")
     signal: list[float] = []
     told = {"seed": case.seed, "resolution": case.resolution, "wall_speed": case.wall_speed}
-    with flow_writer(output, flow, attributes=told, steps=case.steps, rounded=_ROUNDED) as writer:
+    with flow_writer(output, flow, attributes=told, steps=case.steps, rounded=_ROUNDED) as write:
         frames = _frames(case)
         while block := list(itertools.islice(frames, CHUNK_FRAMES)):
-            writer.write(np.stack(block))
+            write(np.stack(block))
             signal += transverse(np.stack(block), flow.solid, flow.grid.cell_d).tolist()
         if reason := unsettled(np.array(signal)):
             raise InputError(f"{output}: {reason}; give a larger --settle, or a Reynolds number above 60")
@@ -218,3 +241,56 @@ def _perturbation(seed: int, size: tuple[int, int]) -> Any:
         return _PERTURBATION / _MODES * sum(terms)
 
     return wave
+
+
+def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
+    """`count` simulations of Reynolds numbers spread evenly `between` two, with obstacles drawn by `first`'s seed."""
+    draws = np.random.default_rng(first.seed)
+    numbers = np.linspace(*between, count)
+    return [
+        replace(
+            first,
+            reynolds=float(round(number)),
+            obstacle_d=(
+                float(draws.choice(_LENGTHS_D)),
+                float(draws.choice([h for h in _HEIGHTS_D if h * number > 60])),
+            ),
+            middle_d=(5.0, float(draws.choice(_ACROSS_D))),
+            seed=first.seed + place,
+        )
+        for place, number in enumerate(numbers)
+    ]
+
+
+def _pair(text: str) -> tuple[float, float]:
+    first, second = text.split(",")
+    return float(first), float(second)
+
+
+def main() -> None:
+    command = CommandParser(
+        prog="python data/vortex/simulate.py",
+        description="Simulate the flow behind a rectangle. Lengths are in D, times in D/U, U being the inflow's speed.",
+        epilog=_EXAMPLES,
+    )
+    command.add_argument("--output", required=True, metavar="PATH", help="the HDF5 file; with --many, their folder")
+    for name, text in _OPTIONS.items():
+        default = getattr(Case, name)
+        kind, form = (_pair, "X,Y") if isinstance(default, tuple) else (type(default), "N")
+        flag = f"--{name.removesuffix('_d').replace('_', '-')}"
+        command.add_argument(flag, dest=name, type=kind, default=default, metavar=form, help=f"{text} ({default})")
+    command.add_argument("--many", type=int, default=0, metavar="N", help="N simulations, each of another flow")
+    command.add_argument("--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers")
+    options = command.parse_args()
+    output = storage.on_disk(options.output, "--output")
+    case = Case(**{name: getattr(options, name) for name in _OPTIONS})
+    todo = {output: case}
+    if options.many:
+        several = cases(case, options.many, options.between)
+        todo = {output / f"vortex_{case.seed}_{place:02d}.h5": each for place, each in enumerate(several)}
+    for path, each in todo.items():
+        print(f"{path}: is there; nothing to do" if path.exists() else simulate(each, path))
+
+
+if __name__ == "__main__":
+    run_command(main)
