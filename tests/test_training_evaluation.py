@@ -116,7 +116,7 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
     dataset: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], every: int
 ) -> None:
     """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
-    monkeypatch.setattr("training.models.config.LEAST_EVALUATED", 15)
+    monkeypatch.setattr(FitConfig, "least_evaluated", 15)
     monkeypatch.setattr(ConditionalGAN, "evaluation_cost", 1.0)
     manifest = read_manifest(dataset)
     evaluator = Evaluator(named_config("small", batch=4, **settings), dataset, manifest, "validation")

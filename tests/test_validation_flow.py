@@ -171,9 +171,10 @@ def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_pat
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:
-    reference = street(tmp_path / "solver.h5")
+    reference, output = street(tmp_path / "solver.h5"), tmp_path / "report"
     with pytest.raises(InputError, match=message):
-        main(["--reference", str(reference), "--candidate", str(change(tmp_path / "r.h5")), "--output", str(tmp_path)])
+        main(["--reference", str(reference), "--candidate", str(change(tmp_path / "r.h5")), "--output", str(output)])
+    assert not output.exists()
 
 
 def test_what_does_not_shed_or_is_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

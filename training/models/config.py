@@ -25,7 +25,6 @@ PRECISIONS = {
     "float16": "mixed_float16",
     "float64": "float64",
 }
-LEAST_EVALUATED = 1000  # showers, if there are as many, whatever their share of the time
 SCHEDULES = ("constant", "cosine", "exponential")
 
 _TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
@@ -65,9 +64,10 @@ class FitConfig(ABC):
     many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
     of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
     training. It looks at so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
-    but at 1,000 if there are as many; 0 takes all.
+    but at `least_evaluated` if there are as many; 0 takes all.
     """
 
+    least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
     domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
 
     model: str
@@ -89,7 +89,7 @@ class FitConfig(ABC):
         0, help="look at the validation split only where an epoch passes a multiple of N steps, and at the end", least=0
     )
     evaluation_share: float = setting(
-        0.05, help="share of time for the validation split, beyond 1,000 showers (default 0.05; 0: all of it)",
+        0.05, help="share of time for the validation split, beyond a least number of showers (default 0.05; 0: all of it)",
         least=0, below=1,
     )  # fmt: skip
     precision: str = setting("float32", help=f"{', '.join(PRECISIONS)} (default float32)", known=PRECISIONS)
@@ -147,7 +147,7 @@ class FitConfig(ABC):
         if not self.evaluation_share:
             return 1
         trained = max(train, self.evaluation_steps * self.batch * replicas)
-        affordable = max(LEAST_EVALUATED, int(self.evaluation_share * trained / cost))
+        affordable = max(self.least_evaluated, int(self.evaluation_share * trained / cost))
         return max(1, -(-watched // affordable))
 
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:

@@ -80,10 +80,10 @@ def validate(
         say(f"verdict stands: {summary_line(found)}, {output / VERDICT_FILE}; nothing to do")
         return found
 
-    storage.require_writable(output)
     pairs = _pairs(opened["candidate"], opened["reference"])
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
     floors = _floors(pairs, opened["floor"])
+    storage.require_writable(output)  # only now: bad input leaves no folder
     document = _judged(measured, floors, limits) | {"inputs": inputs | {"versions": versions()}, "request": request}
     with storage.replacing(output / REPORT_FILE) as temporary:
         temporary.write_text(page(document, measured, floors), encoding="utf-8")

@@ -13,7 +13,7 @@ looks at, `sampling` how showers are drawn, and `model` ties them to the engine.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from calopipe.errors import InputError
 from calopipe.labels import NO_LABELS, LabelRange
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveConfig(FitConfig):
     """`width` is that of the networks of the cells."""
+
+    # losses choose among epochs: the same showers with the same noise at each, so that few tell
+    least_evaluated: ClassVar[int] = 256
 
     width: int = setting(64, help="of the networks of the model autoregressive", least=1)
 
