@@ -89,7 +89,7 @@ class FitConfig(ABC):
         0, help="look at the validation split only where an epoch passes a multiple of N steps, and at the end", least=0
     )
     evaluation_share: float = setting(
-        0.05, help="share of time for the validation split, beyond a least number of showers (default 0.05; 0: all of it)",
+        0.05, help="share of time for the validation split, a few hundred showers at least (default 0.05; 0: all)",
         least=0, below=1,
     )  # fmt: skip
     precision: str = setting("float32", help=f"{', '.join(PRECISIONS)} (default float32)", known=PRECISIONS)
