@@ -74,10 +74,20 @@ def one_line_errors() -> Iterator[None]:
         raise SystemExit(BAD_INPUT_EXIT_CODE) from None
 
 
+class _Store(argparse.Action):
+    """Store what an option is given; one of several values (`nargs="+"`) that comes again adds to the first."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest)
+        again = self.nargs == "+" and earlier is not self.default
+        setattr(namespace, self.dest, [*earlier, *values] if again else values)
+
+
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports bad arguments in one line, like all bad input.
 
-    Options are not abbreviated. Examples, which are the epilog, are printed as they are.
+    Options are not abbreviated, and those of several values may come again. Examples, which are the epilog, are printed
+    as they are.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -85,6 +95,7 @@ class CommandParser(argparse.ArgumentParser):
         if "epilog" in named:
             form["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(**form | named)
+        self.register("action", None, _Store)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

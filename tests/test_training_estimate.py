@@ -335,7 +335,7 @@ def test_the_command_prints_a_row_a_kind(capsys: pytest.CaptureFixture[str], tmp
     arguments[2] = "fast"
     rows = []
     for more in ([], ["--catalogue", str(mine)]):
-        command.main([*arguments, "--devices", "v100:2", "cpu", *more])
+        command.main([*arguments, "--devices", "v100:2", *more, "--devices", "cpu"])  # given twice: both count
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("autoregressive, batch 4 a device, float32, on 3500 training showers")
         rows.append([[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")])
