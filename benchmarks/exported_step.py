@@ -128,7 +128,7 @@ def main() -> None:
     what.add_argument("--model", type=Path, metavar="DIR", help="which generates")
     command.add_argument("--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="of a training")
     command.add_argument("--dataset", type=Path, metavar="DIR", help="in place of --input")
-    command.add_argument("--batch", type=int, metavar="N", help="showers a call")
+    command.add_argument("--batch", type=int, metavar="N", required=True, help="showers a call")
     command.add_argument("--precision", default="float32", metavar="NAME", help="of a training (default %(default)s)")
     command.add_argument(
         "--compare", type=int, default=0, metavar="N", help="calls that are computed here (default none)"

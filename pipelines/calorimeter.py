@@ -15,6 +15,7 @@ The signature and the docstring below are the one place that states the pipeline
 
 from kfp import dsl
 
+from calopipe.errors import InputError
 from components.discover import discover
 from components.generate import generate
 from components.preprocess import preprocess
@@ -33,6 +34,8 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
     Showers are generated in so many `shares`, or as many as the platform has pods for it.
     """
     shares = platform.generation_pods if platform else shares
+    if shares < 1:
+        raise InputError(f"--generation-pods is {shares}, expected at least 1")
 
     @dsl.pipeline(
         name=NAME,

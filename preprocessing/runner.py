@@ -40,7 +40,7 @@ def carry_out(
     from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
     folder = output.absolute()
-    stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # a name that is swept, should this process be killed
+    stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # swept from a disk, should this process be killed
     common = {"version": metadata.version("calopipe"), "stop": str(stop)}
     try:
         with _progress(output, plans), pipeline(beam_options) as begun:

@@ -111,7 +111,7 @@ def write_shards(
         if line is None:
             raise
         try:
-            storage.write_json(stopped, line)
+            storage.create_json(stopped, line)
         except (InputError, OSError):  # such as a full disk: then the runner has to pass it on
             raise InputError(line) from None
 

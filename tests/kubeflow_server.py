@@ -203,9 +203,6 @@ class Kubeflow:
         status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
         return self._add(self.recurring, "recurring_run_id", self._with_account(asked.body) | {"status": status})
 
-    def recurring_run_service_get_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        return self._known(self.recurring, asked.query["recurring_run_id"], "Job")
-
     def recurring_run_service_list_recurring_runs(self, asked: Asked) -> dict[str, Any]:
         return self._page("recurringRuns", self._in(asked, self.recurring), asked)
 

@@ -80,6 +80,8 @@ def test_a_case_is_what_the_sample_says(flows: list[FlowFile]) -> None:
         assert (flow.reynolds, flow.obstacle_d) == (case.reynolds, case.obstacle_d)
         np.testing.assert_array_equal(flow.solid, case.solid)
         assert not flow.grid.difference(case.grid)
+    with pytest.raises(InputError, match="expected more than 50, where wakes shed"):
+        cases(Case(100), 2, (45, 90))
     fine = Case(100, resolution=2)
     assert (fine.solver_cells, fine.steps) == (20, 70)
     assert fine.grid == Case(100).grid
@@ -114,4 +116,5 @@ def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
     assert "pylbm is not installed here" in run("--output", output)
     assert "pip install 'calopipe[flow]'" in run("--output", output)
     assert "--obstacle" in run("--output", output, "--obstacle", "wide")
+    assert "--many is -1, expected at least 0" in run("--output", output, "--many", "-1")
     assert not list(tmp_path.iterdir())

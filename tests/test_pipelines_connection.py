@@ -32,7 +32,10 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "http://ui")
     assert given().ui == "http://ui"
     assert given("--namespace", "mine").namespace == "mine"
-    assert given("--endpoint", "http://option").endpoint == "http://option"
+    option = given("--endpoint", "http://option")
+    assert (option.endpoint, option.ui) == ("http://option", "http://option")  # the pages are of the other server
+    monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "")
+    assert given().ui == "http://environment"
     assert given().credential.read() == ""
 
 

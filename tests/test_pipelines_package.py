@@ -170,7 +170,7 @@ def test_requests_are_the_limits_and_can_be_replaced(tmp_path: Path) -> None:
 
 def test_image_claim_hours_and_shared_memory(tmp_path: Path) -> None:
     image = f"registry.example:5000/team/calopipe@{DIGEST}"
-    options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=0.5"]
+    options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=.50"]
     compiled = _compiled(tmp_path, *options)
     assert {container["image"] for container in compiled.containers.values()} == {image}
     for pod in compiled.messages.values():
@@ -263,6 +263,7 @@ def test_images(image: str) -> None:
         ({"resources": ("train=0,32Gi",)}, "expected STEP=CPU,MEMORY"),
         ({"resources": ("train=8,32GB",)}, "expected STEP=CPU,MEMORY"),
         ({"hours": ("train=0",)}, "--hours 'train=0': expected STEP=HOURS"),
+        ({"hours": ("train=9999",)}, "expected STEP=HOURS"),
         ({"hours": ("train=nan",)}, "expected STEP=HOURS"),
         ({"hours": ("tune=3",)}, "expected STEP=HOURS"),
         ({"gpus": -1}, "--gpus is -1, expected at least 0"),

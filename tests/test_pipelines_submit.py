@@ -187,6 +187,8 @@ def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflo
     kubeflow.versions["v"] = named | {"pipeline_spec": kubeflow.runs[run].pop("pipeline_spec")}
     kubeflow.runs[run]["pipeline_version_reference"] = named
     assert [line.split()[0] for line in command("status", run).splitlines()[1:]] == STEPS
+    kubeflow.faults["pipeline_service_get_pipeline_version"] = [Fault(status=500)]
+    assert "succeeded" in command("status", run, "--wait").splitlines()[-1]
 
 
 @pytest.mark.usefixtures("small")

@@ -123,6 +123,14 @@ def test_reconstructed_showers_are_the_models_own_in_their_files_unit(trained: P
     unit = file.geometry.file_unit_gev / REFERENCE_UNIT_GEV
     expected = model.reconstruct(tf.constant(showers.cells * np.float32(unit))).numpy() / unit
     np.testing.assert_allclose(found.cells, expected, rtol=1e-4, atol=1e-6)
+    (trained / "again.h5").touch()
+    before = (trained / "again.h5").stat().st_mtime_ns
+    command.main(["reconstruct", *given, "--output", str(trained / "again.h5")])
+    assert (trained / "again.h5").stat().st_mtime_ns == before  # it stands
+    with pytest.raises(InputError, match="holds generated showers"):
+        discover([str(trained / "again.h5")])
+    with pytest.raises(InputError, match="showers that this program did not generate"):
+        command.main(["reconstruct", *given, "--output", str(trained / "mc.h5")])
     with pytest.raises(InputError, match="was trained on"):
         command.main(["reconstruct", *given, "--split-file", "test=mc.h5", "--output", str(trained / "no.h5")])
     assert not (trained / "no.h5").exists()

@@ -28,7 +28,6 @@ CORRELATION = 0.6, 0.5  # of the reference, of the candidate
 HITS, SPREAD = 600.0, 0.3  # skewed as numbers of hits are: exp(SPREAD z) is log-normal
 
 MEANS = {"response": 50.0, "hits": HITS * math.exp(SPREAD**2 / 2)}
-SIGMAS = {"response": 1.0, "hits": MEANS["hits"] * math.sqrt(math.expm1(SPREAD**2))}
 
 
 def _quantities() -> dict[str, tuple[Callable[[Pair], Array], float]]:

@@ -116,13 +116,7 @@ def generate(
     files, selection = conditions.files, conditions.selection
     card = folder.read_card(model)
     _check_geometry(files[0], card)
-    request = storage.fingerprint(
-        [
-            metadata.version("calopipe"), card.fingerprint(), [file.sha256 for file in files], selection.split,
-            selection.rule.by_file, per_event, seed, selection.cut_gev, selection.geometry, selection.bad_event,
-            SCHEMA_VERSION,
-        ]
-    )  # fmt: skip
+    request = _request(card, files, selection, per_event, seed)
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
@@ -141,9 +135,7 @@ def generate(
     generator.check_kinds(more)
     if not extrapolate:
         generator.check_labels(energy, theta, more)
-    attributes = {
-        "generator": f"calopipe {card.config.model}", "model": card.fingerprint(), "seed": seed, REQUEST: request,
-    }  # fmt: skip
+    attributes = _attributes(card, request) | {"seed": seed}
     parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(energy), like=files[0])
     parts.make(share or Share(), energy, theta, seed, more)
     if share is not None:
@@ -160,10 +152,10 @@ def generate(
 def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: Selection) -> int:
     """Write to `output` what the auto-encoder `model` makes of the showers that `selection` chooses; their number.
 
-    They have the labels, the order, the unit and the layout of the files `like`. InputError: no auto-encoder, showers
-    of another detector, test showers that it was trained on, or none at all.
+    They have the labels, the order, the unit and the layout of the files `like`. As in `generate`, a file that stands
+    is left as it is, and one of other showers that this program made replaced. InputError: no auto-encoder, showers of
+    another detector, test showers that it was trained on, none at all, or an output that holds something else.
     """
-    storage.require_writable(output.parent)
     card, found = load(model)
     if not isinstance(found, AutoEncoder):
         raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
@@ -174,16 +166,32 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
         require_unseen(model, card, np.concatenate([digests[mask] for mask, digests in chosen]), str(model))
     if not (showers := sum(int(mask.sum()) for mask, _ in chosen)):
         raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
+    request = _request(card, files, selection)
+    if (standing := _standing(output, request)) is not None:
+        say(f"reconstructed showers stand: {output}, {standing} of them; nothing to do")
+        return standing
+    storage.require_writable(output.parent)
     compiled = tf.function(found.reconstruct, reduce_retracing=True)
     geometry = files[0].geometry
     unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
-    with shower_writer(output, geometry, {}, files[0].deposits) as writer:
+    with shower_writer(output, geometry, _attributes(card, request), files[0].deposits) as writer:
         for file, (mask, _) in zip(files, chosen, strict=True):
             for given in file.selected(mask):
                 cells = compiled(tf.constant(given.cells * unit)).numpy() / unit
                 writer.write(replace(given, cells=cells, mtheta_rad=angle_of_cells(cells, geometry)))
     say(f"{showers} reconstructed showers: {output}")
     return showers
+
+
+def _request(card: Card, files: Sequence[ShowerFile], selection: Selection, *more: int) -> str:
+    """What identifies showers that the model of `card` makes of the chosen showers of `files`, and of `more`."""
+    chosen = selection.split, selection.rule.by_file, selection.cut_gev, selection.geometry, selection.bad_event
+    version = metadata.version("calopipe"), SCHEMA_VERSION
+    return storage.fingerprint([version, card.fingerprint(), [file.sha256 for file in files], chosen, more])
+
+
+def _attributes(card: Card, request: str) -> dict[str, Any]:
+    return {"generator": f"calopipe {card.config.model}", "model": card.fingerprint(), REQUEST: request}
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -35,7 +35,7 @@ class Layer:
     r_edges_mm: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.cells) != 2 or not all(isinstance(count, int) and count > 0 for count in self.cells):
+        if len(self.cells) != 2 or not all(type(count) is int and count > 0 for count in self.cells):
             raise InputError(f"geometry: a layer has {self.cells} cells, expected two positive counts")
         if not (self.pitch_mm > 0 and self.x0 > 0 and np.isfinite([self.pitch_mm, self.x0]).all()):
             raise InputError(f"geometry: a layer of {self.pitch_mm} mm and {self.x0} X0, expected positive numbers")

@@ -217,7 +217,9 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         one = not isinstance(table.get("cell_mm"), list)
         size = (_number(table, "cell_mm"),) * 2 if one else _numbers(table, "cell_mm")
         layer = Layer(pitch, x0, tuple(cells), size_mm=size)  # type: ignore[arg-type]  # it checks how many there are
-    return [layer] * _value(table, "count", int, "a count", 1)
+    if (count := _value(table, "count", int, "a count", 1)) < 1:
+        raise InputError(f"count is {count}, expected at least 1")
+    return [layer] * count
 
 
 def _value(table: Mapping[str, Any], name: str, kind: Any, expected: str, default: Any = None) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import CommandParser, InputError, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
@@ -43,6 +43,7 @@ examples:
 
 It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 """
+_SHEDDING = 60  # times U and the obstacle's height, over the viscosity
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
 _REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
 _OPTIONS = {  # the fields of a case
@@ -136,7 +137,7 @@ def simulate(case: Case, output: Path) -> str:
             write(np.stack(block))
             signal += transverse(np.stack(block), flow.solid, flow.grid.cell_d).tolist()
         if reason := unsettled(np.array(signal)):
-            raise InputError(f"{output}: {reason}; give a larger --settle, or a Reynolds number above 60")
+            raise InputError(f"{output}: {reason}; give a larger --settle, or a Reynolds number above {_SHEDDING}")
     number = strouhal(np.array(signal), flow.grid.interval_d)
     return (
         f"{output}: Reynolds number {case.reynolds:g}, obstacle {size[0]:g} x {size[1]:g} D, "
@@ -245,17 +246,16 @@ def _perturbation(seed: int, size: tuple[int, int]) -> Any:
 
 def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
     """`count` simulations of Reynolds numbers spread evenly `between` two, with obstacles drawn by `first`'s seed."""
+    if min(between) * max(_HEIGHTS_D) <= _SHEDDING:
+        raise InputError(f"--between {between}: expected more than {_SHEDDING / max(_HEIGHTS_D):g}, where wakes shed")
     draws = np.random.default_rng(first.seed)
     numbers = np.linspace(*between, count)
     return [
         replace(
             first,
             reynolds=float(round(number)),
-            obstacle_d=(
-                float(draws.choice(_LENGTHS_D)),
-                float(draws.choice([h for h in _HEIGHTS_D if h * number > 60])),
-            ),
-            middle_d=(5.0, float(draws.choice(_ACROSS_D))),
+            obstacle_d=(draws.choice(_LENGTHS_D), draws.choice([h for h in _HEIGHTS_D if h * number > _SHEDDING])),
+            middle_d=(5.0, draws.choice(_ACROSS_D)),
             seed=first.seed + place,
         )
         for place, number in enumerate(numbers)
@@ -282,6 +282,9 @@ def main() -> None:
     command.add_argument("--many", type=int, default=0, metavar="N", help="N simulations, each of another flow")
     command.add_argument("--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers")
     options = command.parse_args()
+    require_seed(options.seed)
+    if options.many < 0:
+        raise InputError(f"--many is {options.many}, expected at least 0")
     output = storage.on_disk(options.output, "--output")
     case = Case(**{name: getattr(options, name) for name in _OPTIONS})
     todo = {output: case}

@@ -11,7 +11,8 @@ from calopipe.errors import InputError
 
 MEMORY = re.compile(r"[1-9][0-9]*(Mi|Gi|Ti|M|G|T)")
 _CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9]")
-_HOURS = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]+)?|0\.[0-9]*[1-9]")
+_HOURS_A_YEAR = 8760
+_HOURS = re.compile(r"[0-9]{1,4}(\.[0-9]*)?|\.[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[st
         found[step] = replace(found[step], cpu=cpu, memory=memory)
     for option in hours:
         step, _, amount = option.partition("=")
-        if step not in STEPS or not _HOURS.fullmatch(amount):
+        if step not in STEPS or not _HOURS.fullmatch(amount) or not 0 < float(amount) <= _HOURS_A_YEAR:
             raise InputError(
                 f"--hours {option!r}: expected STEP=HOURS, for example train=100, with a step of {', '.join(STEPS)}"
             )

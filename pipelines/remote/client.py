@@ -14,7 +14,7 @@ from typing import Any
 import kfp_server_api as api
 import urllib3
 from kfp_server_api import ApiException
-from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError
 
 from calopipe.errors import InputError
 from pipelines.remote.connection import Connection
@@ -25,6 +25,7 @@ READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 RETRY = urllib3.Retry(
     total=4,
     connect=1,
+    other=0,
     redirect=0,  # a redirect leads to a login page, and would turn a POST into a GET
     allowed_methods={"GET"},  # the others are not repeated: the server may have done a part
     status_forcelist={429, 502, 503, 504},
@@ -70,8 +71,10 @@ class _Client(api.ApiClient):
             kind = UnreachableError if error.status >= 500 or error.status == 429 else RefusalError
             raise kind(f"{where}: {credential.hide(_refusal(error, self.connection))}") from None
         except HTTPError as error:
-            again = "; it may have been done all the same: look before you repeat it" if method != "GET" else ""
-            raise UnreachableError(f"{where}: {_failure(error)}{again}") from None
+            reason = (error.reason if isinstance(error, MaxRetryError) else None) or error
+            sent = method != "GET" and not isinstance(reason, (NewConnectionError, SSLError))
+            again = "; it may have been done all the same: look before you repeat it" if sent else ""
+            raise UnreachableError(f"{where}: {_failure(reason)}{again}") from None
         except ValueError:  # a page, where the API answers in JSON
             raise RefusalError(f"{where}: {_login(self.connection)}") from None
         return response
@@ -126,8 +129,7 @@ def _login(connection: Connection) -> str:
     )
 
 
-def _failure(error: HTTPError) -> str:
-    reason = (error.reason if isinstance(error, MaxRetryError) else None) or error
+def _failure(reason: Exception) -> str:
     if isinstance(reason, SSLError):
         return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
     said = str(reason).rpartition(": ")[2]

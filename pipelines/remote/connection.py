@@ -85,7 +85,10 @@ def connection(options: argparse.Namespace) -> Connection:
     endpoint = options.endpoint or os.environ.get(_ENDPOINT, "")
     if not endpoint:
         raise InputError(f"no --endpoint, and no {_ENDPOINT}; give the address of Kubeflow Pipelines")
-    parts = urlsplit(endpoint)
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError:  # half an IPv6 address
+        parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
         shown = parts.hostname or endpoint.rpartition("@")[2]  # what is before @ may be a password
         raise InputError(
@@ -93,9 +96,10 @@ def connection(options: argparse.Namespace) -> Connection:
         )
     if options.ca_file and not Path(options.ca_file).is_file():
         raise InputError(f"--ca-file {options.ca_file}: no such file")
-    endpoint = endpoint.rstrip("/")
-    ui = os.environ.get(_UI, endpoint).rstrip("/")
-    return Connection(endpoint, ui, options.namespace, options.ca_file, _credential(options))
+    ui = os.environ.get(_UI) if endpoint == os.environ.get(_ENDPOINT, endpoint) else ""
+    return Connection(
+        endpoint.rstrip("/"), (ui or endpoint).rstrip("/"), options.namespace, options.ca_file, _credential(options)
+    )
 
 
 def _credential(options: argparse.Namespace) -> Credential:

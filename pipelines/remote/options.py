@@ -44,7 +44,7 @@ def _add_schedule(schedule: argparse.ArgumentParser, pipeline: str) -> None:
         "in the server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
         "ml-pipeline-scheduledworkflow",
     )  # fmt: skip
-    connection.add_options(actions.add_parser("list", help="every schedule of the namespace"))
+    connection.add_options(actions.add_parser("list", help="the newest 200 schedules of the namespace"))
     for name, text in (
         ("pause", "start no more runs until resume; one that runs goes on"),
         ("resume", "start runs again, from the next time on"),

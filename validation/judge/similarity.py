@@ -34,7 +34,7 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     reference, candidate, per_event = some
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
-    apart = distances(*_standardised(*pair), batch=_KPD_SHOWERS) if len(reference) else None
+    apart = distances(*_centred(*pair), batch=_KPD_SHOWERS) if len(reference) else None
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
     if wide(reference.energy_gev):
         seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
@@ -85,11 +85,10 @@ def _observables(table: Observables) -> npt.NDArray[Any]:
     return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
 
 
-def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
-    """Features in units of their spread in the reference; what does not vary there keeps its unit."""
-    centre, spread = reference.mean(axis=0), reference.std(axis=0)
-    unit = np.where(spread > 1e-9 * np.abs(centre), spread, 1.0)
-    return (reference - centre) / unit, (candidate - centre) / unit
+def _centred(reference: Array, candidate: Array) -> tuple[Array, Array]:
+    """Features less their mean in the reference: the distances divide by the largest value, which is of the spread."""
+    centre = reference.mean(axis=0)
+    return reference - centre, candidate - centre
 
 
 def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:
