@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -188,6 +189,47 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
         "--- preprocess (calorimeter-x-1) is waiting: no such image", "--- preprocess (calorimeter-x-1)", "three",
     ]  # fmt: skip
     assert kubeflow.runs[run]["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("node", "phase", "step"),
+    [
+        ("x.root.train.executor", "Running", "train"),
+        ("x.root.train.executor(1)", "Running", "train"),
+        ("x.root.generate-2.executor", "Running", "generate-2"),
+        ("x.root.train-driver", "Running", ""),
+        ("x.root.train-driver", "Failed", "train"),
+        ("x.root-driver", "Failed", "root"),
+        # As Pipelines 2.17.0 leaves them, whose templates all have a retry strategy.
+        ("x(0).root(0).train(0).executor(0)", "Running", "train"),
+        ("x(0).root(0).train(1).executor(2)", "Running", "train"),
+        ("x(0).root(0).generate-2(0).executor(0)", "Running", "generate-2"),
+        ("x(0).root(0).train-driver(0)", "Running", ""),
+        ("x(0).root(0).train-driver(0)", "Failed", "train"),
+        ("x(0).root-driver(0)", "Failed", "root"),
+    ],
+)
+def test_the_step_of_a_pod_is_in_the_name_of_its_node(cluster: Cluster, node: str, phase: str, step: str) -> None:
+    pod = cluster.add("r", "", phase=phase)
+    pod.metadata.annotations["workflows.argoproj.io/node-name"] = node
+    assert logs.step_of(pod) == step
+
+
+def test_a_run_on_pipelines_2_17_has_logs_and_reasons(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeflow.failing = "discover"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root-driver(0)", phase="Succeeded")
+    why = "/data/nowhere/*.h5: the pattern matches no file"
+    for attempt in range(2):
+        node = f"root(0).discover(0).executor({attempt})"
+        cluster.add(run, node, b"%d\n" % attempt, phase="Failed", **ended(why))
+    submit.main(["logs", run, "--step", "discover"])
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["--- discover (calorimeter-x-1)", "0", "--- discover (calorimeter-x-2)", "1"]
+    with pytest.raises(SystemExit, match=rf"step discover failed: {re.escape(why)}"):
+        submit.main(["status", run, "--wait"])
 
 
 def test_why_a_step_failed_is_asked_of_its_last_pod(kubeflow: Kubeflow, cluster: Cluster) -> None:

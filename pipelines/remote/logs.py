@@ -80,11 +80,12 @@ def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> li
 def step_of(pod: Any) -> str:
     """The step that a pod runs, or whose driver it is if that failed; empty for other pods.
 
-    Argo calls the node WORKFLOW.root.STEP.executor, or executor(N), and the driver, which runs before it,
-    WORKFLOW.root.STEP-driver; the driver of the whole pipeline is WORKFLOW.root-driver.
+    Argo calls the node WORKFLOW.root.STEP.executor, and the driver, which runs before it, WORKFLOW.root.STEP-driver;
+    the driver of the whole pipeline is WORKFLOW.root-driver. What may be repeated ends in (N): in Pipelines 2.16 the
+    executor alone, in 2.17 every part.
     """
     node = (pod.metadata.annotations or {}).get("workflows.argoproj.io/node-name", "")
-    found = re.search(r"\.([^.]+?)(\.executor|-driver)(\(\d+\))?$", node)
+    found = re.search(r"\.([^.(]+?)(?:\(\d+\))?(\.executor|-driver)(?:\(\d+\))?$", node)
     return found[1] if found and (found[2] == ".executor" or pod.status.phase == "Failed") else ""
 
 
