@@ -169,6 +169,11 @@ def test_waiting_outlives_a_server_that_restarts(
     assert said.err.count("trying again") == 2
 
 
+def test_a_long_name_of_a_step_ends_before_its_state(kubeflow: Kubeflow, command: Command) -> None:
+    run = kubeflow.begun(["preprocess-flow"])
+    assert command("status", run).splitlines()[1] == "preprocess-flow running"
+
+
 def test_status(kubeflow: Kubeflow, command: Command) -> None:
     assert command("status") == "no runs\n"
     first, second = (kubeflow.begun(STEPS, name) for name in ("one", "two"))

@@ -87,7 +87,7 @@ def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
 
 
 def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
-    dataset: Path, model: Path, tmp_path: Path
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(model, tmp_path / "m")
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
@@ -95,6 +95,8 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert read_card(tmp_path / "m") == read_card(model)
     fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
     assert read_card(tmp_path / "m").config.seed == 2
+    replaced = f"{tmp_path / 'm'}: a training of other data or settings is replaced, which had reached step 14"
+    assert replaced in capsys.readouterr().out
 
 
 def test_what_other_replicas_trained_is_begun_anew_when_told(
