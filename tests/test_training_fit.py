@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +86,24 @@ def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
     event = board.Tensors("validation/ecal")[-1]
     assert event.step == 14
     assert tf.make_ndarray(event.tensor_proto) == pytest.approx(last["validation"]["ecal"])
+
+
+def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
+    """There is no step that it could wait for, and nothing to save."""
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
+    program += "from training.__main__ import command; command()"
+    options = ["fit", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--config", "small"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        started, building = process.stdout.readline(), process.stdout.readline()
+        assert started.endswith("8 showers each over 1 replica(s) on processors\n")
+        assert building.startswith("building the graph")
+        process.send_signal(signal.SIGINT)
+        out, told = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert told == "interrupted; finished work is kept\n"
 
 
 def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(

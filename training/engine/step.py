@@ -90,6 +90,7 @@ class Engine:
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
         self._reduce = tf.function(self._over_replicas)
+        self.has_run = False
 
     @property
     def step(self) -> int:
@@ -124,6 +125,7 @@ class Engine:
         The losses of the last step, to be named by `table`, and whether any worker said `stop`.
         """
         answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
+        self.has_run = True
         return answer[:-1], bool(answer[-1] > 0)
 
     def table(self, losses: npt.NDArray[Any]) -> LossTable:

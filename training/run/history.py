@@ -76,12 +76,13 @@ def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 class ProgressBar:
-    """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
+    """Steps as they are done: showers/s, time left, and the losses of the phases. Plain lines off a terminal."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._done = engine, engine.step
-        images = engine.global_batch
-        self._bar = progress_bar("train", engine.last_step * images, "images", self._done * images)
+        batch = engine.global_batch
+        items, total, done = engine.config.domain.items, engine.last_step * batch, engine.step * batch
+        self._bar = progress_bar("train", total, items, done, note="building the graph")
         self._shown = time.monotonic()
 
     def update(self, losses: npt.NDArray[Any]) -> None:
