@@ -104,8 +104,8 @@ def _show(parameters: Mapping[str, Any], output: Path) -> None:
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
     from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
 
-    if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
-        print(f"model in use: {current.model}, since {current.at}")
+    if used := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).in_use():
+        print(f"model in use: {used}")
 
 
 @contextmanager
