@@ -23,6 +23,7 @@ from training.configs import (
     all_settings,
     named_config,
     option,
+    settings_by_models,
     settings_of,
     type_of,
 )
@@ -164,7 +165,8 @@ def _add_config(task: argparse.ArgumentParser) -> Any:
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
     )  # fmt: skip
     trained = task.add_argument_group("what is trained (default: the config's values)")
-    _add_settings(trained, all_settings().values())
+    for models, settings in settings_by_models().items():
+        _add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
     return trained
 
 

@@ -147,7 +147,8 @@ class ShowerFile(Header):
         for name, values in (labels | {"phi": self.more.get(PHI)}).items():
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
                 degrees = "; is it in degrees?" if name != "energy" and abs(values[event]) >= np.pi else ""
-                angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else "an angle of 0 to pi rad"
+                polar = "an angle between 0 and pi rad, where pi/2 is normal incidence"
+                angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else polar
                 expected = "a positive number of GeV" if name == "energy" else angle
                 of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
                 return f"{self.path}: event {event}: {of} is {values[event]}, expected {expected}{degrees}"
