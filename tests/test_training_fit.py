@@ -79,13 +79,17 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
 def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(model / "tensorboard"))
-    board.Reload()
     last = json.loads((model / "history.jsonl").read_text().splitlines()[-1])
-    assert "validation/ecal" in board.Tags()["tensors"]
-    event = board.Tensors("validation/ecal")[-1]
-    assert event.step == 14
-    assert tf.make_ndarray(event.tensor_proto) == pytest.approx(last["validation"]["ecal"])
+    for run, tag, expected in (
+        (".", "loss/ecal/generator_first", last["train"]["generator_first"]["ecal"]),
+        (".", "images_per_s", last["images_per_s"]),
+        ("validation", "loss/ecal", last["validation"]["ecal"]),
+    ):
+        board = EventAccumulator(str(model / "tensorboard" / run))
+        board.Reload()
+        event = board.Tensors(tag)[-1]
+        assert event.step == 14
+        assert tf.make_ndarray(event.tensor_proto) == pytest.approx(expected)
 
 
 def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
