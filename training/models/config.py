@@ -134,7 +134,7 @@ class FitConfig(ABC):
         """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
         if labels.vary:
             raise InputError(
-                f"--model {self.model} is given energy and theta alone, the showers differ in "
+                f"the model {self.model} is given energy and theta alone, the showers differ in "
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
             )
 
