@@ -98,9 +98,7 @@ def parser() -> argparse.ArgumentParser:
         "--share", metavar="I/N",
         help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
     )  # fmt: skip
-    generate.add_argument(
-        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
-    )
+    generate.add_argument("--timing", metavar="FILE.json", help="also time batches of 1, 100, 10,000 showers; minutes")
     reconstruct = tasks.add_parser(
         "reconstruct", help="pass showers through an auto-encoder",
         description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
