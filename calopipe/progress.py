@@ -25,8 +25,11 @@ def say(text: str) -> None:
     _write_line(sys.stdout, SAID, text)
 
 
-def progress_bar(description: str, total: int, unit: str, done: int = 0) -> tqdm[NoReturn]:
-    """A progress bar on standard error, towards `total` of `unit`; `done` are finished at its start."""
+def progress_bar(description: str, total: int, unit: str, done: int = 0, note: str = "") -> tqdm[NoReturn]:
+    """A progress bar on standard error, towards `total` of `unit`; `done` are finished at its start.
+
+    `note` says what is done before the first of them.
+    """
     from tqdm import tqdm  # noqa: PLC0415  commands that have nothing to do need not wait for it
 
     watched = sys.stderr.isatty()
@@ -35,6 +38,7 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0) -> tqdm
         total=total,
         initial=done,
         unit=f" {unit}",
+        postfix=note or None,
         file=sys.stderr if watched else _Lines(),
         mininterval=0.1 if watched else float(os.environ.get(VIEWED, _LOG_SECONDS)),
         smoothing=0.05,

@@ -44,10 +44,11 @@ def read_verdict(path: Location) -> dict[str, Any]:
 
 
 def summary_line(document: dict[str, Any]) -> str:
-    """The verdict, and how many criteria led to it."""
+    """The verdict, how many criteria led to it, and how the candidate compares with an incumbent."""
     answers = [criterion["verdict"] for criterion in document["criteria"]]
     counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
-    return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}"
+    beside = f"; against the incumbent: {document['incumbent']['outcome']}" if document.get("incumbent") else ""
+    return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}{beside}"
 
 
 def finite(value: float) -> float | None:

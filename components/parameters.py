@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from calopipe.errors import InputError
 
 # Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
-_PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)[].]")
+_PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)(\..*?)?\]\]")
 
 
 def require_plain(parameters: Mapping[str, object]) -> None:

@@ -74,7 +74,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output: Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json.
             dataset: Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset.
             registry: Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry.
-            config: Training config: fast, standard, full, 3dgan or small.
+            config: Training config: fast, standard, full, 3dgan or small; of the others none generates showers.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for the config's, or as many as the epochs take.
             settings: Training settings in place of the config's own, for example {"average": 0.999}.
@@ -84,7 +84,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             grade: Acceptance criteria: precision, gan, or a TOML file of them.
             challenge: Add CaloChallenge's numbers to the report: distances, classifiers, times of generation.
             split_files: Whole files assigned to a split, SPLIT=PATTERN each.
-            geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
+            geometry: Geometry that the files do not state: FILE.toml, FILE.xml or a name, and NAME=VALUE,...
             threshold_gev: Cells below it are set to zero.
             cut_gev: Showers that deposit no more are dropped.
             beam_options: Options of Apache Beam, --NAME=VALUE each.

@@ -7,7 +7,8 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import open_flow
+from calopipe.flow.files import FlowFile, open_flow
+from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
 from calopipe.showers.contents import MEMORY
 from calopipe.showers.detectors import split_values
@@ -58,7 +59,9 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     if flow:
         files = discover_pairs(values["input"], pairs, tolerance).files
         config.check(files[0].geometry)
-        held_out([str(file.path) for file in files], rule)
+        simulated = held_out([str(file.path) for file in files], rule)
+        for each in simulated if values["rollout_steps"] else ():
+            _require_period(each, values["rollout_steps"], values["pair_step"])
         for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
             other.velocity(0, len(other.time))
     else:
@@ -69,6 +72,17 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
 def _require_count(option: str, value: int, least: int) -> None:
     if value < least:
         raise InputError(f"{option} is {value}, expected at least {least}")
+
+
+def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:
+    """Raise InputError if a roll-out of `steps` is too short to be compared with `flow`, whose wake it should have."""
+    frequency = strouhal(transverse(flow.velocity(0, len(flow.time)), flow.solid, flow.grid.cell_d), 1.0)
+    least = max(round(1 / frequency / pair_step), LEAST_FRAMES) if frequency > 0 else LEAST_FRAMES
+    if steps + 1 < least:
+        raise InputError(
+            f"--rollout-steps is {steps}, expected at least {least - 1} for {flow.path}: a shedding period, and "
+            f"{LEAST_FRAMES} frames"
+        )
 
 
 def _check_input(values: Mapping[str, Any], rule: SplitRule, tolerance: Tolerance, config: FitConfig) -> None:

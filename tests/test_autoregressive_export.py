@@ -20,7 +20,7 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import folder
-from training.export import export
+from training.export import export, name_batch
 from training.fit import fit
 from training.generator import Generator
 from training.models.randomness import NoiseDraws
@@ -146,6 +146,34 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
     np.testing.assert_allclose(found[inside], expected, rtol=2e-3, atol=1e-6)
 
 
+def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None:
+    """Of the other showers it changes nothing. Its ends are taken: doubles below 1 are rounded up to it."""
+    energy, theta = _labels(generator, 4)
+    noise = _noise(generator, 4)
+    made = generator.model.onnx(generator.card.valid_range)
+    expected = made(energy, theta, noise)["cells_gev"].numpy()
+    noise[1, 5], noise[2, 7], noise[3, ::2], noise[3, 1::2] = -1.2, np.nan, 0, 1
+    found = made(energy, theta, noise)["cells_gev"].numpy()
+    np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), [False, True, True, False])
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
+def test_the_number_of_showers_has_one_name_in_a_file() -> None:
+    import onnx
+
+    kind = onnx.TensorProto.FLOAT
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, shape) for name, shape in (("a", ["u"]), ("b", ["v", 3]))]
+    output = onnx.helper.make_tensor_value_info("c", kind, ["w", 2, "x"])
+    fixed = onnx.helper.make_tensor_value_info("d", kind, [5, "y"])
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [*inputs, fixed], [output]))
+    name_batch(model)
+    shapes = [
+        [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    ]
+    assert shapes == [["batch"], ["batch", 3], [5, "y"], ["batch", 2, "x"]]
+
+
 @_converted
 def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
     import onnx
@@ -157,6 +185,8 @@ def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
     assert told["calopipe_export"]["cells_unit_gev"] == 1
     assert [each.name for each in document.graph.input] == ["energy_gev", "theta_rad", "noise"]
     assert [each.name for each in document.graph.output] == ["cells_gev"]
+    values = [*document.graph.input, *document.graph.output]
+    assert [each.type.tensor_type.shape.dim[0].dim_param for each in values] == ["batch"] * 4
     assert [each.domain for each in document.opset_import if each.domain not in ("", "ai.onnx.ml")] == []
 
 

@@ -43,13 +43,13 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         cells = np.concatenate([file.cells(0, file.events) for file in files])
         sides.append(high_level(cells, np.concatenate([file.energy_gev for file in files]), RINGS))
     assert found["showers"] == {"reference": 260, "candidate": 260}
-    shares = []
-    for side in sides:
-        counts = np.histogram(side.total_mev / side.incident_mev, np.linspace(0.5, 1.5, 101))[0]
-        shares.append(counts / counts.sum())
-    first, second = (each[sum(shares) > 0] for each in shares)
-    expected = 0.5 * ((first - second) ** 2 / (first + second)).sum()
-    assert found["separations"]["total"]["value"] == pytest.approx(expected)
+    ours, theirs = (side.total_mev / side.incident_mev for side in sides)
+    for which, pair in {"value": (ours, theirs), "own": (ours[::2], ours[1::2])}.items():
+        counts = [np.histogram(each, np.linspace(0.5, 1.5, 101))[0] for each in pair]
+        shares = [each / each.sum() for each in counts]
+        first, second = (each[sum(shares) > 0] for each in shares)
+        expected = 0.5 * ((first - second) ** 2 / (first + second)).sum()
+        assert found["separations"]["total"][which] == pytest.approx(expected)
     assert len(found["separations"]["x"]["each"]) == 3  # the first layer has no angles
     assert len(found["separations"]["layer"]["each"]) == 4
     whole = kpd(*(side.vector() for side in sides))

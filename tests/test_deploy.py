@@ -132,6 +132,21 @@ def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
     assert f'sed "s|{IMAGE}|$IMAGE|"' in guide
 
 
+def test_jobset_takes_the_failure_policy() -> None:
+    """By the rules of its webhook (pkg/webhooks/jobset_webhook.go), which speak only when a TrainJob starts."""
+    spec = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
+    jobs, rules = {job["name"] for job in spec["replicatedJobs"]}, spec["failurePolicy"]["rules"]
+    reasons = {
+        "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"
+    }  # fmt: skip
+    for rule in rules:
+        assert re.fullmatch("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])
+        assert len(rule["name"]) <= 128
+        assert set(rule["targetReplicatedJobs"]) <= jobs
+        assert set(rule["onJobFailureReasons"]) <= reasons
+    assert len({rule["name"] for rule in rules}) == len(rules)
+
+
 def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
     [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds
@@ -228,6 +243,7 @@ def test_the_overlays_differ_in_the_volume_alone(cluster: Cluster) -> None:
 _TRAINER_RULES = {
     *(("trainer.kubeflow.org", "trainjobs", "", verb) for verb in ("create", "get", "patch", "delete")),
     ("", "pods", "", "list"),
+    ("", "events", "", "list"),
     ("", "pods/log", "", "get"),
 }  # fmt: skip
 _RUN_RULES = {

@@ -88,6 +88,18 @@ def test_cron(cron: str) -> None:
     assert trigger(cron) == {"cron_schedule": {"cron": cron}}
 
 
+@pytest.mark.parametrize("date", ["30 2 *", "31 2,4,6,9,11 *", "31 FEB,apr ?", "30-31 2 */2", "31 9/2 */3"])
+def test_a_cron_that_never_occurs_is_refused(date: str) -> None:
+    with pytest.raises(InputError, match=r"--cron .*: no such day comes within five years; name one that its months"):
+        trigger(f"0 0 3 {date}")
+
+
+@pytest.mark.parametrize("date", ["29 2 *", "30 2 1", "29-31 2 *", "31 * mon-fri", "31 4/1 *", "? 2 ?", "32 13 8"])
+def test_a_cron_that_occurs_or_that_the_server_refuses_is_left_to_it(date: str) -> None:
+    """Of a day of the month and one of the week either suffices, unless one of them is * or ?."""
+    assert trigger(f"0 0 3 {date}")
+
+
 @pytest.mark.parametrize("cron", ["0 3 * * 1", "@daily"])
 def test_cron_without_six_fields_is_refused(cron: str) -> None:
     with pytest.raises(InputError, match=f"{len(cron.split())} fields, expected six fields, seconds first; '0 0 3"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -34,6 +35,8 @@ class Cluster:
     logs: dict[str, list[bytes]] = field(default_factory=dict)
     """In chunks; between two, a log that is followed waits for `gone_on`."""
     gone_on: threading.Event = field(default_factory=threading.Event)
+    workflows: list[dict[str, Any]] = field(default_factory=list)
+    """As Argo keeps them, of the runs that their labels name."""
     refuse: int = 0
     asked: list[str] = field(default_factory=list)
     address: str = ""
@@ -75,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
         place = address.path.removeprefix("/api/v1/namespaces/kubeflow/pods")
         if cluster.refuse:
             self._send(cluster.refuse, kube.V1Status(code=cluster.refuse, message="User cannot list resource pods"))
+        elif place.endswith("/argoproj.io/v1alpha1/namespaces/kubeflow/workflows"):
+            key, _, value = query["labelSelector"].partition("=")
+            self._send(200, {"items": [one for one in cluster.workflows if one["metadata"]["labels"][key] == value]})
         elif place == "":
             key, _, value = query["labelSelector"].partition("=")
             found = [pod for pod in cluster.pods.values() if pod.metadata.labels[key] == value]
@@ -190,6 +196,48 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
     assert kubeflow.runs[run]["state"] == "SUCCEEDED"
 
 
+@pytest.mark.parametrize(
+    ("node", "phase", "step"),
+    [
+        ("x.root.train.executor", "Running", "train"),
+        ("x.root.train.executor(1)", "Running", "train"),
+        ("x.root.generate-2.executor", "Running", "generate-2"),
+        ("x.root.train-driver", "Running", ""),
+        ("x.root.train-driver", "Failed", "train"),
+        ("x.root.train-driver", "Pending", "train"),
+        ("x.root-driver", "Failed", "root"),
+        # As Pipelines 2.17.0 leaves them, whose templates all have a retry strategy.
+        ("x(0).root(0).train(0).executor(0)", "Running", "train"),
+        ("x(0).root(0).train(1).executor(2)", "Running", "train"),
+        ("x(0).root(0).generate-2(0).executor(0)", "Running", "generate-2"),
+        ("x(0).root(0).train-driver(0)", "Running", ""),
+        ("x(0).root(0).train-driver(0)", "Failed", "train"),
+        ("x(0).root-driver(0)", "Failed", "root"),
+    ],
+)
+def test_the_step_of_a_pod_is_in_the_name_of_its_node(cluster: Cluster, node: str, phase: str, step: str) -> None:
+    pod = cluster.add("r", "", phase=phase)
+    pod.metadata.annotations["workflows.argoproj.io/node-name"] = node
+    assert logs.step_of(pod) == step
+
+
+def test_a_run_on_pipelines_2_17_has_logs_and_reasons(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeflow.failing = "discover"
+    run = kubeflow.begun(STEPS)
+    cluster.add(run, "root-driver(0)", phase="Succeeded")
+    why = "/data/nowhere/*.h5: the pattern matches no file"
+    for attempt in range(2):
+        node = f"root(0).discover(0).executor({attempt})"
+        cluster.add(run, node, b"%d\n" % attempt, phase="Failed", **ended(why))
+    submit.main(["logs", run, "--step", "discover"])
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["--- discover (calorimeter-x-1)", "0", "--- discover (calorimeter-x-2)", "1"]
+    with pytest.raises(SystemExit, match=rf"step discover failed: {re.escape(why)}"):
+        submit.main(["status", run, "--wait"])
+
+
 def test_why_a_step_failed_is_asked_of_its_last_pod(kubeflow: Kubeflow, cluster: Cluster) -> None:
     """The steps leave their one line as the container's termination message, which the API does not hand on."""
     kubeflow.failing = "train"
@@ -261,6 +309,22 @@ def test_a_run_that_no_step_ended_says_why(kubeflow: Kubeflow, cluster: Cluster)
         submit.main(["status", run, "--wait"])
 
 
+def test_a_run_whose_account_is_missing_says_so(kubeflow: Kubeflow, cluster: Cluster) -> None:
+    """No pod could be made, so that Argo alone knows."""
+    kubeflow.failing = "start"
+    run, other = kubeflow.begun(STEPS), kubeflow.begun(STEPS)
+    why = 'pods "x" is forbidden: error looking up service account kubeflow/nobody:\nserviceaccount "nobody" not found'
+    for identity, message in ((run, why), (other, "of another run")):
+        nodes = {
+            "x": {"type": "DAG", "phase": "Error", "message": "child failed"},
+            "x-1": {"type": "Pod", "phase": "Error", "message": message, "startedAt": "2026-01-02T03:04:05Z"},
+        }
+        labels = {"pipeline/runid": identity}
+        cluster.workflows.append({"metadata": {"labels": labels}, "status": {"phase": "Error", "nodes": nodes}})
+    with pytest.raises(SystemExit, match=rf"run {run} failed outside its steps: {re.escape(' '.join(why.split()))}"):
+        submit.main(["status", run, "--wait"])
+
+
 def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:
     run = kubeflow.begun(STEPS)
     asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
@@ -277,8 +341,13 @@ def test_a_pod_that_cannot_be_scheduled_says_so(
     pod.status.conditions = [
         kube.V1PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes have a GPU")
     ]
+    driver = cluster.add(run, "root.generate-driver", phase="Pending")
+    driver.status.container_statuses, driver.status.conditions = None, pod.status.conditions
     submit.main(["logs", run])
-    assert capsys.readouterr().out == "--- train (calorimeter-x-0) is waiting: 0/3 nodes have a GPU\n"
+    assert capsys.readouterr().out == (
+        "--- train (calorimeter-x-0) is waiting: 0/3 nodes have a GPU\n"
+        "--- generate (calorimeter-x-1) is waiting: 0/3 nodes have a GPU\n"
+    )
 
 
 def test_kubernetes_that_refuses_or_is_not_there(

@@ -244,7 +244,10 @@ def test_a_creation_that_may_be_going_on_is_not_repeated(
     kubeflow.faults["run_service_create_run"] = [fault]
     said = refused(capsys, kubeflow, *SUBMIT)
     assert f"error: {kubeflow.address}: {line}" in said
-    assert said.endswith("; it may have been done all the same: look before you repeat it") == (fault.status == 0)
+    assert ("; it may have been done all the same: look before you repeat it" in said) == (fault.status == 0)
+    where = "Kubernetes may have the run all the same, though no list of the server shows it; look, and delete it there"
+    assert (where in said) == (fault.status != 429)
+    assert said.endswith(": kubectl get workflows --namespace kubeflow") == (fault.status != 429)
     assert len(kubeflow.sent("run_service_create_run")) == 1
 
 
@@ -274,11 +277,54 @@ def test_a_schedule_that_the_server_failed_to_make_may_be_there_all_the_same(
     kubeflow.faults["recurring_run_service_create_recurring_run"] = [Fault(500, '{"message": "no database"}')]
     line = refused(capsys, kubeflow, *SCHEDULE)
     assert "the server failed (500 Internal Server Error): no database" in line
-    assert (
-        "Kubernetes may have the schedule all the same, and start its runs, though schedule list does not show it"
-        in line
-    )
+    assert "Kubernetes may have the schedule all the same, though no list of the server shows it" in line
     assert line.endswith("look, and delete it there: kubectl get scheduledworkflows --namespace kubeflow")
+
+
+def test_a_server_that_is_too_busy_for_a_schedule_has_none(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeflow.faults["recurring_run_service_create_recurring_run"] = [Fault(429, '{"message": "later"}')]
+    assert refused(capsys, kubeflow, *SCHEDULE).endswith("the server refused this (429 Too Many Requests): later")
+
+
+@pytest.mark.parametrize("task", [SUBMIT, SCHEDULE], ids=lambda task: task[0])
+@pytest.mark.parametrize(("option", "most"), [("--name", 235), ("--experiment", 128)])
+def test_a_name_that_the_server_cannot_store_is_refused_before_it_is_asked(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], option: str, most: int
+) -> None:
+    """It would start the run and then fail. Of two bytes each in UTF-8, and one more."""
+    name = "\N{GREEK SMALL LETTER ALPHA}" * (most // 2) + "a" * (most % 2)
+    line = refused(capsys, kubeflow, *task, option, name + "a")
+    assert (
+        line == f"error: {option} {name[:20]}...: {most + 1} bytes long, the server stores {most}; give a shorter one"
+    )
+    assert not kubeflow.asked
+    submit.main([*task, option, name, "--endpoint", kubeflow.address])
+    (stored,) = (*kubeflow.runs.values(), *kubeflow.recurring.values())
+    assert len(stored["display_name"].encode()) <= 255
+
+
+def test_the_namespace_of_a_server_with_one_user_is_its_own(
+    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(capsys, kubeflow, *SUBMIT, "--namespace", "other")
+    assert line == "error: --namespace other: the server has one user, and runs all in its own; leave this out"
+    assert not kubeflow.runs
+
+
+def test_requests_that_are_repeated_are_not_warned_of(
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also after the client has made models of the API, each of which sets the level of urllib3's log."""
+
+    def fail(_seconds: float) -> None:
+        kubeflow.faults["run_service_get_run"] = [Fault(503)]
+
+    monkeypatch.setattr("pipelines.remote.runs.time.sleep", fail)
+    submit.main(["status", kubeflow.begun(STEPS), "--wait", "--endpoint", kubeflow.address])
+    assert not kubeflow.faults["run_service_get_run"]
+    assert "urllib3" not in {record.name.partition(".")[0] for record in caplog.records}
 
 
 def test_a_schedule_runs_as_whom_it_was_told(kubeflow: Kubeflow) -> None:

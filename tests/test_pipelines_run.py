@@ -277,6 +277,45 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     assert "AUC, low-level classifier" in Path(artifacts["report"].path).read_text()
 
 
+# In place of sitecustomize: a step that does not end.
+ENDLESS = """
+import sys, time
+if "--function_to_execute" in sys.orig_argv:
+    time.sleep(600)
+"""
+
+
+def test_two_runs_at_once_in_one_output_are_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    """Killed too, when it can remove nothing."""
+    make_file(tmp_path / "a.h5", events=120)
+    (tmp_path / "sitecustomize.py").write_text(ENDLESS)
+    command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--config", "small", "--input", tmp_path / "a.h5"]
+    command += ["--output", tmp_path / "out"]
+
+    @contextmanager
+    def started() -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+            env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        ) as process:  # fmt: skip
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith("log: ")
+                yield process
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    with started() as first:
+        second = submit(*command[2:])
+        assert (second.returncode, second.stdout) == (2, "")
+        where, who = tmp_path / "out", f"process {first.pid} of {os.uname().nodename}"
+        line = f"error: {where}: another run writes there, {who}; wait for its end, or give another --output\n"
+        assert second.stderr == line
+        assert len([*where.glob("logs/*.log")]) == 1
+    with started():  # now that the first was killed
+        pass
+
+
 def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=120)
     arguments = ("run", "--input", path, "--output", tmp_path / "out", "--config", "small")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve, write_small
@@ -167,6 +168,42 @@ def test_waiting_outlives_a_server_that_restarts(
     said = capsys.readouterr()
     assert said.out.endswith(": succeeded\n")
     assert said.err.count("trying again") == 2
+
+
+def test_each_answer_renews_the_patience_with_a_server_that_restarts(
+    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of its own: answers for hours, a failure, and again answers."""
+    clock = [0.0]
+
+    def sleep(_seconds: float) -> None:
+        clock[0] += 0.9 * runs.PATIENCE_SECONDS
+        if len(kubeflow.sent("run_service_get_run")) == 4:
+            kubeflow.faults["run_service_get_run"] = [Fault(status=500)]
+
+    monkeypatch.setattr("pipelines.remote.runs.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    assert command("status", kubeflow.begun(STEPS), "--wait").endswith(": succeeded\n")
+    assert clock[0] > 4 * runs.PATIENCE_SECONDS
+
+
+def test_a_server_that_fails_for_longer_than_patience_is_given_up(
+    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def sleep(_seconds: float) -> None:
+        clock[0] += 0.6 * runs.PATIENCE_SECONDS
+        kubeflow.faults["run_service_get_run"] = [Fault(status=500)]
+
+    monkeypatch.setattr("pipelines.remote.runs.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    with pytest.raises(InputError, match="the run goes on: submit"):
+        command("status", kubeflow.begun(STEPS), "--wait")
+    assert clock[0] == pytest.approx(1.2 * runs.PATIENCE_SECONDS)
+
+
+def test_a_long_name_of_a_step_ends_before_its_state(kubeflow: Kubeflow, command: Command) -> None:
+    run = kubeflow.begun(["preprocess-flow"])
+    assert command("status", run).splitlines()[1] == "preprocess-flow running"
 
 
 def test_status(kubeflow: Kubeflow, command: Command) -> None:

@@ -184,7 +184,8 @@ CORRUPT_HEADERS = {
     "text labels": "'energy' has shape",
     "zero energy": "event 3: energy is 0.0, expected a positive number of GeV",
     "nan theta": "event 3: theta is nan",
-    "degrees": "event 0: theta is .*, expected an angle of 0 to pi rad; is it in degrees",
+    "degrees": "event 0: theta is .*, expected an angle between 0 and pi rad, where pi/2 is normal incidence; "
+    "is it in degrees",
     "one label for all": r"'energy' has shape \(\)",
     "geometry in words": "must state the geometry in numbers",
     "no showers": "holds no showers",

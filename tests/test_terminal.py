@@ -42,12 +42,15 @@ def test_a_training_prints_nothing_of_tensorflows(tmp_path: Path) -> None:
     _run("-m", "preprocessing", "--input", tmp_path / "a.h5", "--output", tmp_path / "dataset")
     fit = ("-m", "training", "fit", "--dataset", tmp_path / "dataset", "--config", "small", "--steps", 1)
     done = _run(*fit, "--output", tmp_path / "model")
-    first, last, model = done.stdout.decode().splitlines()
+    first, building, last, model = done.stdout.decode().splitlines()
     assert first.startswith("training 3dgan-small on ")
+    assert building.startswith("building the graph")
     assert last.startswith("1 steps; on the validation split: ")
     assert model == f"model: {tmp_path / 'model'}"
     progress = done.stderr.decode().splitlines()
     assert progress[-1].startswith("train: 100% 8/8 ")
+    assert progress[0].endswith(" ? showers/s, building the graph]")
+    assert "building" not in progress[-1]
     assert all(line.startswith("train: ") for line in progress), progress
 
 

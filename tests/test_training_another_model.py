@@ -137,6 +137,15 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     assert not (tmp_path / "m.onnx").exists()
 
 
+def test_a_loss_that_is_a_mean_already_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count 1/N of itself."""
+    preprocess(discover([str(make_file(tmp_path / "mc.h5", events=60))]), tmp_path / "ds", Settings())
+    losses = Layers._losses
+    monkeypatch.setattr(Layers, "_losses", lambda *given: {"square": ops.mean(losses(*given)["square"])})
+    with pytest.raises(InputError, match=r"the loss square is one number; give one a shower, \(N,\)"):
+        fit_small(tmp_path / "ds", tmp_path / "m", "--config", "layers", "--steps", "1", "--batch", "8")
+
+
 def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path) -> None:
     """Voxels and energies in MeV, the labels the same to the bit; showers of another calorimeter are refused."""
     edges = (0.0, 5.0, 15.0, 40.0)

@@ -56,6 +56,26 @@ def test_a_model_that_makes_nothing_yet(tmp_path: Path) -> None:
     _drawn_into(tmp_path, 0, {"showers": single_showers(one, nothing, SMALL_GEOMETRY)})
 
 
+def test_a_loss_has_one_name_in_training_and_validation(tmp_path: Path) -> None:
+    """So that TensorBoard lays the two curves over each other; in training several phases may have it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    history = History(tmp_path, 0)
+    history.add({"step": 3, "train": {"a": {"total": 1.0, "hits": 2.0}, "b": {"total": 3.0}}, "seconds": 9.0})
+    history.amend({"validation": {"total": 4.0, "hits": 5.0}, "found": {"value": 6.0}, "looks_begun": None})
+    found = {}
+    for run in (".", "validation"):
+        board = EventAccumulator(str(tmp_path / "tensorboard" / run))
+        board.Reload()
+        for tag in board.Tags()["tensors"]:
+            (event,) = board.Tensors(tag)
+            found[run, tag] = float(tf.make_ndarray(event.tensor_proto))
+    assert {key: value for key, value in found.items() if key != (".", "step")} == {
+        (".", "loss/total/a"): 1, (".", "loss/hits"): 2, (".", "loss/total/b"): 3, (".", "seconds"): 9,
+        ("validation", "loss/total"): 4, ("validation", "loss/hits"): 5, (".", "found/value"): 6,
+    }  # fmt: skip
+
+
 def test_the_log_holds_the_image(drawn: Figure, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -60,6 +61,21 @@ def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
     given = {setting: getattr(options, setting) for setting in all_settings()}
     assert named_config(options.config, **given) == config
     assert as_options(CONFIGS[DEFAULT], DEFAULT) == ["--config", DEFAULT]
+
+
+def test_the_help_of_a_training_names_the_models_of_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["fit", "--help"])
+    whole = capsys.readouterr().out
+    heads = re.findall(r"^(\S.*):$", whole, re.MULTILINE)
+    groups = dict(zip(heads, re.split(r"^\S.*:$", whole, flags=re.MULTILINE)[1:], strict=True))
+    assert "--seed" in groups["what is trained (default: the config's values)"]
+    of_models = {head: re.findall("--([a-z0-9-]+)", text) for head, text in groups.items() if head.startswith("of the")}
+    assert of_models.items() >= {
+        "of the model autoregressive": ["width"], "of the model 3dgan, 3dgan-small": ["momentum"],
+        "of the model autoencoder": ["code"], "of the model pix2pix, pix2pix-small": ["l1-weight", "noise"],
+    }.items()  # fmt: skip
+    assert "--hidden" not in whole  # of the classifier, which another command trains
 
 
 def test_a_setting_of_another_model_is_refused() -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -77,17 +79,39 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
 def test_tensorboard_holds_the_same_numbers(model: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(model / "tensorboard"))
-    board.Reload()
     last = json.loads((model / "history.jsonl").read_text().splitlines()[-1])
-    assert "validation/ecal" in board.Tags()["tensors"]
-    event = board.Tensors("validation/ecal")[-1]
-    assert event.step == 14
-    assert tf.make_ndarray(event.tensor_proto) == pytest.approx(last["validation"]["ecal"])
+    for run, tag, expected in (
+        (".", "loss/ecal/generator_first", last["train"]["generator_first"]["ecal"]),
+        (".", "images_per_s", last["images_per_s"]),
+        ("validation", "loss/ecal", last["validation"]["ecal"]),
+    ):
+        board = EventAccumulator(str(model / "tensorboard" / run))
+        board.Reload()
+        event = board.Tensors(tag)[-1]
+        assert event.step == 14
+        assert tf.make_ndarray(event.tensor_proto) == pytest.approx(expected)
+
+
+def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
+    """There is no step that it could wait for, and nothing to save."""
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
+    program += "from training.__main__ import command; command()"
+    options = ["fit", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--config", "small"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        started, building = process.stdout.readline(), process.stdout.readline()
+        assert started.endswith("8 showers each over 1 replica(s) on processors\n")
+        assert building.startswith("building the graph")
+        process.send_signal(signal.SIGINT)
+        out, told = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert told == "interrupted; finished work is kept\n"
 
 
 def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
-    dataset: Path, model: Path, tmp_path: Path
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(model, tmp_path / "m")
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
@@ -95,6 +119,8 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert read_card(tmp_path / "m") == read_card(model)
     fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
     assert read_card(tmp_path / "m").config.seed == 2
+    replaced = f"{tmp_path / 'm'}: a training of other data or settings is replaced, which had reached step 14"
+    assert replaced in capsys.readouterr().out
 
 
 def test_what_other_replicas_trained_is_begun_anew_when_told(

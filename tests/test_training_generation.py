@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,7 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     np.testing.assert_array_equal(generated.energy_gev, mc.energy_gev[mask])
     np.testing.assert_array_equal(generated.theta_rad, mc.theta_rad[mask])
     assert generated.geometry == mc.geometry
+    assert re.fullmatch(r"3dgan-small, \d+ steps of \d+, the weights of step \d+, trained in .* min", generated.made_by)
     cells = generated.read().cells  # finite and not negative, or reading would refuse
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()

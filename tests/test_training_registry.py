@@ -174,8 +174,11 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
         command.main(regrade)
     first = candidate(tmp_path, 1)
     registry.promote(first)
+    promoted = registry.in_use()
     command.main(regrade)
     one, two = registry.history()
+    told = f"grade: {two.grade}\nmodel in use: {promoted} (accepted under the grade {one.grade})\n"
+    assert (promoted, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
     assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
     second = candidate(tmp_path, 2, first)
     assert f"asks for {two.grade}" in registry.promote(second)
@@ -184,8 +187,10 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     assert registry.promote(second).startswith("promoted to ")
     current = registry.current()
     assert current is not None
+    assert registry.in_use() == f"{current.model}, since {current.at}"
     assert (current.grade, registry.incumbent(current.fingerprint)) == (two.grade, two)
     assert registry.rollback().model == one.model
+    assert registry.in_use().endswith(f"since {registry.history()[-1].at} (accepted under the grade {one.grade})")
     capsys.readouterr()
     command.main(["promotions", "--registry", str(registry.place)])
     assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out

@@ -122,11 +122,15 @@ def test_the_last_attempt_is_not_made_again_and_more_data_are(site: Site) -> Non
     assert site.asked == [None, None]  # what was not promoted is nothing to begin with
 
 
-def test_what_is_new_begins_with_the_weights_in_use(site: Site) -> None:
+def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     first = site.retrain()
+    assert "begun with" not in capsys.readouterr().out
     site.promote()
     site.dataset(files=2)
     second = site.retrain()
+    used = site.registry.current()
+    assert used is not None
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"; begun with the weights of {used.model}")
     assert second.trained["warm_start"] == first.fingerprint()
     assert site.retrain() == second
     assert site.retrain(origin=ANEW).trained["warm_start"] is None  # which is another attempt

@@ -472,6 +472,19 @@ def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
     assert "was deleted by somebody else" in _one_line(launcher)
 
 
+def test_a_job_that_cannot_start_ends_with_the_event_that_says_why(place: Place) -> None:
+    launcher = place.launch(start_s=1.0)
+    about = place.trainer.wait_for_job()
+    namespace, name = place.trainer.namespace, about["metadata"]["name"]
+    event = {
+        "metadata": {"name": f"{name}.1"}, "type": "Warning", "reason": "TrainJobResourcesCreationFailed",
+        "message": "denied the request", "involvedObject": {"kind": "TrainJob", "name": name, "namespace": namespace},
+    }  # fmt: skip
+    place.api.call("POST", f"/api/v1/namespaces/{namespace}/events", event)
+    place.trainer.collect(about)
+    assert _one_line(launcher).endswith("has no pod after 1 s: TrainJobResourcesCreationFailed: denied the request")
+
+
 # --- what the cluster lacks
 
 
@@ -499,9 +512,11 @@ def test_one_right_less_is_told_of(place: Place, group: str, resource: str, verb
         place.trainer.wait_for_job()
         launcher.kill()
         launcher = place.launch(program, wrapper=place.pod("two")[1])
-    trained = verb == "delete" or resource == "pods/log"  # the others are needed before there is an end
+    trained = verb == "delete" or resource in {"events", "pods/log"}  # the others are needed before there is an end
     if trained:
         job = place.trainer.wait_for_job()
+        if resource == "events":  # which are asked for while there is no pod
+            launcher.wait_for("training goes on without its events here")
         place.trainer.start(job)
         if resource == "pods/log":
             launcher.wait_for("training goes on without its log here")

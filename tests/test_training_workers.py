@@ -531,10 +531,15 @@ def test_workers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
 
 def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with stop_signals(interrupts=True) as came:
+    with stop_signals(interrupts=lambda: False) as came:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert came == [signal.SIGINT, signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
+    with stop_signals(interrupts=lambda: True) as came:
+        signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+    with stop_signals(interrupts=lambda: True) as came, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

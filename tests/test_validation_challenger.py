@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from calopipe.verdict import ALIKE, summary_line
 from validation.judge.answers import Measurement
 from validation.judge.challenger import against_incumbent
 from validation.statistics.estimates import Estimate, difference_of_means, resample
@@ -78,3 +79,10 @@ def test_what_cannot_be_known_is_left_out() -> None:
         unknown = [Measurement("a", "response", "all", "", 0.0, 0.1, (estimate,), {})]
         found = against_incumbent(unknown, unknown)
         assert (found["outcome"], found["difference"], found["criteria"]) == ("no significant difference", None, [])
+
+
+def test_the_line_of_a_verdict_says_how_the_candidate_compares() -> None:
+    alone = {"verdict": "accepted", "grade": {"name": "gan"}, "criteria": [{"verdict": "pass"}] * 3, "incumbent": None}
+    line = "accepted (grade gan); criteria: 3 pass, 0 fail, 0 inconclusive"
+    assert summary_line(alone) == line
+    assert summary_line(alone | {"incumbent": {"outcome": ALIKE}}) == f"{line}; against the incumbent: {ALIKE}"

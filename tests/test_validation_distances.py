@@ -9,7 +9,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import FEATURES, SCALARS, Array, features, observe
-from validation.statistics.distances import _frechet, _largest, _mmd, distances, fpd, kpd
+from validation.statistics.distances import _frechet, _intercept, _largest, _mmd, distances, fpd, kpd
 
 
 def recipe(events: int, more_events: int) -> tuple[Array, Array]:
@@ -38,6 +38,15 @@ def test_draws_agree_with_jetnet() -> None:
     assert kpd(*recipe(3_000, 2_500), 500).value == pytest.approx(JETNET_KPD, rel=1e-9)
     value, error = JETNET_FPD_50K  # of other subsets: from 20,000, which is its default
     assert fpd(*recipe(50_000, 50_000)).value == pytest.approx(value, abs=error)
+
+
+def test_the_uncertainty_of_the_intercept_is_that_of_a_line_of_least_squares() -> None:
+    inverse = np.linspace(1e-4, 1e-3, 10)
+    values = 2.0 + 300.0 * inverse + np.random.default_rng(5).normal(0, 0.01, 10)
+    (_, intercept), covariance = np.polyfit(inverse, values, 1, cov=True)
+    found = _intercept(inverse, values)
+    assert found.value == pytest.approx(intercept, rel=1e-6)
+    assert found.uncertainty == pytest.approx(np.sqrt(covariance[1, 1]), rel=1e-6)
 
 
 def test_frechet_distance_of_known_normals() -> None:

@@ -9,6 +9,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers, measured_angle
 
 from calopipe.showers.cells import FloatArray, Geometry
+from validation.measure.axis import line
 from validation.measure.edges import HIT_GEV, SPECTRUM_EDGES
 from validation.measure.observables import CELL_GEV, Observables, containment_radius, observe
 
@@ -86,6 +87,17 @@ def test_r90_agrees_with_sorted_distances_from_the_fitted_axis() -> None:
     inside = np.cumsum(weight[order]) / weight.sum()
     exact = distance[order][np.searchsorted(inside, 0.9)]
     assert observed(shower[None]).column("r90_mm")[0] == pytest.approx(exact, abs=5.0 / 20)
+
+
+def test_the_line_of_a_shower_in_one_layer_is_its_mean_along_all() -> None:
+    """A slope of nothing but rounding would lead it out of the calorimeter."""
+    rng = np.random.default_rng(4)
+    z = 3.3 + 4.1 * np.arange(25)
+    energy, place = rng.uniform(1e-3, 100, 5_000), rng.uniform(-120, 120, 5_000)
+    layers = np.zeros((5_000, 25))
+    layers[np.arange(5_000), rng.integers(0, 25, 5_000)] = energy
+    found = line(layers, layers * place[:, None], z)
+    np.testing.assert_allclose(found, np.repeat(place[:, None], 25, axis=1), atol=1e-9)
 
 
 def test_a_tilted_line_of_cells_is_as_narrow_as_an_upright_one() -> None:

@@ -14,6 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
+from calopipe.showers.cells import Geometry, Layer
 from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.pictures import Picture
@@ -177,7 +178,7 @@ def document(**more: Any) -> dict[str, Any]:
         "inputs": {
             "reference": files, "candidate": files, "incumbent": [], "training": [], "split": "test", "cut_gev": 0.2,
             "bad_event": "stop", "seed": 7, "versions": {"numpy": "2.4"},
-            "code_version": "0.2.0+abc", "geometry": {"cell_mm": 5.1},
+            "code_version": "0.2.0+abc", "geometry": SMALL_GEOMETRY.to_json(),
         },
         "request": "fe" * 32,
     } | more  # fmt: skip
@@ -249,7 +250,7 @@ def test_the_page_shows_each_part_of_the_document() -> None:
     for expected in (
         "FPD x 1000 123.4 ± 4.2 2",
         "KPD x 1000 too few showers",
-        "AUC on observables 0.71 0.7 to 0.72 0.002 (scaled) 1e-09",
+        "AUC on observables 0.71 0.7 to 0.72 0.002 1e-09",
         "Coverage, all showers 0.93 0.91 to 0.95 0.951",
         "1.23 % (95 % interval 0.7 % to 2 %, p 0.3) lie nearer to one of 8,000 showers",
         "Against the incumbent: worse Difference 0.31 , 95 % interval 0.1 to 0.5",
@@ -276,6 +277,8 @@ def test_an_undecided_row_says_what_keeps_it_so() -> None:
         events_needed=2_345,
     )  # fmt: skip
     one_sided = outside | {"tolerance": [None, 1.01]}
+    many = outside | {"events_needed": 11_345_678}
+    assert "; more than 1,000,000 showers would decide" in text(report.page(document(criteria=[many]), []))
     crossing = outside | {"interval": [1.0, 1.1], "events_needed": 900}  # fewer than there are
     shown = text(report.page(document(criteria=[outside]), []))
     assert "outside, but the stricter interval is not: 1.001 to 1.099; about 2,300 showers would decide" in shown
@@ -283,6 +286,34 @@ def test_an_undecided_row_says_what_keeps_it_so() -> None:
     assert "1.001 to 1.099" not in text(report.page(document(criteria=[crossing]), []))
     assert "would decide," in text(report.page(document(criteria=[crossing]), []))  # how to read the table
     assert "showers would decide" not in text(report.page(document(criteria=[crossing]), []))
+
+
+def test_the_page_is_for_those_who_did_not_write_it() -> None:
+    """Sizes in words with few digits, no names that only this program has, what to do, and who made the showers."""
+    thick = Layer(9.571428571428571, 1.1234567, (2, 3), size_mm=(25.2, 18.0))
+    geometry = Geometry.of_layers([thick, thick, Layer(7, 1, (1, 1), size_mm=(5, 5))], 1)
+    files = [{"file": "g.h5", "sha256": "ab" * 32, "events": 9, "made_by": "autoregressive, 1,600 steps"}]
+    inputs = document()["inputs"] | {"candidate": files, "geometry": geometry.to_json()}
+    page = report.page(document(inputs=inputs, verdict="rejected"), [])
+    shown = text(page)
+    assert (
+        "Geometry: 2 layers of 2 x 3 cells of 25.2, 18 mm, 9.57143 mm and 1.123 X0 thick; "
+        "1 layer of 1 x 1 cells of 5, 5 mm, 7 mm and 1 X0 thick; 1 in a file is 1 GeV." in shown
+    )
+    assert "Candidate: g.h5 (autoregressive, 1,600 steps)." in shown
+    assert "What may help: more steps" in shown
+    assert "summed (P + E + A): not computed, for want of showers." in shown
+    assert "(scaled)" not in shown
+    assert "What may help" not in text(report.page(document(verdict="accepted"), []))
+
+
+def test_the_distances_of_unpaired_halves_are_not_set_beside_paired_ones() -> None:
+    own = "FPD x 1000 123.4 ± 4.2 2"
+    shown = {paired: text(report.page(document(**LIKENESS, paired=paired), [])) for paired in (False, True)}
+    assert f"{own} (unpaired)" in shown[True]
+    assert "does not make it better than Monte Carlo" in shown[True]
+    assert own in shown[False]
+    assert "(unpaired)" not in shown[False]
 
 
 def test_criteria_are_grouped_by_their_bin() -> None:

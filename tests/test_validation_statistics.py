@@ -100,6 +100,19 @@ def test_the_bias_of_separation_power_is_gone_under_the_null(per_event: int) -> 
     assert values.std() == pytest.approx(np.mean([each.standard_error for each in found]), rel=0.5)
 
 
+def test_the_null_of_unequal_sets_is_of_sets_of_these_sizes() -> None:
+    rng = np.random.default_rng(16)
+    found = drawn(one_hot(rng.random(3_000)), one_hot(rng.random(300)))
+    assert separation_power(found.null, "f").mean() == pytest.approx(9 / 4 * (1 / 3_000 + 1 / 300), rel=0.15)
+
+
+def test_floors_are_the_distances_of_independent_sets_of_these_sizes() -> None:
+    """Of a normal mean in closed form, from halves of the reference alone."""
+    rng = np.random.default_rng(17)
+    found = drawn(rng.normal(5, 2, (4_000, 1)), rng.normal(9, 1, (1_000, 1)))  # whose own width it has not
+    assert found.floors(difference_of_means("f"), 0.0) == pytest.approx(2 * math.sqrt(1 / 4_000 + 1 / 1_000), rel=0.15)
+
+
 def test_entries_of_one_event_do_not_count_as_independent() -> None:
     rng = np.random.default_rng(7)
     reference, candidate = (20 * one_hot(rng.random(300)) for _ in range(2))  # twenty entries, all in one bin

@@ -23,6 +23,7 @@ from training.configs import (
     all_settings,
     named_config,
     option,
+    settings_by_models,
     settings_of,
     type_of,
 )
@@ -97,9 +98,7 @@ def parser() -> argparse.ArgumentParser:
         "--share", metavar="I/N",
         help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
     )  # fmt: skip
-    generate.add_argument(
-        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
-    )
+    generate.add_argument("--timing", metavar="FILE.json", help="also time batches of 1, 100, 10,000 showers; minutes")
     reconstruct = tasks.add_parser(
         "reconstruct", help="pass showers through an auto-encoder",
         description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
@@ -164,7 +163,8 @@ def _add_config(task: argparse.ArgumentParser) -> Any:
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
     )  # fmt: skip
     trained = task.add_argument_group("what is trained (default: the config's values)")
-    _add_settings(trained, all_settings().values())
+    for models, settings in settings_by_models().items():
+        _add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
     return trained
 
 

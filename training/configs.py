@@ -21,13 +21,15 @@ from training.models.config import (
     check_settings,
     option,
     setting,
+    settings_by_models,
     settings_of,
     type_of,
 )
 
 __all__ = [
     "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "all_settings",
-    "as_options", "named_config", "option", "require_origin", "settings_of", "type_of", "with_settings",
+    "as_options", "named_config", "option", "require_origin", "settings_by_models", "settings_of", "type_of",
+    "with_settings",
 ]  # fmt: skip
 
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.progress import say
 from training.folder import Card
 from training.loading import load
 from training.models.base import Model
@@ -81,11 +82,13 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
     import onnx  # noqa: PLC0415  nothing else needs the converter
     import tf2onnx  # noqa: PLC0415
 
+    say("converting to ONNX, which takes a minute or two")
     function = model.onnx(card.valid_range)
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
     # else it copies the graph before each of its optimisations, which takes minutes
     os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
     graph, _ = tf2onnx.convert.from_function(function, function.input_signature, opset=OPSET)
+    name_batch(graph)
     documents = {ONNX_IDENTITY: identity, ONNX_CARD: card.to_json()}
     onnx.helper.set_model_props(graph, {name: json.dumps(document) for name, document in documents.items()})
     try:
@@ -95,6 +98,14 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
         raise InputError(f"{output}: ONNX cannot say what the model computes ({reason}); export a SavedModel") from None
     with storage.replacing(output) as temporary:
         temporary.write_bytes(graph.SerializeToString())
+
+
+def name_batch(model: Any) -> None:
+    """Call the number of showers, which is the first dimension of what the ONNX `model` takes and gives, `batch`."""
+    for each in (*model.graph.input, *model.graph.output):
+        first = each.type.tensor_type.shape.dim[0]
+        if not first.HasField("dim_value"):
+            first.dim_param = "batch"
 
 
 def _identity_of_saved_model(output: Path) -> Any:

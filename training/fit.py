@@ -84,7 +84,8 @@ def fit(
         place, kept = output / folder.CHECKPOINTS, options.checkpoints_kept
         checkpoints = Checkpoints(place, request=request, kept=kept, writes=chief)
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, strategy)
-        with stop_signals(interrupts=True) as signals:
+        # Before its first step a training has nothing to save, and may build its graph for long.
+        with stop_signals(interrupts=lambda: alone and not engine.has_run) as signals:
             _train(
                 engine, checkpoints, evaluator, output, options,
                 signals=signals, overwrite=overwrite, alone=alone, chief=chief,
@@ -116,12 +117,14 @@ def _train(
 ) -> None:  # fmt: skip
     """Train from the newest checkpoint to the end."""
     seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=chief)
+    items = engine.config.domain.items
     say(
-        f"training {engine.config.model} on {engine.showers} {engine.config.domain.items}: steps {engine.step} to "
-        f"{engine.last_step}, {engine.steps_an_epoch} an epoch, {engine.global_batch} images each over "
-        f"{engine.replicas} replica(s) on {'processors' if engine.on_processors else 'accelerators'}"
+        f"training {engine.config.model} on {engine.showers} {items}: steps {engine.step} to {engine.last_step}, "
+        f"{engine.steps_an_epoch} an epoch, {engine.global_batch} {items} each over {engine.replicas} replica(s) on "
+        f"{'processors' if engine.on_processors else 'accelerators'}"
     )
     looks = Looks(engine, evaluator, History(output, engine.step) if chief else None, checkpoints, alone=alone)
+    say("building the graph, which takes up to a minute or two before the first step")
     looks.look(engine.state())
     try:
         if options.profile:

@@ -12,6 +12,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.progress import say
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 
@@ -146,6 +147,8 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
                 f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
                 "another --output, or --overwrite"
             )
+        if step := last_checkpoint(folder):
+            say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
         (folder / CARD).unlink(missing_ok=True)
         for name in (CHECKPOINTS, TENSORBOARD):
             if (folder / name).exists():

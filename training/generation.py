@@ -24,7 +24,7 @@ from calopipe.labels import MoreLabels
 from calopipe.progress import say
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
-from calopipe.showers.files import REQUEST, ShowerFile, open_all, open_showers
+from calopipe.showers.files import MADE_BY, REQUEST, ShowerFile, open_all, open_showers
 from calopipe.showers.hits import Digests
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
@@ -191,7 +191,12 @@ def _request(card: Card, files: Sequence[ShowerFile], selection: Selection, *mor
 
 
 def _attributes(card: Card, request: str) -> dict[str, Any]:
-    return {"generator": f"calopipe {card.config.model}", "model": card.fingerprint(), REQUEST: request}
+    config, trained = card.config, card.trained
+    made_by = (
+        f"{config.model}, {trained['steps']:,} steps of {config.batch * trained['replicas']}, the weights of step "
+        f"{trained['chosen_step']:,}, trained in {trained['seconds'] / 60:.3g} min"
+    )
+    return {"generator": f"calopipe {config.model}", MADE_BY: made_by, "model": card.fingerprint(), REQUEST: request}
 
 
 def _check_geometry(file: ShowerFile, card: Card) -> None:

@@ -38,7 +38,9 @@ class Layer:
         if len(self.cells) != 2 or not all(type(count) is int and count > 0 for count in self.cells):
             raise InputError(f"geometry: a layer has {self.cells} cells, expected two positive counts")
         if not (self.pitch_mm > 0 and self.x0 > 0 and np.isfinite([self.pitch_mm, self.x0]).all()):
-            raise InputError(f"geometry: a layer of {self.pitch_mm} mm and {self.x0} X0, expected positive numbers")
+            raise InputError(
+                f"geometry: a layer of {self.pitch_mm:.6g} mm and {self.x0:.6g} X0, expected positive numbers"
+            )
         if (self.size_mm is None) == (self.r_edges_mm is None):
             raise InputError("geometry: a layer needs either the size of its cells or the edges of its rings")
         size = self.size_mm

@@ -205,6 +205,8 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
             f"the radiation length of {strange[0]} is not known ({', '.join(RADIATION_LENGTHS_MM)} are); give "
             "pitch_mm and x0"
         )
+    if thin := [name for name, mm in thick.items() if not 0 < mm < float("inf")]:
+        raise InputError(f"materials_mm: {thin[0]} = {thick[thin[0]]:g}, expected a thickness above 0")
     # either stands for itself where both are given: layers have gaps, and materials that are not listed
     made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
     pitch, x0 = (_number(made | dict(table) if thick else table, name) for name in made)

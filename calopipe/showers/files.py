@@ -32,6 +32,7 @@ from calopipe.storage import Location
 logger = logging.getLogger(__name__)
 
 REQUEST = "calopipe_request"  # attribute of generated showers: names what they were made from
+MADE_BY = "made_by"  # attribute of generated showers: how their model was trained, in a line
 _PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
 _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 
@@ -42,8 +43,8 @@ class ShowerFile(Header):
 
     `deposits` is the dataset that holds them: `VOXELS` in CaloChallenge's layout, else `CELLS`. Labels are (events,);
     `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
-    what is wrong with the labels of each event. `request` names what generated showers were made from. `assumed` are
-    the parts of the geometry that neither the file nor the user states.
+    what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by`
+    says it of the model. `assumed` are the parts of the geometry that neither the file nor the user states.
     """
 
     deposits: str
@@ -53,6 +54,7 @@ class ShowerFile(Header):
     more: MoreLabels
     label_flaws: Flaws
     request: str | None
+    made_by: str
     assumed: tuple[str, ...]
 
     def warn_of_assumptions(self) -> None:
@@ -147,7 +149,8 @@ class ShowerFile(Header):
         for name, values in (labels | {"phi": self.more.get(PHI)}).items():
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
                 degrees = "; is it in degrees?" if name != "energy" and abs(values[event]) >= np.pi else ""
-                angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else "an angle of 0 to pi rad"
+                polar = "an angle between 0 and pi rad, where pi/2 is normal incidence"
+                angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else polar
                 expected = "a positive number of GeV" if name == "energy" else angle
                 of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
                 return f"{self.path}: event {event}: {of} is {values[event]}, expected {expected}{degrees}"
@@ -203,6 +206,7 @@ def open_showers(
             labels=tuple(more),
             label_flaws=flaws,
             request=file.attrs.get(REQUEST),
+            made_by=str(file.attrs.get(MADE_BY, "")),
             assumed=assumed,
         )
     if bad_event == STOP and flaws.any():

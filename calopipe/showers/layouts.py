@@ -79,7 +79,7 @@ def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
         expected = " or ".join(" + ".join(sorted(each.needs)) for each in LAYOUTS)
         raise BadFileError(f"found datasets {sorted(datasets) or 'none'}, expected {expected}")
     cells = datasets[layout.cells]
-    expected = "(N, x, y, layer)" if layout.cells == CELLS else "(N, voxels)"
+    expected = "(N, voxels)" if layout.cells == VOXELS else "(N, x, y, layer)"
     if cells.ndim != expected.count(",") + 1 or cells.dtype.kind not in "fiu":
         raise BadFileError(f"{layout.cells} has shape {cells.shape} of {cells.dtype}, expected numbers {expected}")
     if len(cells) == 0:

@@ -42,7 +42,8 @@ class Resources:
 # Retries: every step can be repeated, since it writes its output whole or not at all and continues from what is there.
 # Promotion too: it names the model by its content, and at a second attempt finds what the first one did. Training gets
 # one retry more, since it runs long on machines that may be taken away; not more than one, because kfp cannot recognise
-# bad input, which would fail every time, and the waits double from a minute.
+# bad input, which would fail every time, and the waits double from a minute. Which ends are repeated is Argo's policy,
+# which kfp cannot state: failures but no deleted pods, and in Pipelines 2.17.0 as installed the reverse.
 STEPS = {
     # Hashes the files, about 1 GB a second from a disk and less from a store.
     "discover": Resources("Discover files", cpu="1", memory="1Gi", hours=2),

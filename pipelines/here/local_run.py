@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -32,15 +33,16 @@ def run(
 ) -> None:  # fmt: skip
     """Run every step of the pipeline called `name` with the `parameters`, into the absolute path `output`.
 
-    Showers are generated in so many `shares`, one after the other. A file in OUTPUT/logs gets all that the steps and
-    kfp print, and a `verbose` run prints it here too. The last lines that are printed are the verdict and the report.
+    InputError, before any work: another process runs a pipeline into it. Showers are generated in so many `shares`, one
+    after the other. A file in OUTPUT/logs gets all that the steps and kfp print, and a `verbose` run prints it here
+    too. The last lines that are printed are the verdict and the report.
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
     kept = output / "kfp"
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
-    with tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
+    with _alone(output), tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
         if in_containers:
@@ -67,6 +69,25 @@ def run(
     _show(parameters, output)
 
 
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Keep other runs out of `output`, by a lock that ends with this process, however it ends."""
+    place = output / "logs"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise InputError(
+                f"{output}: another run writes there, {lock.read().strip()}; wait for its end, or give another --output"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} of {os.uname().nodename}\n")
+        lock.flush()
+        yield
+
+
 def _unfinished(runs: set[Path], tasks: Iterable[str]) -> str | None:
     """The first of the `tasks` without an output in the newest of kfp's folders `runs`; None if all have one.
 
@@ -83,8 +104,8 @@ def _show(parameters: Mapping[str, Any], output: Path) -> None:
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
     from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
 
-    if current := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).current():
-        print(f"model in use: {current.model}, since {current.at}")
+    if used := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).in_use():
+        print(f"model in use: {used}")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import kfp_server_api as api
@@ -44,6 +46,10 @@ class UnreachableError(RefusalError):
     """The server could not be reached, or failed; the same request may succeed later."""
 
 
+class BusyError(UnreachableError):
+    """The server did nothing of what was asked, for there was too much of it."""
+
+
 class _Client(api.ApiClient):
     """The generated client, whose `request` sends everything, with a time-out and one credential."""
 
@@ -52,7 +58,8 @@ class _Client(api.ApiClient):
         configuration = api.Configuration(host=connection.endpoint)
         configuration.ssl_ca_cert = connection.ca_file
         configuration.retries = RETRY
-        logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry; the configuration lets it
+        # It warns of each retry. The level of "urllib3" itself is set back by every model that the client makes.
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         credential = connection.credential
         secret = credential.read()
         if secret and not credential.is_cookie:
@@ -68,7 +75,7 @@ class _Client(api.ApiClient):
             response = super().request(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
             json.loads(response.data)
         except ApiException as error:
-            kind = UnreachableError if error.status >= 500 or error.status == 429 else RefusalError
+            kind = BusyError if error.status == 429 else UnreachableError if error.status >= 500 else RefusalError
             raise kind(f"{where}: {credential.hide(_refusal(error, self.connection))}") from None
         except HTTPError as error:
             reason = (error.reason if isinstance(error, MaxRetryError) else None) or error
@@ -100,6 +107,20 @@ class Server:
     def run_namespace(self) -> str:
         """Where the pods of runs are."""
         return self.connection.namespace or NAMESPACE
+
+
+@contextmanager
+def creation(server: Server, what: str, kind: str) -> Iterator[None]:
+    """Say where to look for `what` if the server fails between the two places where it stores it; `kind` is Argo's."""
+    try:
+        yield
+    except BusyError:
+        raise
+    except UnreachableError as error:
+        raise RefusalError(
+            f"{error}. Kubernetes may have {what} all the same, though no list of the server shows it; look, and "
+            f"delete it there: kubectl get {kind} --namespace {server.run_namespace}"
+        ) from None
 
 
 def named(name: str) -> str:

@@ -17,6 +17,8 @@ from pipelines.remote import runs, schedules
 from pipelines.remote.client import Server
 from pipelines.remote.connection import connection
 
+_NAME_BYTES = 255 - len(" 2026-01-02 03-04-05")
+
 
 def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Carry out the command of `options`; `parameters` are the pipeline's own, of a command that starts runs."""
@@ -31,7 +33,15 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _job(options: argparse.Namespace, parameters: Mapping[str, Any]) -> Iterator[runs.Job]:
-    """What runs, compiled in a folder that goes with the block."""
+    """What runs, compiled in a folder that goes with the block. InputError: a name is longer than the server stores.
+
+    Of a run it adds the time to the name. It starts one whose name it cannot store, and then fails.
+    """
+    for option, name, most in (("--name", options.name, _NAME_BYTES), ("--experiment", options.experiment, 128)):
+        if (size := len(name.encode())) > most:
+            raise InputError(
+                f"{option} {name[:20]}...: {size} bytes long, the server stores {most}; give a shorter one"
+            )
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / f"{options.pipeline}.yaml"
         package.write(file, platform_of(options), options.pipeline)

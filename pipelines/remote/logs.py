@@ -57,7 +57,7 @@ def workflow_command(run: str, namespace: str) -> str:
 
 
 def reason(run: str, step: str | None, namespace: str) -> str:
-    """Why the step, or without one the run, failed, in a line, by its last pod.
+    """Why the step, or without one the run, failed, in a line: by its last pod, else by Argo's record of the run.
 
     Empty where Kubernetes cannot be asked or does not know.
     """
@@ -65,9 +65,25 @@ def reason(run: str, step: str | None, namespace: str) -> str:
         cluster = kubernetes.connect(_RETRIES)
         with kubernetes.refusals("read the logs", namespace, _GRANT):
             failed = [pod for pod in _pods(cluster, run, step, namespace) if pod.status.phase == "Failed"]
-            return kubernetes.reason(failed[-1], "main") if failed else ""
+            return (kubernetes.reason(failed[-1], "main") if failed else "") or _noted(cluster, run, namespace)
     except InputError:
         return ""
+
+
+def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
+    """What the run's Workflow says of the last pod that failed or was never made, as for want of an account."""
+    asked = cluster.objects.list_namespaced_custom_object(
+        "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
+    )
+    for status in (workflow.get("status", {}) for workflow in asked["items"]):
+        nodes = [
+            node
+            for node in status.get("nodes", {}).values()
+            if node["type"] == "Pod" and node.get("phase") in {"Failed", "Error"} and node.get("message")
+        ]
+        last = max(nodes, key=lambda node: node.get("startedAt") or "", default=status)
+        return " ".join(last.get("message", "").split())
+    return ""
 
 
 def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> list[Any]:
@@ -78,14 +94,15 @@ def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> li
 
 
 def step_of(pod: Any) -> str:
-    """The step that a pod runs, or whose driver it is if that failed; empty for other pods.
+    """The step that a pod runs, or whose driver it is if that failed or waits; empty for other pods.
 
-    Argo calls the node WORKFLOW.root.STEP.executor, or executor(N), and the driver, which runs before it,
-    WORKFLOW.root.STEP-driver; the driver of the whole pipeline is WORKFLOW.root-driver.
+    Argo calls the node WORKFLOW.root.STEP.executor, and the driver, which runs before it, WORKFLOW.root.STEP-driver;
+    the driver of the whole pipeline is WORKFLOW.root-driver. What may be repeated ends in (N): in Pipelines 2.16 the
+    executor alone, in 2.17 every part.
     """
     node = (pod.metadata.annotations or {}).get("workflows.argoproj.io/node-name", "")
-    found = re.search(r"\.([^.]+?)(\.executor|-driver)(\(\d+\))?$", node)
-    return found[1] if found and (found[2] == ".executor" or pod.status.phase == "Failed") else ""
+    found = re.search(r"\.([^.(]+?)(?:\(\d+\))?(\.executor|-driver)(?:\(\d+\))?$", node)
+    return found[1] if found and (found[2] == ".executor" or pod.status.phase in {"Failed", "Pending"}) else ""
 
 
 def _print(cluster: Kubernetes, pod: Any, *, follow: bool) -> bool:

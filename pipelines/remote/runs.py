@@ -15,7 +15,7 @@ import yaml
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
-from pipelines.remote.client import RefusalError, Server, UnreachableError, named
+from pipelines.remote.client import RefusalError, Server, UnreachableError, creation, named
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
@@ -36,6 +36,8 @@ class Job:
         name, services = self.experiment, server.experiments
         found = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
         made = found or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
+        if (asked := server.connection.namespace) and not made[0].namespace:
+            raise InputError(f"--namespace {asked}: the server has one user, and runs all in its own; leave this out")
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
         return {
             "experiment_id": made[0].experiment_id,
@@ -53,13 +55,14 @@ class Step:
     took: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name:<12}{self.state.lower()}{self.took}"
+        return f"{self.name:<11} {self.state.lower()}{self.took}"
 
 
 def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`, called by `name` and the time; its id."""
     run = {"display_name": f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"} | job.body(server)
-    return str(server.runs.run_service_create_run(run).run_id)
+    with creation(server, "the run", "workflows"):
+        return str(server.runs.run_service_create_run(run).run_id)
 
 
 def address(server: Server, run: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import calendar
+import re
 from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
 from typing import Any
 
 from calopipe.errors import InputError
-from pipelines.remote.client import RefusalError, Server, UnreachableError, named
+from pipelines.remote.client import Server, creation, named
 from pipelines.remote.runs import Job
 
 _MOST = 200  # on a page of the server
@@ -16,13 +19,47 @@ def trigger(cron: str) -> dict[str, Any]:
     """When runs start, as a request states it: by six fields, seconds first. InputError.
 
     The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
-    minute as in cron(8): 3:00 on Mondays would become every hour of January.
+    minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes it searches
+    the calendar for ever.
     """
     if (found := len(cron.split())) != 6:
         raise InputError(
             f"--cron {cron!r}: {found} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
         )
+    if _never_comes(*cron.lower().split()[3:]):
+        raise InputError(f"--cron {cron!r}: no such day comes within five years; name one that its months have")
     return {"cron_schedule": {"cron": cron}}
+
+
+def _never_comes(days: str, months: str, weekdays: str) -> bool:
+    """Whether the server would find no day; it looks to the end of the fifth year. False of what it cannot read."""
+    named_months = {name.lower(): str(number) for number, name in enumerate(calendar.month_abbr) if name}
+    named_days = {name.lower(): str((number + 1) % 7) for number, name in enumerate(calendar.day_abbr)}
+    of_month, of_year = _numbers(days, 1, 31, {}), _numbers(months, 1, 12, named_months)
+    of_week = _numbers(weekdays, 0, 6, named_days)
+    if not (of_month and of_year and of_week):
+        return False
+    # One of them suffices where neither has * or ?.
+    fits = all if {"*", "?"} & {*days, *weekdays} else any
+    today = date.today()
+    ahead = (today + timedelta(n) for n in range((date(today.year + 6, 1, 1) - today).days))
+    return not any(
+        day.month in of_year and fits((day.day in of_month, day.isoweekday() % 7 in of_week)) for day in ahead
+    )
+
+
+def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set[int]:
+    """The numbers from `least` to `most` that a field of cron names; empty where it cannot be read."""
+    found: set[int] = set()
+    for part in re.sub("[a-z]+", lambda name: names.get(name[0], name[0]), field).split(","):
+        form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
+        if not form:
+            return set()
+        first, last, step = (int(each) if each else None for each in form.groups())
+        if first is None:
+            first, last = least, most
+        found |= set(range(first, (last or (most if step else first)) + 1, step or 1))
+    return found if found <= set(range(least, most + 1)) else set()
 
 
 def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:
@@ -39,15 +76,8 @@ def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> s
         "max_concurrency": 1,
         "no_catchup": True,
     }
-    try:
-        made = server.schedules.recurring_run_service_create_recurring_run(wanted)
-    except UnreachableError as error:
-        look = f"kubectl get scheduledworkflows --namespace {server.run_namespace}"
-        raise RefusalError(
-            f"{error}. Kubernetes may have the schedule all the same, and start its runs, though schedule list does "
-            f"not show it; look, and delete it there: {look}"
-        ) from None
-    return str(made.recurring_run_id)
+    with creation(server, "the schedule", "scheduledworkflows"):
+        return str(server.schedules.recurring_run_service_create_recurring_run(wanted).recurring_run_id)
 
 
 def change(server: Server, which: str, how: str) -> str:

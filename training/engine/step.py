@@ -90,6 +90,8 @@ class Engine:
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
         self._reduce = tf.function(self._over_replicas)
+        self.has_run = False
+        self._means: list[str] = []  # losses that are no values of showers, which tracing finds
 
     @property
     def step(self) -> int:
@@ -124,6 +126,11 @@ class Engine:
         The losses of the last step, to be named by `table`, and whether any worker said `stop`.
         """
         answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
+        if self._means:
+            raise InputError(
+                f"the loss {self._means[0]} is one number; give one a shower, (N,): the engine takes the mean"
+            )
+        self.has_run = True
         return answer[:-1], bool(answer[-1] > 0)
 
     def table(self, losses: npt.NDArray[Any]) -> LossTable:
@@ -250,6 +257,7 @@ class Engine:
         draws = Draws(key).fold(phase.name)
         with tf.name_scope("forward"), draws.active():
             found = phase.losses(view, draws)
+            self._means += [name for name in phase.weights if found[name].shape.rank == 0]
             return [tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights]
 
     def _backward(

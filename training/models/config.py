@@ -134,7 +134,7 @@ class FitConfig(ABC):
         """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
         if labels.vary:
             raise InputError(
-                f"--model {self.model} is given energy and theta alone, the showers differ in "
+                f"the model {self.model} is given energy and theta alone, the showers differ in "
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
             )
 
@@ -194,7 +194,19 @@ def settings_of(kind: Any) -> list[Field[Any]]:
 
 def all_settings() -> dict[str, Field[Any]]:
     """The settings of all models by name, the common ones first."""
-    return {each.name: each for kind in (FitConfig, *_KINDS.values()) for each in settings_of(kind)}
+    return {name: each for fields_ in settings_by_models().values() for name, each in fields_.items()}
+
+
+def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
+    """The settings by name, for each set of models that a training can name: the common ones, of "", then others'."""
+    found = {"": {each.name: each for each in settings_of(FitConfig)}}
+    kinds = {config.model: type(config) for config in CONFIGS.values()}
+    for kind in kinds.values():
+        for each in settings_of(kind):
+            if each.name not in found[""]:
+                having = [model for model, other in kinds.items() if each.name in {own.name for own in fields(other)}]
+                found.setdefault(", ".join(having), {})[each.name] = each
+    return found
 
 
 def type_of(field: Field[Any]) -> type:

@@ -19,6 +19,7 @@ from training.models.judging import ShowerJudge, enough
 from training.models.randomness import Draws, NoiseDraws, ShowerDraws
 
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
+_LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # of noise: doubles below 1 may be rounded up to it
 
 
 class ShowerModel(Model):
@@ -90,7 +91,9 @@ class ShowerModel(Model):
         return generate
 
     def onnx(self, valid: ValidRange) -> Any:
-        """The same of labels and noise; one with a label outside the valid range is NaN: ONNX has no errors."""
+        """The same of labels and noise; a shower with a label outside the valid range, or with noise that is not from 0
+        to 1, is NaN: ONNX has no errors.
+        """
         labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
         noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
@@ -110,6 +113,8 @@ class ShowerModel(Model):
                 more[PHI] = clipped(more[PHI], valid[PHI])
             if PARTICLE in more:
                 inside &= _known(more[PARTICLE], valid)
+            inside &= tf.reduce_all((noise >= 0) & (noise <= 1), 1)
+            noise = tf.clip_by_value(tf.where(tf.math.is_nan(noise), 0.5, noise), 0.0, _LAST_BELOW_1)
             energy, theta = clipped(energy_gev, valid["energy_gev"]), clipped(theta_rad, valid["theta_rad"])
             cells = self._generated(energy, theta, NoiseDraws(noise), more) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 
 @contextmanager
-def stop_signals(*, interrupts: bool = False) -> Iterator[list[int]]:
+def stop_signals(*, interrupts: Callable[[], bool] | None = None) -> Iterator[list[int]]:
     """A list of the SIGTERM and SIGINT that come during the block; in another thread than the main one none do.
 
-    With `interrupts`, a SIGINT that is not the first signal raises KeyboardInterrupt.
+    With `interrupts`, a SIGINT raises KeyboardInterrupt if it is not the first signal, or if that says so.
     """
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        if interrupts and came and number == signal.SIGINT:
+        if number == signal.SIGINT and interrupts is not None and (came or interrupts()):
             raise KeyboardInterrupt
         came.append(number)
 

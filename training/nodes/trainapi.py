@@ -6,10 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from typing import Any
 
 import urllib3
-from kubernetes.client import ApiException, V1ContainerStateTerminated, V1DeleteOptions, V1Pod, V1Preconditions
+from kubernetes.client import (
+    ApiException,
+    CoreV1Event,
+    V1ContainerStateTerminated,
+    V1DeleteOptions,
+    V1Pod,
+    V1Preconditions,
+)
 
 from calopipe import kubernetes
 from calopipe.errors import InputError
@@ -42,7 +50,7 @@ class TrainJobs:
             "group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": self.namespace,
             "_request_timeout": _REQUEST_S,
         }  # fmt: skip
-        self._log_refused = False
+        self._refused: set[str] = set()
 
     def create(self, manifest: Json) -> Json | None:
         """The TrainJob made of `manifest`, or None where its name is taken."""
@@ -88,22 +96,44 @@ class TrainJobs:
         )  # fmt: skip
         return list(found.items)
 
+    def warnings(self, job: Json) -> list[CoreV1Event]:
+        """What Kubernetes warns of about `job` and what is made of it, the oldest first; empty if it says nothing."""
+        found = self._try(
+            "list events", "its events", self._cluster.core.list_namespaced_event, self.namespace,
+            field_selector="type=Warning", _request_timeout=_REQUEST_S,
+        )  # fmt: skip
+        name, made = job["metadata"]["name"], datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+        events = [
+            event
+            for event in (found.items if found else ())
+            # Of an earlier job of this name there may be some too.
+            if f"{event.involved_object.name}-".startswith(f"{name}-") and event.metadata.creation_timestamp >= made
+        ]
+        return sorted(events, key=lambda event: event.metadata.creation_timestamp)
+
     def log(self, pod: str, **which: int) -> list[str] | None:
-        """The lines of a worker's log, or None where it cannot be read, which stops no training.
+        """The lines of a worker's log, or None where it cannot be read."""
+        answer = self._try(
+            f"read the log of pod {pod}", "its log", self._cluster.log, pod, CONTAINER, self.namespace,
+            _request_timeout=_REQUEST_S, **which,
+        )  # fmt: skip
+        return None if answer is None else answer.data.decode(errors="replace").splitlines()
+
+    def _try(self, doing: str, what: str, request: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        """What `request` returns, or None where that cannot be had, which stops no training.
 
         That a right is missing is printed, once.
         """
         try:
-            answer = self._cluster.log(pod, CONTAINER, self.namespace, _request_timeout=_REQUEST_S, **which)
+            return request(*arguments, **more)
         except urllib3.exceptions.HTTPError:
             return None
         except ApiException as error:
-            if error.status in {401, 403} and not self._log_refused:
-                self._log_refused = True
-                refusal = kubernetes.refusal(error, f"read the log of pod {pod}", self.namespace, _GRANT)
-                print(f"{refusal}; training goes on without its log here", file=sys.stderr, flush=True)
+            if error.status in {401, 403} and what not in self._refused:
+                self._refused.add(what)
+                refusal = kubernetes.refusal(error, doing, self.namespace, _GRANT)
+                print(f"{refusal}; training goes on without {what} here", file=sys.stderr, flush=True)
             return None  # or its node does not answer
-        return None if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def _ask(self, doing: str, request: Callable[..., Any], none_for: Collection[int] = (), **arguments: Any) -> Any:
         """What `request` returns, None for the HTTP statuses `none_for` if they are about the object."""

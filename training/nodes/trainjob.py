@@ -80,13 +80,15 @@ def launch(
     runtime: str = "calopipe",
     every_s: float = 5.0,
     patience_s: float = 300.0,
+    start_s: float = 300.0,
 ) -> None:
     """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
 
     `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
     started again continues with the job it finds. `resources` are requested and limited for each worker; `runtime` is
     the TrainingRuntime in the namespace. The first worker's log is repeated here. The cluster is asked every `every_s`
-    seconds, and may not answer for `patience_s`.
+    seconds, and may not answer for `patience_s`. A job that Kubernetes refuses to start, and that has no pod after
+    `start_s` seconds, has failed.
 
     The job is deleted when this ends: when the job has completed or failed, after `deadline_s` seconds of this
     launcher, on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer, the
@@ -106,7 +108,7 @@ def launch(
         jobs = TrainJobs(clock.pause, patience_s)
         job = _attach(jobs, wanted, owner, clock)
         try:
-            ended = _watch(jobs, job, clock)
+            ended = _watch(jobs, job, clock, start_s)
             failure = _failure(jobs, ended) if _is(ended, "Failed") else None
         finally:
             _delete(job)
@@ -164,10 +166,11 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
     return job
 
 
-def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
+def _watch(jobs: TrainJobs, job: Json, clock: _Clock, start_s: float) -> Json:
     """Print the first worker's log and the states of the pods until the job has ended; the job as it is then."""
     name = job["metadata"]["name"]
     log, said = _Log(jobs), ""
+    start: _Start | None = _Start(jobs, job, start_s)
     while True:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
@@ -179,9 +182,38 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
             said = state
         if 0 in team:
             log.print_new(team[0])
+        start = None if team else start
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
+        if start:
+            start.look()
         clock.pause()
+
+
+class _Start:
+    """Why a job has no pods yet: each warning of Kubernetes is printed once."""
+
+    def __init__(self, jobs: TrainJobs, job: Json, start_s: float) -> None:
+        self._jobs, self._job, self._start_s = jobs, job, start_s
+        self._since, self._said = time.monotonic(), set[str]()
+
+    def look(self) -> None:
+        """Print what is new. InputError after `start_s` seconds if the job itself is refused."""
+        late, refused = time.monotonic() - self._since >= self._start_s, ""
+        for event in self._jobs.warnings(self._job):
+            why = f"{event.reason}: {' '.join((event.message or '').split())}"
+            self._say_once(f"{event.involved_object.kind} {event.involved_object.name}: {why}")
+            refused = why if event.involved_object.kind == "TrainJob" else refused
+        name = self._job["metadata"]["name"]
+        if late and refused:
+            raise InputError(f"TrainJob {name} has no pod after {self._start_s:g} s: {refused}")
+        if late and not self._said:
+            self._say_once(f"TrainJob {name} has no pod yet, and no event says why; does the Trainer's controller run?")
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            _say(line)
 
 
 def _delete(job: Json) -> None:

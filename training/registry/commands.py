@@ -46,6 +46,7 @@ def perform(options: argparse.Namespace) -> None:
         from calopipe.grade import load_grade  # noqa: PLC0415  which other commands need not wait for
 
         print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
+        print(f"model in use: {registry.in_use()}")
         return
     history = registry.history()
     if options.task == "promotions" and not history:

@@ -78,6 +78,20 @@ class Registry:
         names = self._names()
         return self._read(names[-1]) if names else None
 
+    def in_use(self) -> str:
+        """The current model, since when it is in use, and the grade that it was accepted under if another is asked for.
+
+        Empty before the first promotion.
+        """
+        history = self.history()
+        if not history:
+            return ""
+        current = history[-1]
+        began = next(each for each in reversed(history) if each.why != REGRADED)
+        grade = next(each.grade for each in reversed(history) if (each.model, each.why) == (current.model, PROMOTED))
+        other = f" (accepted under the grade {grade})" if content(grade) != content(current.grade) else ""
+        return f"{current.model}, since {began.at}{other}"
+
     def _names(self) -> list[str]:
         return sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
 

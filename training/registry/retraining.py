@@ -108,7 +108,7 @@ def retrain(
             if origin == FROM_INCUMBENT and _may_begin(theirs, config, knows=seen is not None):
                 begin = copy
         card = fit(dataset, model, config, begin)
-        say(card.summary())
+        say(card.summary() + (f"; begun with the weights of {incumbent.model}" if incumbent and begin else ""))
     return card, incumbent
 
 

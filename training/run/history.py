@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from calopipe.progress import progress_bar
 from training.engine.step import Engine
 from training.folder import HISTORY, TENSORBOARD
 from training.models.base import LossTable
+
+_TRAINED, _WATCHED = "train", "validation"  # the losses in an entry
 
 
 def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
@@ -36,9 +39,15 @@ class History:
         self._path = folder / HISTORY
         self.entries = entries_until(folder, step)
         self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
+        self._watched: Any = None  # the same of the validation split, a run of its own
+        self._of_watched = str(folder / TENSORBOARD / _WATCHED)
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append `entry`, which holds its "step"; nested numbers are named by their path on the board."""
+        """Append `entry`, which holds its "step"; nested numbers are named by their path on the board.
+
+        But a loss is "loss/NAME" of both splits, in two runs, so that their curves lie over each other; in training it
+        is "loss/NAME/PHASE" if several phases have it.
+        """
         self.entries.append(entry)
         self._write(entry)
 
@@ -61,10 +70,24 @@ class History:
         """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
         with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
             temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
-        with self.board.as_default(step=self.entries[-1]["step"]):
-            for name, value in _numbers(new, ()):
+        others = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
+        self._show(self.board, [*_numbers(others, ()), *_losses(new.get(_TRAINED, {}))])
+        if watched := [(f"loss/{name}", value) for name, value in _numbers(new.get(_WATCHED) or {}, ())]:
+            self._watched = self._watched or tf.summary.create_file_writer(self._of_watched)
+            self._show(self._watched, watched)
+
+    def _show(self, board: Any, numbers: Iterable[tuple[str, float]]) -> None:
+        with board.as_default(step=self.entries[-1]["step"]):
+            for name, value in numbers:
                 tf.summary.scalar(name, value)
-        self.board.flush()
+        board.flush()
+
+
+def _losses(table: LossTable) -> Iterator[tuple[str, float]]:
+    phases = Counter(name for losses in table.values() for name in losses)
+    for phase, losses in table.items():
+        for name, value in losses.items():
+            yield f"loss/{name}" + (f"/{phase}" if phases[name] > 1 else ""), value
 
 
 def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
@@ -76,12 +99,13 @@ def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 class ProgressBar:
-    """Steps as they are done: images/s, time left, and the losses of the phases. Plain lines off a terminal."""
+    """Steps as they are done: showers/s, time left, and the losses of the phases. Plain lines off a terminal."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._done = engine, engine.step
-        images = engine.global_batch
-        self._bar = progress_bar("train", engine.last_step * images, "images", self._done * images)
+        batch = engine.global_batch
+        items, total, done = engine.config.domain.items, engine.last_step * batch, engine.step * batch
+        self._bar = progress_bar("train", total, items, done, note="building the graph")
         self._shown = time.monotonic()
 
     def update(self, losses: npt.NDArray[Any]) -> None:

@@ -90,8 +90,12 @@ class ShowerSet:
         return np.concatenate([kinds[mask] for kinds, mask in zip(of, self.masks, strict=True)])
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each file's path, content and number of events."""
-        return [{"file": str(file.path), "sha256": file.sha256, "events": file.events} for file in self.files]
+        """Each file's path, content and number of events, and how the model of generated showers was trained."""
+        return [
+            {"file": str(file.path), "sha256": file.sha256, "events": file.events}
+            | ({"made_by": file.made_by} if file.made_by else {})
+            for file in self.files
+        ]
 
 
 def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from calopipe.verdict import ALIKE, number, span
 from validation.report.plots import Plot
 
+_MANY = 1_000_000  # showers: more are hardly to be had, and their number is not known
 _HERE = Path(__file__).parent
 
 
@@ -92,5 +93,6 @@ def why_undecided(criterion: Mapping[str, Any], samples: str) -> str:
     needed = criterion["events_needed"]
     if needed and needed > criterion["events"]:
         rounded = round(needed, -max(len(str(needed)) - 2, 0))  # no more than two digits are known
-        notes.append(f"about {rounded:,} {samples} would decide")
+        number_of = f"about {rounded:,}" if needed < _MANY else f"more than {_MANY:,}"
+        notes.append(f"{number_of} {samples} would decide")
     return "; ".join(notes)

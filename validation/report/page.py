@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
 
+from calopipe.showers.cells import Geometry
 from calopipe.verdict import ALIKE
 from validation.report.markup import html, render
 from validation.report.plots import Plot
@@ -19,9 +21,17 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
     """The report of a verdict `document` with its `plots`, as HTML. What the document does not hold is left out."""
     body = render(
         "showers.html", d=document, plots=plots, sets=_SETS, challenge=challenge(document.get("challenge")),
-        most_different=_most_different,
+        most_different=_most_different, geometry=_described(document["inputs"]["geometry"]),
     )  # fmt: skip
     return html(f"Showers {document['verdict']}", [body])
+
+
+def _described(geometry: dict[str, Any]) -> list[str]:
+    """What a calorimeter is, the layers that are alike together."""
+    known = Geometry.from_json(geometry)
+    groups = ((layer, len([*alike])) for layer, alike in groupby(known.every_layer))
+    layers = [f"{count} {'layers' if count > 1 else 'layer'} of {layer}" for layer, count in groups]
+    return [*layers, f"1 in a file is {known.file_unit_gev:g} GeV"]
 
 
 def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
