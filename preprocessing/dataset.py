@@ -28,8 +28,8 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 
 # Why an event that was read was not written.
-BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
-DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
+BELOW_CUT, BELOW_THRESHOLD, BAD_FILE = "below_cut", "below_threshold", "bad_file"
+DROPPED = (BELOW_CUT, BELOW_THRESHOLD, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Settings:
 
     Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
     Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit). `shard_events` is the most showers of a range, a worker's piece of work.
+    which is 1e-4 in its files' unit), and a shower that has none left is not written. `shard_events` is the most
+    showers of a range, a worker's piece of work.
     """
 
     selection: Selection = field(default_factory=Selection)

@@ -20,11 +20,12 @@ from preprocessing.dataset import RECEIPT_KIND, SHARDS, Settings, ranges, read_m
 from preprocessing.manifest import SCHEMA_VERSION, Manifest
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
+EMPTIED = -2  # of one that the selection chooses, but whose cells are all below the threshold: nothing to learn from
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
 
 
 def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
-    """What a receipt says of each event of its range: its digest (N,), and its split or NOT_WRITTEN, (N,)."""
+    """What a receipt says of each event of its range: its digest (N,), and its split, NOT_WRITTEN or EMPTIED, (N,)."""
     events = np.empty(len(digests), dtype=_EVENT)
     events["digest"], events["split"] = digests, splits
     return base64.b64encode(events.tobytes()).decode()
@@ -42,7 +43,7 @@ def count_repeated(ranges: Sequence[tuple[str, int, str]]) -> int:
     """
     parts = [_unpacked(text) for _, _, text in ranges]
     events = np.concatenate(parts)
-    written = np.flatnonzero(events["split"] != NOT_WRITTEN)
+    written = np.flatnonzero(events["split"] >= 0)
     order = written[np.argsort(events["digest"][written], kind="stable")]
     digest, split = events["digest"][order], events["split"][order]
     again = digest[1:] == digest[:-1]

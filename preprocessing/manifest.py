@@ -70,8 +70,8 @@ class Content:
 
     `digests` (N,) are of all events. `events` (K,) are the indices in the file of those to be written, `encoded` their
     records, `split_by` (K,) the digests that decide their splits, `hits` (K,) their numbers of hits, None in a flow.
-    `bad_events` are index and flaw of each corrupt one, `first_bad` says what is wrong with the first. `said` goes
-    into the receipt as it is.
+    `emptied` are the indices of those of which the threshold left no cell. `bad_events` are index and flaw of each
+    corrupt one, `first_bad` says what is wrong with the first. `said` goes into the receipt as it is.
     """
 
     digests: Digests
@@ -82,6 +82,7 @@ class Content:
     first_bad: str
     said: dict[str, Any]
     hits: npt.NDArray[np.intp] | None = None
+    emptied: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from calopipe.showers.flaws import Tolerance
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, AnySettings, Settings, ShowerManifest
+from preprocessing.dataset import BAD_FILE, BELOW_CUT, BELOW_THRESHOLD, DROPPED, AnySettings, Settings, ShowerManifest
 from preprocessing.flow.manifest import FlowManifest
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
@@ -117,7 +117,7 @@ def _compose(
             dropped[BAD_FILE] += file.events
             continue
         if isinstance(settings, Settings):
-            _require_any_above_cut(file, [receipt["events"] for _, receipt in made], settings.selection.cut_gev)
+            _require_any_left(file, [receipt["events"] for _, receipt in made], settings)
         good.append(file)
         used += made
         for _, receipt in made:
@@ -178,12 +178,18 @@ def _of_pairs(used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]) -> F
     return FlowManifest(**common, reynolds=_range(used, "reynolds"))
 
 
-def _require_any_above_cut(file: InputFile, events: Sequence[dict[str, Any]], cut_gev: float) -> None:
-    """Raise InputError if the cut left nothing of `file`, whose pieces have these counts of events."""
-    if any(each["dropped"][BELOW_CUT] for each in events) and not any(each["written"] for each in events):
+def _require_any_left(file: InputFile, events: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Raise InputError if cut and threshold left nothing of `file`, whose pieces have these counts of events."""
+    if any(each["written"] for each in events):
+        return
+    unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
+    if any(each["dropped"].get(BELOW_THRESHOLD) for each in events):
         raise InputError(
-            f"{file.path}: no shower is above the cut of {cut_gev} GeV; its unit may be another than "
-            f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+            f"{file.path}: no shower has a cell of {settings.threshold_gev} GeV; {unit}, or lower --threshold-gev"
+        )
+    if any(each["dropped"][BELOW_CUT] for each in events):
+        raise InputError(
+            f"{file.path}: no shower is above the cut of {settings.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
         )
 
 

@@ -27,8 +27,8 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
-from preprocessing.events import NOT_WRITTEN, packed
+from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
+from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import read_pairs
 from preprocessing.inputs import InputFile
@@ -131,10 +131,12 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
     storage.require_unchanged(path, plan.stamp)
     split_of = np.full(len(content.digests), NOT_WRITTEN, dtype=np.int8)
     rows = content.events - plan.start
+    split_of[content.emptied - plan.start] = EMPTIED
     split_of[rows] = settings.rule.assign(path.name, content.split_by)
     chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
     dropped = {reason: sum(flaw == reason for _, flaw in content.bad_events) for reason in FLAWS[1:]}
-    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - len(content.bad_events)
+    dropped[BELOW_THRESHOLD] = len(content.emptied)
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - len(content.bad_events) - len(content.emptied)
     most = (
         {}
         if content.hits is None
@@ -159,7 +161,7 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
 def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
     digests: list[Digests] = []
-    written, counts = list[npt.NDArray[np.intp]](), list[npt.NDArray[np.intp]]()
+    written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
     encoded, bad_events = list[bytes](), list[tuple[int, str]]()
     for first, cells in file.pieces(plan.start, plan.stop):
         hits = Hits.of(cells)
@@ -172,6 +174,9 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
         hits, events = hits[kept], events[kept]
         if settings.threshold_gev > 0:
             hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
+            left = np.diff(hits.edges()) > 0
+            emptied.append(events[~left])
+            hits, events = hits[left], events[left]
         # without a measured angle in the file, that of the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
         labels = file.energy_gev[events], file.theta_rad[events], mtheta
@@ -182,6 +187,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     return Content(
         digests=all_digests,
         events=kept_events,
+        emptied=np.concatenate([np.empty(0, np.intp), *emptied]),
         split_by=all_digests[kept_events - plan.start],
         encoded=encoded,
         bad_events=bad_events,

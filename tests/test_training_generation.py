@@ -195,6 +195,17 @@ def test_shares_that_are_made_at_once_end_in_the_same_bytes(trained: Path, tmp_p
     assert not parts.exists()
 
 
+def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which make parts of another size, as other batches do here."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    _generate(trained, tmp_path / "g.h5", "--share", "0/2", "--batch", 16)
+    first = {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
+    _generate(trained, tmp_path / "g.h5", "--share", "1/2", "--batch", 25)
+    assert first < {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
+
+
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the next ones belong to another part."""
     generator = Generator(trained / "model", batch=2)

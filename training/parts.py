@@ -46,7 +46,7 @@ class Parts:
         self.folder, self._generator, self._like = folder, generator, like
         batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
-        self._name = f"{request[:16]}-{size}"
+        self._request, self._name = request[:16], f"{request[:16]}-{size}"
         starts = range(0, events, size)
         self._parts = {self._path(start): range(start, min(start + size, events)) for start in starts}
 
@@ -64,7 +64,7 @@ class Parts:
         """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'."""
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
-            if self._name not in other.name:  # what another process is writing stays
+            if self._request not in other.name:  # what others write stays, also in parts of another size
                 other.unlink(missing_ok=True)
         mine = self.paths[share.number :: share.count]
         missing = {path: self._parts[path] for path in mine if not path.exists()}
