@@ -59,7 +59,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
         geometry: str = "",
         threshold_gev: float = 0.0,
-        cut_gev: float = 0.2,
+        cut_gev: float = 0.0,
         beam_options: list[str] = [],  # noqa: B006
         on_bad_event: str = "stop",
         on_bad_file: str = "stop",
@@ -86,7 +86,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             split_files: Whole files assigned to a split, SPLIT=PATTERN each.
             geometry: Geometry that the files do not state, NAME=VALUE,...; empty for none.
             threshold_gev: Cells below it are set to zero.
-            cut_gev: Showers that deposit no more are dropped.
+            cut_gev: Showers that deposit no more GeV are dropped; 0 drops those without any energy.
             beam_options: Options of Apache Beam, --NAME=VALUE each.
             on_bad_event: What to do about an event with NaN, negative or impossible values: stop, or skip it.
             on_bad_file: What to do about a file that cannot be read as showers: stop, or skip it.

@@ -15,6 +15,7 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
+from preprocessing.doubts import cut
 from preprocessing.flow.manifest import FlowManifest, PairSettings
 from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
 
@@ -77,7 +78,8 @@ class ShowerManifest(Manifest):
     """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
     `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
-    `plausibility` holds the `preprocessing.plausibility.Look` of each file used.
+    `plausibility` holds the `preprocessing.doubts.plausibility.Look` of each file used, `cut_by_energy` says what the
+    cut drops, in rows of `preprocessing.doubts.cut.Row`.
     """
 
     kind = KIND
@@ -90,11 +92,22 @@ class ShowerManifest(Manifest):
     phi_rad: tuple[float, float] | None = None
     particle: tuple[int, ...] = ()
     plausibility: tuple[dict[str, Any], ...]
+    cut_by_energy: tuple[cut.Row, ...] = ()
 
     @property
     def valid_range(self) -> dict[str, tuple[Any, ...]]:
         more = {name: values for name in DATASETS if (values := getattr(self, name))}
         return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad, **more}
+
+    @property
+    def whole_range(self) -> dict[str, tuple[Any, ...]]:
+        low, high = self.energy_gev
+        whole = cut.whole_from(self.cut_by_energy) if self.settings["cut_gev"] else 0.0
+        return self.valid_range | {"energy_gev": (max(low, whole), high)}
+
+    def doubts(self) -> list[str]:
+        doubt = cut.doubt(self.cut_by_energy, self.settings["cut_gev"]) if self.settings["cut_gev"] else ""
+        return [doubt] if doubt else []
 
 
 AnySettings: TypeAlias = Settings | PairSettings

@@ -17,8 +17,8 @@ from calopipe.showers.contents import Header, distinct, read_memory, write_memor
 from calopipe.showers.detectors import settled
 from calopipe.showers.flaws import BadFileError, Tolerance
 from calopipe.storage import Location
+from preprocessing.doubts.plausibility import Look, look_at
 from preprocessing.manifest import BadFile
-from preprocessing.plausibility import Look, look_at
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def discover(
     `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
     stamp is the same is not opened again. Raises InputError, also for showers that this
     program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
-    are not plausible (`preprocessing.plausibility`) are a warning.
+    are not plausible (`preprocessing.doubts.plausibility`) are a warning.
     """
     allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()

@@ -119,6 +119,15 @@ class Manifest(ABC):
         """The lowest and the highest value of each label over the events written."""
 
     @property
+    def whole_range(self) -> dict[str, tuple[Any, ...]]:
+        """Of these the part for which a model may be asked: that of which no selection left a part of the events."""
+        return self.valid_range
+
+    def doubts(self) -> list[str]:
+        """What may be wrong with the events written, in lines."""
+        return []
+
+    @property
     def split_files(self) -> list[list[str]]:
         """[split, pattern] of the files that were assigned to a split by name."""
         return [list(pair) for pair in self.settings["split_rule"]["by_file"]]

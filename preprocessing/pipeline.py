@@ -18,6 +18,7 @@ from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
 from preprocessing.dataset import BAD_FILE, BELOW_CUT, BELOW_THRESHOLD, DROPPED, AnySettings, Settings, ShowerManifest
+from preprocessing.doubts import cut
 from preprocessing.flow.manifest import FlowManifest
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
@@ -67,6 +68,8 @@ def preprocess(
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, found, settings, allowed)
+    for doubt in manifest.doubts():
+        logger.warning(doubt)
     storage.write_json(output / dataset.MANIFEST, manifest.to_json())
     say(manifest.summary())
     return manifest
@@ -159,6 +162,7 @@ def _of_showers(
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
         **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
+        cut_by_energy=cut.table(each.get("cut_by_energy", {}) for _, each in used),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
         most_hits={split: max(each[split] for each in most) for split in SPLITS} if all(most) else {},
     )

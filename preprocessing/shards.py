@@ -28,6 +28,7 @@ from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
 from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
+from preprocessing.doubts import cut
 from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import read_pairs
@@ -162,6 +163,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
     digests: list[Digests] = []
     written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
+    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
     encoded, bad_events = list[bytes](), list[tuple[int, str]]()
     for first, cells in file.pieces(plan.start, plan.stop):
         hits = Hits.of(cells)
@@ -170,7 +172,10 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
         in_cells = flaws_of_hits(hits)
         flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
         bad_events += [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-        kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
+        good, above = flaws == 0, settings.selection.above_cut(hits, file.geometry)
+        energy.append(file.energy_gev[events[good]])
+        below.append(~above[good])
+        kept = good & above
         hits, events = hits[kept], events[kept]
         if settings.threshold_gev > 0:
             hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
@@ -196,6 +201,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
             "energy_gev": _range(file.energy_gev[kept_events]),
             "theta_rad": _range(file.theta_rad[kept_events]),
             **LabelRange.of(taken(file.more, kept_events)).to_json(),
+            "cut_by_energy": cut.counts(np.concatenate(energy), np.concatenate(below)),
         },
         hits=np.concatenate(counts),
     )

@@ -17,8 +17,8 @@ from calopipe.showers.cells import Geometry
 from calopipe.showers.files import ShowerFile, open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
+from preprocessing.doubts.plausibility import Look, look_at
 from preprocessing.inputs import discover
-from preprocessing.plausibility import Look, look_at
 
 
 def _look(path: Path) -> Look:

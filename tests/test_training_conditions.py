@@ -18,7 +18,8 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.generation import Conditions, generate
+from training.asked.conditions import Conditions
+from training.generation import generate
 
 
 @pytest.fixture

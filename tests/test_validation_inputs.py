@@ -16,6 +16,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.showers.selection import Selection
 from validation import compare
 from validation.compare import validate
 from validation.report import plots
@@ -133,10 +134,12 @@ def test_one_shower_decides_nothing(reference: Path) -> None:
 
 
 def test_a_reference_without_energy(reference: Path) -> None:
-    for name, factor in (("zeros", 0.0), ("gev", 0.02)):  # the latter in GeV, which the file does not say
-        other = changed(reference.parent / f"{name}.h5", ECAL=lambda cells, factor=factor: cells * np.float32(factor))
-        with pytest.raises(InputError, match=r"none of the 60 showers .* above the cut of 0.2 GeV.*file_unit_gev"):
-            judged(other, reference)
+    zeros = changed(reference.parent / "zeros.h5", ECAL=lambda cells: cells * 0)
+    with pytest.raises(InputError, match=r"none of the 60 showers .* is in it and holds energy; give more files"):
+        judged(zeros, reference)
+    in_gev = changed(reference.parent / "gev.h5", ECAL=lambda cells: cells * np.float32(0.02))  # which it does not say
+    with pytest.raises(InputError, match=r"none of the 60 showers .* above the cut of 0.2 GeV.*file_unit_gev"):
+        validate([in_gev], [reference], reference.parent / "out", selection=Selection(cut_gev=0.2))
 
 
 def test_showers_without_energy_are_left_out_and_counted(reference: Path) -> None:
