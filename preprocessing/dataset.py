@@ -29,8 +29,8 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 
 # Why an event that was read was not written.
-BELOW_CUT, BELOW_THRESHOLD, BAD_FILE = "below_cut", "below_threshold", "bad_file"
-DROPPED = (BELOW_CUT, BELOW_THRESHOLD, *FLAWS[1:], BAD_FILE)
+BELOW_CUT, BELOW_THRESHOLD, COPY, BAD_FILE = "below_cut", "below_threshold", "copy", "bad_file"
+DROPPED = (BELOW_CUT, BELOW_THRESHOLD, COPY, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: AnySettings) -> str:
-    """Identifies a dataset by the content of its input files, the settings and the schema."""
+def fingerprint_of(inputs: Sequence[Source], settings: AnySettings, *, copies: int = 0) -> str:
+    """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
     identities = sorted(identity(source, settings.rule) for source in inputs)
-    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
+    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
 
 
 def require_unaltered(

@@ -8,8 +8,8 @@ hold, the digest and split of each event, and which events are corrupt. A shard 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -27,7 +27,7 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
+from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
 from preprocessing.doubts import cut
 from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.flow.manifest import PairSettings
@@ -40,7 +40,10 @@ Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 
 @dataclass(frozen=True)
 class Plan:
-    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output."""
+    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output.
+
+    The events `skip`, by their indices in the file, are copies of others, and not written.
+    """
 
     path: str
     stamp: tuple[int, int]
@@ -48,6 +51,12 @@ class Plan:
     start: int
     stop: int
     key: str
+    skip: tuple[int, ...] = ()
+
+    def without(self, copies: Iterable[int]) -> Plan:
+        """The plan for the other events."""
+        skip = tuple(map(int, copies))
+        return replace(self, key=f"{self.key}-{storage.fingerprint(skip)[:8]}", skip=skip) if skip else self
 
 
 def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
@@ -136,8 +145,8 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
     split_of[rows] = settings.rule.assign(path.name, content.split_by)
     chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
     dropped = {reason: sum(flaw == reason for _, flaw in content.bad_events) for reason in FLAWS[1:]}
-    dropped[BELOW_THRESHOLD] = len(content.emptied)
-    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - len(content.bad_events) - len(content.emptied)
+    dropped |= {BELOW_THRESHOLD: len(content.emptied), COPY: len(plan.skip)}
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - sum(dropped.values())
     most = (
         {}
         if content.hits is None
@@ -175,7 +184,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
         good, above = flaws == 0, settings.selection.above_cut(hits, file.geometry)
         energy.append(file.energy_gev[events[good]])
         below.append(~above[good])
-        kept = good & above
+        kept = good & above & ~np.isin(events, plan.skip)
         hits, events = hits[kept], events[kept]
         if settings.threshold_gev > 0:
             hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
