@@ -65,6 +65,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         on_bad_file: str = "stop",
         max_bad_events: float = 0.01,
         max_bad_files: float = 0.1,
+        on_doubt: str = "stop",
         seed: int = 1,
     ) -> None:
         """Calorimeter showers to a validated generative model.
@@ -92,6 +93,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             on_bad_file: What to do about a file that cannot be read as showers: stop, or skip it.
             max_bad_events: Stop, although corrupt events are skipped, past this share of the events.
             max_bad_files: Stop, although corrupt files are skipped, past this share of the files.
+            on_doubt: What to do about a file whose unit, scale or labels are not plausible: stop, or warn.
             seed: Seed of weights, order, noise and resampling.
         """
         found = discover(
@@ -103,6 +105,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             dataset=dataset,
             registry=registry,
             output=output,
+            on_doubt=on_doubt,
         )
         prepared = preprocess(
             files=found.outputs["files"],

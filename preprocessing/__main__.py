@@ -9,7 +9,7 @@ from functools import partial
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.contents import MEMORY
-from calopipe.showers.flaws import KEEP, SKIP, STOP, Tolerance
+from calopipe.showers.flaws import KEEP, SKIP, STOP, WARN, Tolerance
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location, expand, location
@@ -73,6 +73,10 @@ def parser() -> argparse.ArgumentParser:
         help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
         "(default %(default)s)",
     )  # fmt: skip
+    command.add_argument(
+        "--on-doubt", choices=(WARN, STOP), default=WARN,
+        help="what to do about a file that is not plausible, as in another unit (default %(default)s)",
+    )  # fmt: skip
     for what, most in (("events", Tolerance.max_bad_events), ("files", Tolerance.max_bad_files)):
         command.add_argument(
             f"--max-bad-{what}", type=float, default=most, metavar="SHARE",
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = location(options.output)
     limits = options.max_bad_events, options.max_bad_files
-    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, *limits, options.on_copies)
+    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, *limits, options.on_copies, options.on_doubt)
     settings: AnySettings
     if _holds_flows(options.input, output):
         from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  loads HDF5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -48,6 +49,9 @@ def perform(options: argparse.Namespace) -> None:
         print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
         return
     history = registry.history()
+    place = storage.location(options.registry)
+    if not history and isinstance(place, Path) and not place.is_dir():
+        raise InputError(f"--registry {place}: no such folder; check the path")
     if options.task == "promotions" and not history:
         print(f"no model was promoted there yet: {options.registry}")
     elif not history:
