@@ -240,7 +240,6 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
 
 
-@pytest.mark.slow
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
     in_gev = replace(SMALL_GEOMETRY, file_unit_gev=1)

@@ -59,6 +59,13 @@ def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
     assert undecided.interval == pytest.approx((1.05 - 1.962 * 0.05, 1.05 + 1.962 * 0.05), abs=1e-3)
 
 
+def test_the_level_is_shared_among_the_estimates_of_a_criterion() -> None:
+    """One that is outside by three standard errors fails alone, not as one of fifty, of which some are so by chance."""
+    bad, good = Estimate(1.16, 0.02, 100_000), Estimate(1.0, 0.01, 100_000)
+    assert judge(measurement(bad), 1).verdict == "fail"
+    assert judge(measurement(bad, *[good] * 49), 1).verdict == "inconclusive"
+
+
 def test_the_number_of_events_that_would_decide_does() -> None:
     undecided = judge(measurement(Estimate(1.05, 0.05, 1_000)), 20)
     needed = undecided.events_needed or 0

@@ -96,6 +96,7 @@ def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(
     [
         ({"energy": lambda energy: energy * 1000}, "60 of 60 showers have energy outside the reference's .* GeV"),
         ({"energy": lambda energy: 0 * energy + 150}, "its energy is distributed unlike the reference's"),
+        ({"energy": lambda energy: 190 + 0.04 * energy}, "its energy is distributed unlike the reference's"),
         ({"theta": np.degrees}, "theta is .* is it in degrees"),
         ({"energy": with_fourth(np.nan)}, "event 3: energy is nan"),
         ({"theta": with_fourth(np.nan)}, "event 3: theta is nan"),

@@ -166,8 +166,9 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
                     f"{len(filled) - len(rows)} showers of Monte Carlo left out: the candidate has none of their labels"
                 )
             return per_event, rows
+    _require_same_mix(candidate, reference.particle, kinds)
     for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
-        expected = [_some(getattr(rows, name)) for rows in forms if len(rows)]
+        expected = [_some(getattr(rows, name)) for rows in (reference, filled) if len(rows)]
         if all(stats.ks_2samp(ours, _some(found), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
             raise InputError(
                 f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
@@ -175,6 +176,21 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
                 "or give the reference the labels came from"
             )
     return 0, reference
+
+
+def _require_same_mix(candidate: ShowerSet, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]) -> None:
+    """InputError where the shares of the kinds of particles differ by more than chance."""
+    names = np.union1d(ours, theirs)
+    counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (ours, theirs)])
+    if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
+        mine, found = (
+            ", ".join(f"{share:.0%} {name}" for name, share in zip(names, each / each.sum(), strict=True))
+            for each in counts
+        )
+        raise InputError(
+            f"{candidate.files[0].path}: its particles are {found}, those of the reference {mine}; compare sets of one "
+            "beam, or give the reference the labels came from"
+        )
 
 
 def _spanned(rows: Rows, theirs: Sequence[Labels], kinds: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
