@@ -10,12 +10,17 @@ import tensorflow as tf
 from flow_models import carried
 from flows import GRID, street, write_flow
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import open_flow
 from calopipe.showers.splits import SplitRule
 from preprocessing.__main__ import main as preprocess
 from preprocessing.dataset import read_manifest
+from preprocessing.events import digests_in
+from training import folder
 from training.rollout.held_out import roll_out_held_out, rollouts
+from training.rollout.rollout import roll_out
+from training.seen import write_seen
 
 ALL_TEST = SplitRule.parse(["test=*"])
 
@@ -87,3 +92,16 @@ def test_roll_outs_of_another_split_go_and_an_empty_split_is_one_line(tmp_path: 
     assert sorted(path.name for path in output.iterdir()) == ["b.gif", "b.h5"]
     with pytest.raises(InputError, match=r"a.h5: none of the 2 simulations is in the test split"):
         roll_out_held_out(model, files, output, SplitRule.parse(["train=*"]), 3)
+
+
+def test_a_roll_out_says_whether_its_model_was_trained_on_the_simulation(tmp_path: Path) -> None:
+    files = [write_flow(tmp_path / f"{name}.h5", reynolds=number) for name, number in (("a", 80.0), ("b", 120.0))]
+    given = ["--split-file", "train=a.h5", "--split-file", "test=b.h5", "--pair-step", "2"]
+    preprocess(["--input", *map(str, files), "--output", str(tmp_path / "ds"), *given])
+    model = carried(tmp_path / "m", grid=replace(GRID, interval_d=2 * GRID.interval_d))
+    write_seen(model, digests_in(tmp_path / "ds", read_manifest(tmp_path / "ds"), ["train"]))
+    seen = storage.sha256_of_file(model / folder.SEEN)
+    folder.write_card(model, replace(folder.read_card(model), dataset={"seen": seen}))
+    for file, expected in zip(files, (True, False), strict=True):
+        roll_out(model, file, tmp_path / "made.h5", steps=3)
+        assert open_flow(tmp_path / "made.h5").start_seen is expected

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -131,6 +132,19 @@ def test_frames_are_compared_as_far_as_both_go(tmp_path: Path, frames: int, comp
     (found,) = read_verdict(tmp_path / "verdict.json")["simulations"]
     assert len(found["by_step"]["relative_l2"]) == compared
     assert max(found["by_step"]["relative_l2"]) < 1e-6
+
+
+def test_roll_outs_of_training_simulations_are_not_accepted(tmp_path: Path) -> None:
+    assert judged(tmp_path)["verdict"] == "accepted"
+    with h5py.File(tmp_path / "rollout1.h5", "a") as file:
+        file.attrs["start_seen"] = True
+    main([
+        "--reference", str(tmp_path / "solver*.h5"), "--candidate", str(tmp_path / "rollout*.h5"),
+        "--output", str(tmp_path / "verdict"),
+    ])  # fmt: skip
+    verdict = read_verdict(tmp_path / "verdict" / "verdict.json")
+    assert verdict["verdict"] == "inconclusive"
+    assert "1 of 3 roll-outs start from a simulation" in verdict["cautions"][0]["detail"]
 
 
 def test_the_limit_is_passed_at_the_step_that_a_drift_gives(tmp_path: Path) -> None:
