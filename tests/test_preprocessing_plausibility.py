@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special
-from showers import SAMPLE, make_showers, make_toy_showers, write_file
+from showers import SAMPLE, SMALL_GEOMETRY, make_labelled_showers, make_showers, make_toy_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import split_values
 from calopipe.showers.files import ShowerFile, open_showers
@@ -69,6 +70,15 @@ def test_the_numbers_are_those_of_the_cells() -> None:
             centre = [(layer * axis).sum() / layer.sum() for axis in (x, y)]
             squares += (layer * ((x - centre[0]) ** 2 + (y - centre[1]) ** 2)).sum()
     assert look.radius_mm == pytest.approx(5.1 * np.sqrt(squares / cells.sum()), rel=1e-3)
+
+
+def test_the_way_through_a_layer_is_longer_by_both_angles(tmp_path: Path) -> None:
+    showers = make_labelled_showers(events=80)
+    path = write_file(tmp_path / "a.h5", showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])
+    cells, x0 = showers.cells.astype(np.float64), SMALL_GEOMETRY.x0_per_layer
+    depth = np.interp(0.5, np.cumsum([0, *cells.sum(axis=(0, 1, 2))]) / cells.sum(), np.arange(6)) * x0
+    straight = 1 / np.sin(showers.theta_rad)
+    assert _look(path).depth_x0 == pytest.approx(depth * np.mean(straight / np.cos(showers.more[PHI])), rel=1e-3)
 
 
 def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> None:

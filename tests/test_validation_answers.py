@@ -77,6 +77,19 @@ def test_the_number_of_events_that_would_decide_does() -> None:
     assert judge(measurement(Estimate(1.15, error, outside.events_needed or 0)), 20).verdict == "fail"
 
 
+def test_the_number_of_events_decides_all_estimates_or_one_that_is_outside() -> None:
+    """Passing needs the last of them to be inside, failing the first to be outside."""
+    alone = [
+        [judge(measurement(Estimate(value, error, 1_000)), 10 * 2).events_needed or 0 for error in (0.05, 0.08)]
+        for value in (1.05, 1.15)
+    ]
+    for value, number in ((1.05, max(alone[0])), (1.15, min(alone[1]))):
+        both = judge(measurement(Estimate(value, 0.05, 1_000), Estimate(value, 0.08, 1_000)), 10)
+        assert both.verdict == "inconclusive"
+        assert both.events_needed == pytest.approx(number, rel=1e-3)
+    assert alone[0][1] > 2 * alone[0][0]
+
+
 def test_the_worst_come_first() -> None:
     values = (1.0, 1.3, 1.05, 1.5)
     order = judge_all([measurement(Estimate(value, 0.03, 1_000)) for value in values])
