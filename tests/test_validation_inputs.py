@@ -84,6 +84,12 @@ def test_another_detector_or_unit(reference: Path, geometry: Any, message: str) 
         judged(reference, candidate)
 
 
+def test_a_reference_that_states_no_geometry_is_told_how_to(reference: Path) -> None:
+    bare = write_file(reference.parent / "bare.h5", make_showers(events=EVENTS), geometry=None)
+    with pytest.raises(InputError, match=r"mc.h5: .* or give the --geometry, which the reference does not state"):
+        judged(bare, reference)
+
+
 def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(reference: Path) -> None:
     found = judged(reference, changed(reference.parent / "other.h5", ECAL=lambda cells: cells * 50))
     (response,) = (each for each in found["criteria"] if each["key"] == "response")

@@ -103,6 +103,7 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
         raise InputError(
             f"{other.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
             f"{expected[name]}; compare showers of one detector, stored in one unit"
+            + (", or give the --geometry, which the reference does not state" if reference.files[0].assumed else "")
         )
 
 
