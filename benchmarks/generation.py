@@ -32,9 +32,10 @@ from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.asked.conditions import Conditions
 from training.configs import DEFAULT, named_config
 from training.fit import fit
-from training.generation import Conditions, generate
+from training.generation import generate
 from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md

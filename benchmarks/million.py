@@ -245,7 +245,7 @@ def _peak_mib() -> float:
 
 def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
     """Seconds of what a generation does before it begins."""
-    from training.generation import Conditions  # noqa: PLC0415
+    from training.asked.conditions import Conditions  # noqa: PLC0415
 
     clock, found = Clock(), {}
     conditions = Conditions(paths, Selection(split="test", memory=dataset))

@@ -17,6 +17,7 @@ def discover(
     dataset: str,
     registry: str,
     output: str,
+    on_doubt: str = "stop",
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
 ):
@@ -38,7 +39,7 @@ def discover(
         on_disk(output, "output")
         promoted = registry or f"{output}/registry"
         Registry(location(promoted)).require_usable()  # hours before a model is to come there
-        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files)
+        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files, doubt=on_doubt)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
         say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")

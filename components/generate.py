@@ -43,8 +43,9 @@ def generate(
         from pathlib import Path
 
         from calopipe.storage import location, sha256_of_file
+        from training.asked.conditions import Conditions
         from training.folder import require_model
-        from training.generation import Conditions, generate, time_generation
+        from training.generation import generate, time_generation
         from training.parts import Share
 
         conditions = Conditions(
@@ -63,6 +64,7 @@ def generate(
                 per_event=per_event,
                 seed=seed,
                 share=Share.parse(share) if share else None,
+                outside="skip",
                 extrapolate=model == "incumbent",
             )
             if not share:

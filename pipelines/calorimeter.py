@@ -59,12 +59,13 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         split_files: list[str] = [],  # noqa: B006  kfp takes defaults as literals
         geometry: str = "",
         threshold_gev: float = 0.0,
-        cut_gev: float = 0.2,
+        cut_gev: float = 0.0,
         beam_options: list[str] = [],  # noqa: B006
         on_bad_event: str = "stop",
         on_bad_file: str = "stop",
         max_bad_events: float = 0.01,
         max_bad_files: float = 0.1,
+        on_doubt: str = "stop",
         seed: int = 1,
     ) -> None:
         """Calorimeter showers to a validated generative model.
@@ -86,12 +87,13 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             split_files: Whole files assigned to a split, SPLIT=PATTERN each.
             geometry: Geometry that the files do not state: FILE.toml, FILE.xml or a name, and NAME=VALUE,...
             threshold_gev: Cells below it are set to zero.
-            cut_gev: Showers that deposit no more are dropped.
+            cut_gev: Showers that deposit no more GeV are dropped; 0 drops those without any energy.
             beam_options: Options of Apache Beam, --NAME=VALUE each.
             on_bad_event: What to do about an event with NaN, negative or impossible values: stop, or skip it.
             on_bad_file: What to do about a file that cannot be read as showers: stop, or skip it.
             max_bad_events: Stop, although corrupt events are skipped, past this share of the events.
             max_bad_files: Stop, although corrupt files are skipped, past this share of the files.
+            on_doubt: What to do about a file whose unit, scale or labels are not plausible: stop, or warn.
             seed: Seed of weights, order, noise and resampling.
         """
         found = discover(
@@ -103,6 +105,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             dataset=dataset,
             registry=registry,
             output=output,
+            on_doubt=on_doubt,
         )
         prepared = preprocess(
             files=found.outputs["files"],

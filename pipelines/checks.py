@@ -40,7 +40,8 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     config = with_settings(named_config(values["config"], **given), values["settings"])
     rule = SplitRule.parse(values["split_files"])
     limits = {name: values[name] for name in ("max_bad_events", "max_bad_files") if not flow}
-    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"], **limits)
+    doubt = {} if flow else {"doubt": values["on_doubt"]}
+    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"], **limits, **doubt)
     output = storage.on_disk(values["output"], "--output")
     if flow:
         pairs = PairSettings(rule, values["pair_step"])

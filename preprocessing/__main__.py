@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from functools import partial
 
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.contents import MEMORY
-from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.showers.flaws import KEEP, SKIP, STOP, WARN, Tolerance
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location, expand, location
@@ -17,6 +18,8 @@ from preprocessing.flow.manifest import PairSettings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
+
+logger = logging.getLogger(__name__)
 
 _EXAMPLES = """
 examples:
@@ -65,6 +68,15 @@ def parser() -> argparse.ArgumentParser:
         "--on-bad-file", choices=(STOP, SKIP), default=STOP,
         help="what to do about an unreadable file: stop, or leave it out and list it in the manifest",
     )  # fmt: skip
+    command.add_argument(
+        "--on-copies", choices=(SKIP, STOP, KEEP), default=SKIP,
+        help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
+        "(default %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--on-doubt", choices=(WARN, STOP), default=WARN,
+        help="what to do about a file that is not plausible, as in another unit (default %(default)s)",
+    )  # fmt: skip
     for what, most in (("events", Tolerance.max_bad_events), ("files", Tolerance.max_bad_files)):
         command.add_argument(
             f"--max-bad-{what}", type=float, default=most, metavar="SHARE",
@@ -77,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     output = location(options.output)
-    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, options.max_bad_events, options.max_bad_files)
+    limits = options.max_bad_events, options.max_bad_files
+    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, *limits, options.on_copies, options.on_doubt)
     settings: AnySettings
     if _holds_flows(options.input, output):
         from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  loads HDF5
@@ -89,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = discover(options.input, settings.selection.geometry, tolerance=tolerance, memory=output)
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:
-        print(f"{repeated} {manifest.domain.items} repeat another one of their split, and count more than once")
+        items = manifest.domain.items
+        logger.warning("%d %s repeat another one of their split, and count more than once", repeated, items)
     if manifest.bad_files:
         print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")

@@ -15,6 +15,7 @@ from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
+from preprocessing.doubts import cut
 from preprocessing.flow.manifest import FlowManifest, PairSettings
 from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
 
@@ -28,8 +29,8 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 
 # Why an event that was read was not written.
-BELOW_CUT, BAD_FILE = "below_cut", "bad_file"
-DROPPED = (BELOW_CUT, *FLAWS[1:], BAD_FILE)
+BELOW_CUT, BELOW_THRESHOLD, COPY, BAD_FILE = "below_cut", "below_threshold", "copy", "bad_file"
+DROPPED = (BELOW_CUT, BELOW_THRESHOLD, COPY, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Settings:
 
     Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
     Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit). `shard_events` is the most showers of a range, a worker's piece of work.
+    which is 1e-4 in its files' unit), and a shower that has none left is not written. `shard_events` is the most
+    showers of a range, a worker's piece of work.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -76,7 +78,8 @@ class ShowerManifest(Manifest):
     """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
     `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
-    `plausibility` holds the `preprocessing.plausibility.Look` of each file used.
+    `plausibility` holds the `preprocessing.doubts.plausibility.Look` of each file used, `cut_by_energy` says what the
+    cut drops, in rows of `preprocessing.doubts.cut.Row`.
     """
 
     kind = KIND
@@ -89,11 +92,22 @@ class ShowerManifest(Manifest):
     phi_rad: tuple[float, float] | None = None
     particle: tuple[int, ...] = ()
     plausibility: tuple[dict[str, Any], ...]
+    cut_by_energy: tuple[cut.Row, ...] = ()
 
     @property
     def valid_range(self) -> dict[str, tuple[Any, ...]]:
         more = {name: values for name in DATASETS if (values := getattr(self, name))}
         return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad, **more}
+
+    @property
+    def whole_range(self) -> dict[str, tuple[Any, ...]]:
+        low, high = self.energy_gev
+        whole = cut.whole_from(self.cut_by_energy) if self.settings["cut_gev"] else 0.0
+        return self.valid_range | {"energy_gev": (max(low, whole), high)}
+
+    def doubts(self) -> list[str]:
+        doubt = cut.doubt(self.cut_by_energy, self.settings["cut_gev"]) if self.settings["cut_gev"] else ""
+        return [doubt] if doubt else []
 
 
 AnySettings: TypeAlias = Settings | PairSettings
@@ -111,10 +125,10 @@ def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: AnySettings) -> str:
-    """Identifies a dataset by the content of its input files, the settings and the schema."""
+def fingerprint_of(inputs: Sequence[Source], settings: AnySettings, *, copies: int = 0) -> str:
+    """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
     identities = sorted(identity(source, settings.rule) for source in inputs)
-    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
+    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
 
 
 def require_unaltered(

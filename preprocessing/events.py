@@ -20,11 +20,12 @@ from preprocessing.dataset import RECEIPT_KIND, SHARDS, Settings, ranges, read_m
 from preprocessing.manifest import SCHEMA_VERSION, Manifest
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
+EMPTIED = -2  # of one that the selection chooses, but whose cells are all below the threshold: nothing to learn from
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
 
 
 def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
-    """What a receipt says of each event of its range: its digest (N,), and its split or NOT_WRITTEN, (N,)."""
+    """What a receipt says of each event of its range: its digest (N,), and its split, NOT_WRITTEN or EMPTIED, (N,)."""
     events = np.empty(len(digests), dtype=_EVENT)
     events["digest"], events["split"] = digests, splits
     return base64.b64encode(events.tobytes()).decode()
@@ -34,21 +35,21 @@ def _unpacked(text: str) -> npt.NDArray[np.void]:
     return np.frombuffer(base64.b64decode(text), dtype=_EVENT)
 
 
-def count_repeated(ranges: Sequence[tuple[str, int, str]]) -> int:
-    """How many of the events written repeat another one of their split.
+def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.intp]]:
+    """Of each range the events written that are equal to one before them, by their indices in the file.
 
     A range is the name of its file, the index of its first event, and its events as `packed` gave them. InputError: an
     event is in two splits, which can happen where whole files were given to splits by name.
     """
     parts = [_unpacked(text) for _, _, text in ranges]
     events = np.concatenate(parts)
-    written = np.flatnonzero(events["split"] != NOT_WRITTEN)
+    written = np.flatnonzero(events["split"] >= 0)
     order = written[np.argsort(events["digest"][written], kind="stable")]
     digest, split = events["digest"][order], events["split"][order]
     again = digest[1:] == digest[:-1]
     torn = np.flatnonzero(again & (split[1:] != split[:-1]))
+    begins = np.cumsum([0, *map(len, parts)])
     if len(torn):
-        begins = np.cumsum([0, *map(len, parts)])
 
         def place(position: int) -> str:
             number = int(np.searchsorted(begins, position, side="right")) - 1
@@ -60,7 +61,12 @@ def count_repeated(ranges: Sequence[tuple[str, int, str]]) -> int:
             f"--split-file: {one}, and {other}, but they are one event, and {len(np.unique(digest[torn])) - 1} more "
             "are in two splits; leave one of the files out, or give both to one split"
         )
-    return int(again.sum())
+    copies = np.sort(order[1:][again])
+    edges = np.searchsorted(copies, begins)
+    return [
+        start + copies[low:high] - begin
+        for (_, start, _), begin, low, high in zip(ranges, begins[:-1], edges[:-1], edges[1:], strict=True)
+    ]
 
 
 def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> Digests:

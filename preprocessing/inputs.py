@@ -15,10 +15,10 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.contents import Header, distinct, read_memory, write_memory
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import BadFileError, Tolerance
+from calopipe.showers.flaws import STOP, BadFileError, Tolerance
 from calopipe.storage import Location
+from preprocessing.doubts.plausibility import Look, look_at
 from preprocessing.manifest import BadFile
-from preprocessing.plausibility import Look, look_at
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def discover(
     `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
     stamp is the same is not opened again. Raises InputError, also for showers that this
     program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
-    are not plausible (`preprocessing.plausibility`) are a warning.
+    are not plausible (`preprocessing.doubts.plausibility`) are a warning, or an error if `tolerance` says so.
     """
     allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()
@@ -87,6 +87,8 @@ def discover(
     files, bad = sorted_out(found, paths, allowed)
     for file in files:
         for doubt in file.look.doubts if file.look else ():
+            if allowed.doubt == STOP:
+                raise InputError(f"{file.path}: not plausible: {doubt} Correct it, or go on with --on-doubt warn")
             logger.warning("%s: not plausible: %s", file.path, doubt)
     resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
     table = known | {str(file.path.absolute()): file for file in resting}

@@ -70,8 +70,8 @@ class Content:
 
     `digests` (N,) are of all events. `events` (K,) are the indices in the file of those to be written, `encoded` their
     records, `split_by` (K,) the digests that decide their splits, `hits` (K,) their numbers of hits, None in a flow.
-    `bad_events` are index and flaw of each corrupt one, `first_bad` says what is wrong with the first. `said` goes
-    into the receipt as it is.
+    `emptied` are the indices of those of which the threshold left no cell. `bad_events` are index and flaw of each
+    corrupt one, `first_bad` says what is wrong with the first. `said` goes into the receipt as it is.
     """
 
     digests: Digests
@@ -82,6 +82,7 @@ class Content:
     first_bad: str
     said: dict[str, Any]
     hits: npt.NDArray[np.intp] | None = None
+    emptied: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,15 @@ class Manifest(ABC):
     @abstractmethod
     def valid_range(self) -> dict[str, tuple[Any, ...]]:
         """The lowest and the highest value of each label over the events written."""
+
+    @property
+    def whole_range(self) -> dict[str, tuple[Any, ...]]:
+        """Of these the part for which a model may be asked: that of which no selection left a part of the events."""
+        return self.valid_range
+
+    def doubts(self) -> list[str]:
+        """What may be wrong with the events written, in lines."""
+        return []
 
     @property
     def split_files(self) -> list[list[str]]:

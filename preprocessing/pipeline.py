@@ -13,11 +13,22 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
-from calopipe.showers.flaws import Tolerance
+from calopipe.showers.cells import Geometry
+from calopipe.showers.flaws import KEEP, STOP, Tolerance
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, BELOW_CUT, DROPPED, AnySettings, Settings, ShowerManifest
+from preprocessing.dataset import (
+    BAD_FILE,
+    BELOW_CUT,
+    BELOW_THRESHOLD,
+    COPY,
+    DROPPED,
+    AnySettings,
+    Settings,
+    ShowerManifest,
+)
+from preprocessing.doubts import cut
 from preprocessing.flow.manifest import FlowManifest
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
@@ -66,10 +77,36 @@ def preprocess(
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans)
+    if isinstance(settings, Settings) and allowed.copies != KEEP and None not in found:
+        plans = _without_copies(plans, found, allowed.copies)
+        again = [plan for plan, receipt in zip(plans, shards.receipts(output, plans), strict=True) if receipt is None]
+        if again:
+            runner.carry_out(again, output, settings, allowed, beam_options)
+        found = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, found, settings, allowed)
+    for doubt in manifest.doubts():
+        logger.warning(doubt)
     storage.write_json(output / dataset.MANIFEST, manifest.to_json())
     say(manifest.summary())
     return manifest
+
+
+def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
+    """The plans for what is not equal to an event before. InputError: there is such an event, and it is to stop."""
+    from preprocessing.events import later_copies  # noqa: PLC0415
+
+    read = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt and not receipt["bad_file"]]
+    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in read]) if read else []
+    of = {plan.key: events for (plan, _), events in zip(read, copies, strict=True) if len(events)}
+    if not of:
+        return list(plans)
+    total = sum(map(len, of.values()))
+    first = next(plan for plan in plans if plan.key in of)
+    told = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
+    if on_copies == STOP:
+        raise InputError(f"{told}; leave the copies out with --on-copies skip, or keep them with --on-copies keep")
+    logger.warning("%s: left out (--on-copies)", told)
+    return [plan.without(of.get(plan.key, ())) for plan in plans]
 
 
 def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance) -> Manifest | None:
@@ -85,6 +122,11 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
         _require_tolerable(manifest, tolerance, "")
     except InputError:  # raised again once the receipts are read, which name the place
         return None
+    left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
+    if manifest.domain is Geometry and (left_out if tolerance.copies == KEEP else kept):
+        return None
+    if left_out and tolerance.copies == STOP:
+        return None
     unread = {file.path.name for file in inputs.files}
     same = set(inputs.bad) <= set(manifest.bad_files) and all(
         file in inputs.bad or file.name in unread for file in manifest.bad_files
@@ -96,7 +138,7 @@ def _compose(
     inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: AnySettings, tolerance: Tolerance
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
-    from preprocessing.events import count_repeated  # noqa: PLC0415
+    from preprocessing.events import later_copies  # noqa: PLC0415
 
     receipts = [receipt for receipt in found if receipt is not None]
     if len(receipts) != len(plans):
@@ -117,9 +159,10 @@ def _compose(
             dropped[BAD_FILE] += file.events
             continue
         if isinstance(settings, Settings):
-            _require_any_above_cut(file, [receipt["events"] for _, receipt in made], settings.selection.cut_gev)
-        good.append(file)
-        used += made
+            _require_any_left(file, [receipt["events"] for _, receipt in made], settings)
+        if any(receipt["shards"] or not receipt["events"]["dropped"].get(COPY) for _, receipt in made):
+            good.append(file)
+            used += made
         for _, receipt in made:
             bad_events += [BadEvent(file.path.name, event, reason) for event, reason in receipt["bad_events"]]
             for reason, count in receipt["events"]["dropped"].items():
@@ -127,11 +170,12 @@ def _compose(
     written = sum(receipt["events"]["written"] for _, receipt in used)
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
-    repeated = count_repeated([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
+    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
+    repeated = sum(map(len, copies))
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
     common: dict[str, Any] = {
-        "fingerprint": dataset.fingerprint_of(used_files, settings),
+        "fingerprint": dataset.fingerprint_of(used_files, settings, copies=repeated),
         "request": dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
         "settings": settings.to_json(),
         "geometry": inputs.files[0].geometry,
@@ -159,6 +203,7 @@ def _of_showers(
         energy_gev=_range(used, "energy_gev"),
         theta_rad=_range(used, "theta_rad"),
         **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
+        cut_by_energy=cut.table(each.get("cut_by_energy", {}) for _, each in used),
         plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
         most_hits={split: max(each[split] for each in most) for split in SPLITS} if all(most) else {},
     )
@@ -178,12 +223,18 @@ def _of_pairs(used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]) -> F
     return FlowManifest(**common, reynolds=_range(used, "reynolds"))
 
 
-def _require_any_above_cut(file: InputFile, events: Sequence[dict[str, Any]], cut_gev: float) -> None:
-    """Raise InputError if the cut left nothing of `file`, whose pieces have these counts of events."""
-    if any(each["dropped"][BELOW_CUT] for each in events) and not any(each["written"] for each in events):
+def _require_any_left(file: InputFile, events: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Raise InputError if cut and threshold left nothing of `file`, whose pieces have these counts of events."""
+    if any(each["written"] for each in events):
+        return
+    unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
+    if any(each["dropped"].get(BELOW_THRESHOLD) for each in events):
         raise InputError(
-            f"{file.path}: no shower is above the cut of {cut_gev} GeV; its unit may be another than "
-            f"{file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...), or lower --cut-gev"
+            f"{file.path}: no shower has a cell of {settings.threshold_gev} GeV; {unit}, or lower --threshold-gev"
+        )
+    if any(each["dropped"][BELOW_CUT] for each in events):
+        raise InputError(
+            f"{file.path}: no shower is above the cut of {settings.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
         )
 
 

@@ -8,8 +8,8 @@ hold, the digest and split of each event, and which events are corrupt. A shard 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -27,8 +27,9 @@ from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
-from preprocessing.events import NOT_WRITTEN, packed
+from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
+from preprocessing.doubts import cut
+from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import read_pairs
 from preprocessing.inputs import InputFile
@@ -39,7 +40,10 @@ Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 
 @dataclass(frozen=True)
 class Plan:
-    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output."""
+    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output.
+
+    The events `skip`, by their indices in the file, are copies of others, and not written.
+    """
 
     path: str
     stamp: tuple[int, int]
@@ -47,6 +51,12 @@ class Plan:
     start: int
     stop: int
     key: str
+    skip: tuple[int, ...] = ()
+
+    def without(self, copies: Iterable[int]) -> Plan:
+        """The plan for the other events."""
+        skip = tuple(map(int, copies))
+        return replace(self, key=f"{self.key}-{storage.fingerprint(skip)[:8]}", skip=skip) if skip else self
 
 
 def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
@@ -131,10 +141,12 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
     storage.require_unchanged(path, plan.stamp)
     split_of = np.full(len(content.digests), NOT_WRITTEN, dtype=np.int8)
     rows = content.events - plan.start
+    split_of[content.emptied - plan.start] = EMPTIED
     split_of[rows] = settings.rule.assign(path.name, content.split_by)
     chosen = {split: np.flatnonzero(split_of[rows] == number) for number, split in enumerate(SPLITS)}
     dropped = {reason: sum(flaw == reason for _, flaw in content.bad_events) for reason in FLAWS[1:]}
-    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - len(content.bad_events)
+    dropped |= {BELOW_THRESHOLD: len(content.emptied), COPY: len(plan.skip)}
+    dropped[BELOW_CUT] = plan.stop - plan.start - len(rows) - sum(dropped.values())
     most = (
         {}
         if content.hits is None
@@ -159,7 +171,8 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
 def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
     digests: list[Digests] = []
-    written, counts = list[npt.NDArray[np.intp]](), list[npt.NDArray[np.intp]]()
+    written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
+    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
     encoded, bad_events = list[bytes](), list[tuple[int, str]]()
     for first, cells in file.pieces(plan.start, plan.stop):
         hits = Hits.of(cells)
@@ -168,10 +181,16 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
         in_cells = flaws_of_hits(hits)
         flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
         bad_events += [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-        kept = (flaws == 0) & settings.selection.above_cut(hits, file.geometry)
+        good, above = flaws == 0, settings.selection.above_cut(hits, file.geometry)
+        energy.append(file.energy_gev[events[good]])
+        below.append(~above[good])
+        kept = good & above & ~np.isin(events, plan.skip)
         hits, events = hits[kept], events[kept]
         if settings.threshold_gev > 0:
             hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
+            left = np.diff(hits.edges()) > 0
+            emptied.append(events[~left])
+            hits, events = hits[left], events[left]
         # without a measured angle in the file, that of the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
         labels = file.energy_gev[events], file.theta_rad[events], mtheta
@@ -182,6 +201,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     return Content(
         digests=all_digests,
         events=kept_events,
+        emptied=np.concatenate([np.empty(0, np.intp), *emptied]),
         split_by=all_digests[kept_events - plan.start],
         encoded=encoded,
         bad_events=bad_events,
@@ -190,6 +210,7 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
             "energy_gev": _range(file.energy_gev[kept_events]),
             "theta_rad": _range(file.theta_rad[kept_events]),
             **LabelRange.of(taken(file.more, kept_events)).to_json(),
+            "cut_by_energy": cut.counts(np.concatenate(energy), np.concatenate(below)),
         },
         hits=np.concatenate(counts),
     )

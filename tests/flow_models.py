@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -16,8 +18,9 @@ from preprocessing.flow.manifest import FlowManifest
 from preprocessing.manifest import Shard
 from training import folder
 from training.folder import Card
-from training.models.base import build
-from training.models.config import FitConfig
+from training.models.base import Phase, build
+from training.models.config import FitConfig, register, setting
+from training.models.flow import INFLOW, FlowModel
 
 GRID = Grid((48, 16), cell_d=0.25, interval_d=0.25)
 REYNOLDS = (60.0, 160.0)
@@ -50,6 +53,43 @@ def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: fl
     )  # fmt: skip
     folder.write_card(place, card)
     return card
+
+
+@register("carried")
+@dataclass(frozen=True, kw_only=True)
+class CarriedConfig(FitConfig):
+    domain: ClassVar[type[Grid]] = Grid
+    gain: float = setting(1.0, help="by which the deviation from the inflow grows in a step")
+
+    def build(self, geometry: Grid) -> Carried:
+        return Carried(self.gain)
+
+
+class Carried(FlowModel):
+    """What deviates from the inflow moves by a cell a step, and the inflow follows: exact for vortices of one speed."""
+
+    stride, reach = 4, 1
+
+    def __init__(self, gain: float) -> None:
+        frame = keras.Input((None, None, 2))
+        shift = keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False)
+        self.networks = {"shift": keras.Model(frame, shift(frame))}
+        kernel = np.zeros((3, 3, 2, 1))
+        kernel[0, 1] = gain  # the cell upstream
+        shift.kernel.assign(kernel)
+        self.phases: tuple[Phase, ...] = ()
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(learning_rate)  # which nothing trains
+
+    def advance(self, velocity: Any, solid: Any, reynolds: Any) -> Any:
+        return self.networks["shift"](velocity - np.float32(INFLOW)) + np.float32(INFLOW)
+
+
+def carried(place: Path, gain: float = 1.0, grid: Grid = GRID) -> Path:
+    """The folder `place` of a model `Carried`."""
+    write_model(place, CarriedConfig(model="carried", epochs=1, batch=1, learning_rate=0.1, gain=gain), grid)
+    return place
 
 
 def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, train: int) -> Path:

@@ -21,10 +21,11 @@ from calopipe.showers.selection import Selection
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from training.asked.conditions import Conditions
 from training.export import export
 from training.fit import fit
 from training.folder import read_card
-from training.generation import Conditions, generate
+from training.generation import generate
 from training.generator import Generator
 from training.models.autoregressive import frame
 from training.models.autoregressive.labels import More

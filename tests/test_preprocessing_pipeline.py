@@ -21,9 +21,11 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.contents import MEMORY
 from calopipe.showers.files import REQUEST, open_showers
+from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
+from preprocessing.events import receipts_of
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
@@ -65,6 +67,30 @@ def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> 
             cells = showers.cells[feature["event"].int64_list.value[0]].ravel()
             kept = np.flatnonzero(cells >= 0.15)
             assert np.frombuffer(feature["index"].bytes_list.value[0], "<u2").tolist() == kept.tolist()
+
+
+def test_a_shower_of_which_the_threshold_leaves_nothing_is_not_written(tmp_path: Path) -> None:
+    """It stays an event of its split for whoever generates: these follow the cut alone, with a dataset or without."""
+    showers = make_showers(events=10)
+    cells = showers.cells.copy()
+    cells[3] = np.minimum(cells[3], 0.05)
+    path, output = write_file(tmp_path / "a.h5", showers, ECAL=cells), tmp_path / "ds"
+    _run("--input", path, "--output", output, "--threshold-gev", 0.003)
+    manifest = read_manifest(output)
+    assert manifest.events["dropped"] == dict.fromkeys(DROPPED, 0) | {"below_threshold": 1}
+    written = [
+        tf.train.Example.FromString(record.numpy()).features.feature
+        for shard in manifest.shards
+        for record in tf.data.TFRecordDataset(str(output / shard.name))
+    ]
+    assert sorted(each["event"].int64_list.value[0] for each in written) == [0, 1, 2, *range(4, 10)]
+    assert all(each["index"].bytes_list.value[0] for each in written)
+    selection, file = Selection(memory=output), open_showers(path)
+    (told,) = receipts_of([file], selection)
+    for found, expected in zip(told, file.chosen(selection), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match=r"a.h5: no shower has a cell of 1.0 GeV; .* or lower --threshold-gev"):
+        _run("--input", write_file(path, showers, ECAL=cells.clip(0, 0.1)), "--output", output, "--threshold-gev", 1)
 
 
 def test_the_target_angle_is_that_of_the_cells_the_model_sees(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import weakref
 from pathlib import Path
@@ -11,14 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special
-from showers import SAMPLE, make_showers, write_file
+from showers import SAMPLE, SMALL_GEOMETRY, make_labelled_showers, make_showers, make_toy_showers, write_file
 
+from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry
+from calopipe.showers.detectors import split_values
 from calopipe.showers.files import ShowerFile, open_showers
+from pipelines.checks import check
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
+from preprocessing.doubts.plausibility import Look, look_at
 from preprocessing.inputs import discover
-from preprocessing.plausibility import Look, look_at
+
+EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
 
 
 def _look(path: Path) -> Look:
@@ -65,6 +72,15 @@ def test_the_numbers_are_those_of_the_cells() -> None:
     assert look.radius_mm == pytest.approx(5.1 * np.sqrt(squares / cells.sum()), rel=1e-3)
 
 
+def test_the_way_through_a_layer_is_longer_by_both_angles(tmp_path: Path) -> None:
+    showers = make_labelled_showers(events=80)
+    path = write_file(tmp_path / "a.h5", showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])
+    cells, x0 = showers.cells.astype(np.float64), SMALL_GEOMETRY.x0_per_layer
+    depth = np.interp(0.5, np.cumsum([0, *cells.sum(axis=(0, 1, 2))]) / cells.sum(), np.arange(6)) * x0
+    straight = 1 / np.sin(showers.theta_rad)
+    assert _look(path).depth_x0 == pytest.approx(depth * np.mean(straight / np.cos(showers.more[PHI])), rel=1e-3)
+
+
 def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> None:
     """The known integral, of a calorimeter too deep for anything to leak, and one that ends in the shower."""
     for layers, leaks in ((60, False), (8, True)):
@@ -101,6 +117,59 @@ def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> No
     changed, told = IMPLAUSIBLE[kind]
     look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
     assert any(told in doubt for doubt in look.doubts)
+
+
+_SPREAD = np.random.default_rng(5).permutation(60)
+LABELS: dict[str, tuple[dict[str, Any], str]] = {
+    "another order": (
+        {"energy": _SHOWERS.energy_gev[_SPREAD]}, r"E_vis does not rise with the energies of 10\d.* are they those of",
+    ),
+    "one energy for all": (
+        {"energy": np.full(60, 150.0), "ECAL": _CELLS * np.geomspace(0.4, 2.4, 60)[:, None, None, None]},
+        "all energies are 150 GeV, but E_vis of nine in ten showers spreads .*-fold",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_energies_that_are_not_the_showers_are_named(tmp_path: Path, kind: str) -> None:
+    changed, told = LABELS[kind]
+    (doubt,) = _look(write_file(tmp_path / "a.h5", _SHOWERS, **changed)).doubts
+    assert re.match(told, doubt)
+
+
+@pytest.mark.parametrize("resolution", [0.02, 0.3])
+def test_energies_of_a_beam_or_of_many_are_not_doubted(tmp_path: Path, resolution: float) -> None:
+    scatter = np.random.default_rng(1).normal(1, resolution, 60).clip(0.2)[:, None, None, None]
+    cells = _CELLS / _SHOWERS.energy_gev[:, None, None, None] * scatter
+    for name, energy in (("one", np.full(60, 50.0)), ("many", np.geomspace(20, 200, 60))):
+        path = write_file(tmp_path / f"{name}.h5", _SHOWERS, energy=energy, ECAL=cells * energy[:, None, None, None])
+        assert not any("energies" in doubt for doubt in _look(path).doubts)
+
+
+def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
+    """Cells of 1.2 mm where 12 mm are meant."""
+    text = EXAMPLE.read_text()
+    geometry, _ = split_values(str(EXAMPLE))
+    assert geometry is not None
+    showers = make_toy_showers(events=30, geometry=geometry, seed=3)
+    path = write_file(tmp_path / "a.h5", showers, geometry=None)
+    assert look_at(open_showers(path, str(EXAMPLE))).doubts == ()
+    narrow = tmp_path / "narrow.toml"
+    narrow.write_text(text.replace("cell_mm = 5.0", "cell_mm = 0.5"))
+    assert narrow.read_text() != text
+    doubts = look_at(open_showers(path, str(narrow))).doubts
+    assert any(re.match(r"layer 0 is 6 mm wide and layer \d+ 60 mm: are their cells in mm", each) for each in doubts)
+
+
+def test_a_run_stops_at_it_before_training_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "mev.h5", _SHOWERS, ECAL=_CELLS * 1000)
+    values = {"input": [str(path)], "output": str(tmp_path / "run"), "config": "small"}
+    with pytest.raises(InputError, match=r"mev.h5: not plausible: E_vis/E is 20.* go on with --on-doubt warn"):
+        check(values)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match="the train split"):  # of which it is not the last word
+        check(values | {"on_doubt": "warn", "split_files": ["test=mev.h5"]})
 
 
 def test_layers_first_of_the_sample(tmp_path: Path) -> None:

@@ -70,6 +70,15 @@ def test_an_epoch_gives_every_shower_once_in_an_order_of_its_own(
         assert set(seen) <= every
 
 
+def test_a_replica_gets_other_showers_in_every_epoch(manifest: Manifest, split: TrainingSplit) -> None:
+    """Since the shards have another order in each: of two replicas one sees all showers in a few epochs."""
+    steps = steps_per_epoch(manifest, "train", 20)
+    found = _energies(split.batches(batch=10, seed=1, replicas=2, worker=0, workers=2), 5 * steps)
+    seen = [{e for batch in found[epoch * steps : (epoch + 1) * steps] for e in batch} for epoch in range(5)]
+    assert max(map(len, seen)) <= manifest.count("train") / 2
+    assert len(set.union(*seen)) > 0.8 * manifest.count("train")
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_training_can_be_entered_at_any_step(manifest: Manifest, split: TrainingSplit, replicas: int) -> None:
     steps = steps_per_epoch(manifest, "train", 10 * replicas)

@@ -22,7 +22,7 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing import shards
-from preprocessing.dataset import Settings, read_manifest
+from preprocessing.dataset import DROPPED, Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
@@ -70,7 +70,7 @@ def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> Non
     path = _corrupt(tmp_path / "a.h5")
     _run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
-    dropped = {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2, "bad_file": 0}
+    dropped = dict.fromkeys(DROPPED, 0) | {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2}
     assert document["events"] == {"read": 60, "written": 53, "repeated": 0, "dropped": dropped}
     assert {bad["event"]: bad["reason"] for bad in document["bad_events"]} == BAD
     kept = np.delete(make_showers(events=60).energy_gev, [*BAD, 30])

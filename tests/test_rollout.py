@@ -2,63 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import keras
 import numpy as np
 import pytest
-from flow_models import GRID, street, write_model
+from flow_models import GRID, carried, street, write_model
 from flows import write_flow
 from PIL import Image, ImageSequence
 from servers import PRISM, go_tool
 
 from calopipe.errors import InputError
 from calopipe.flow.files import open_flow
-from calopipe.flow.grid import Grid
 from training import __main__ as command
 from training.configs import named_config
-from training.models.base import Phase
-from training.models.config import FitConfig, register, setting
-from training.models.flow import INFLOW, FlowModel
+from training.models.flow import INFLOW
 from training.rollout import mapreduce
-
-
-@register("carried")
-@dataclass(frozen=True, kw_only=True)
-class CarriedConfig(FitConfig):
-    domain: ClassVar[type[Grid]] = Grid
-    gain: float = setting(1.0, help="by which the deviation from the inflow grows in a step")
-
-    def build(self, geometry: Grid) -> Carried:
-        return Carried(self.gain)
-
-
-class Carried(FlowModel):
-    """What deviates from the inflow moves by a cell a step, and the inflow follows: exact for vortices of one speed."""
-
-    stride, reach = 4, 1
-
-    def __init__(self, gain: float) -> None:
-        frame = keras.Input((None, None, 2))
-        shift = keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False)
-        self.networks = {"shift": keras.Model(frame, shift(frame))}
-        kernel = np.zeros((3, 3, 2, 1))
-        kernel[0, 1] = gain  # the cell upstream
-        shift.kernel.assign(kernel)
-        self.phases: tuple[Phase, ...] = ()
-
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(learning_rate)  # which nothing trains
-
-    def advance(self, velocity: Any, solid: Any, reynolds: Any) -> Any:
-        return self.networks["shift"](velocity - np.float32(INFLOW)) + np.float32(INFLOW)
-
-
-def _carried(place: Path, gain: float = 1.0) -> Path:
-    write_model(place, CarriedConfig(model="carried", epochs=1, batch=1, learning_rate=0.1, gain=gain))
-    return place
 
 
 def _run(task: str, model: Path, output: Path, *more: str) -> None:
@@ -68,7 +28,7 @@ def _run(task: str, model: Path, output: Path, *more: str) -> None:
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Behind the front of the undisturbed inflow, which no vortices follow, every frame is the closed form's."""
     solver = street(12)
-    start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), _carried(tmp_path / "m")
+    start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), carried(tmp_path / "m")
     movie = tmp_path / "made.gif"
     _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
     assert "6 steps in " in capsys.readouterr().out
@@ -107,7 +67,7 @@ def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str],
         "coarse": write_flow(tmp_path / "coarse.h5", velocity=street(2), grid=replace(GRID, cell_d=0.5)),
         "fast": write_flow(tmp_path / "fast.h5", velocity=street(2), grid=GRID, reynolds=200.0),
     }
-    model = _carried(tmp_path / "m", gain=2.0)
+    model = carried(tmp_path / "m", gain=2.0)
     with pytest.raises(InputError, match=told):
         _run("rollout", model, tmp_path / "r.h5", *(each.format(**files) for each in arguments))
     assert not (tmp_path / "r.h5").exists()

@@ -1,46 +1,40 @@
-"""Which simulations a model is rolled out from: those of the dataset's test split, once."""
+"""Which simulations a model is rolled out from, and how far: those of the dataset's test split, once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import tensorflow as tf
-from flows import write_flow
+from flow_models import carried
+from flows import GRID, street, write_flow
 
+from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import flow_writer, open_flow
+from calopipe.flow.files import open_flow
 from calopipe.showers.splits import SplitRule
 from preprocessing.__main__ import main as preprocess
 from preprocessing.dataset import read_manifest
+from preprocessing.events import digests_in
 from training import folder
-from training.rollout import rollout
 from training.rollout.held_out import roll_out_held_out, rollouts
+from training.rollout.rollout import roll_out
+from training.seen import write_seen
+
+ALL_TEST = SplitRule.parse(["test=*"])
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The simulations and steps that a model which makes no change was rolled out from and for."""
-    found: list[tuple[str, int]] = []
-
-    def roll_out(model: Path, start: Path, output: Path, *, frame: int, steps: int, movie: Path) -> None:
-        found.append((start.name, steps))
-        flow = open_flow(start)
-        with flow_writer(output, flow, attributes={"model": model.name}) as write:
-            write(flow.velocity(frame, frame + 1).repeat(steps + 1, axis=0))
-        movie.touch()
-
-    def read_card(place: Path) -> Any:
-        return SimpleNamespace(fingerprint=lambda: place.name)
-
-    monkeypatch.setattr(rollout, "roll_out", roll_out)
-    monkeypatch.setattr(folder, "read_card", read_card)
-    return found
+def _made(output: Path) -> dict[str, tuple[int, int]]:
+    """By name of a roll-out its number of frames and when it was written."""
+    return {path.name: (len(open_flow(path).time), path.stat().st_mtime_ns) for path in rollouts(output)[0]}
 
 
-def test_the_test_split_is_rolled_out_once(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
+def _frames(output: Path) -> dict[str, int]:
+    return {name: frames for name, (frames, _) in _made(output).items()}
+
+
+def test_the_test_split_is_rolled_out_once(tmp_path: Path) -> None:
     files = [str(write_flow(tmp_path / f"s{n}.h5", reynolds=60.0 + 7 * n, strouhal=0.19)) for n in range(12)]
     preprocess(["--input", *files, "--output", str(tmp_path / "ds")])
     shards = [
@@ -50,21 +44,64 @@ def test_the_test_split_is_rolled_out_once(tmp_path: Path, asked: list[tuple[str
     numbers = {each.features.feature["reynolds"].float_list.value[0] for each in examples}
     held_out = [f"s{n}.h5" for n in range(12) if 60.0 + 7 * n in numbers]
     assert 0 < len(held_out) < 12
-    made = roll_out_held_out(tmp_path / "m1", files, tmp_path / "out", SplitRule(), 5)
-    assert asked == [(name, 5) for name in held_out]
-    assert made == rollouts(tmp_path / "out")[1]
-    assert roll_out_held_out(tmp_path / "m1", files, tmp_path / "out", SplitRule(), 5) == made
-    assert len(asked) == len(held_out)  # they stand
-    roll_out_held_out(tmp_path / "m2", files, tmp_path / "out", SplitRule(), 0)
-    assert asked[len(held_out) :] == [(name, 23) for name in held_out]  # another model, and as long as the simulation
+    model, output = carried(tmp_path / "m1", grid=GRID), tmp_path / "out"
+    fingerprint = roll_out_held_out(model, files, output, SplitRule(), 5)
+    first = _made(output)
+    assert _frames(output) == dict.fromkeys(held_out, 6)
+    assert fingerprint == rollouts(output)[1]
+    assert roll_out_held_out(model, files, output, SplitRule(), 5) == fingerprint
+    assert _made(output) == first  # they stand
+    roll_out_held_out(carried(tmp_path / "m2", gain=0.5, grid=GRID), files, output, SplitRule(), 0)
+    assert _frames(output) == dict.fromkeys(held_out, 24)  # another model, and as long as the simulation
 
 
-def test_roll_outs_of_another_split_go_and_an_empty_split_is_one_line(
-    tmp_path: Path, asked: list[tuple[str, int]]
-) -> None:
+def test_a_simulation_that_was_made_again_is_rolled_out_again(tmp_path: Path) -> None:
+    model, output, file = carried(tmp_path / "m", grid=GRID), tmp_path / "out", tmp_path / "a.h5"
+    for amplitude in (0.3, 0.2):
+        velocity = street(amplitude=amplitude)
+        roll_out_held_out(model, [str(write_flow(file, velocity=velocity))], output, ALL_TEST, 3)
+        assert (open_flow(output / "a.h5").velocity(0, 1) == velocity[:1]).all()
+
+
+def test_simulations_of_one_name_are_all_rolled_out(tmp_path: Path) -> None:
+    files = []
+    for place, reynolds in (("x", 80.0), ("y", 120.0)):
+        (tmp_path / place).mkdir()
+        files.append(str(write_flow(tmp_path / place / "a.h5", reynolds=reynolds)))
+    files.append(str(write_flow(tmp_path / "b.hdf5", reynolds=100.0)))
+    output = tmp_path / "out"
+    fingerprint = roll_out_held_out(carried(tmp_path / "m", grid=GRID), files, output, ALL_TEST, 3)
+    assert sorted(open_flow(path).reynolds for path in rollouts(output)[0]) == [80.0, 100.0, 120.0]
+    assert roll_out_held_out(tmp_path / "m", files[::-1], output, ALL_TEST, 3) == fingerprint
+
+
+def test_steps_of_several_intervals_end_with_the_simulation(tmp_path: Path) -> None:
+    """23 intervals of a simulation are 11 steps of two."""
+    file = str(write_flow(tmp_path / "a.h5"))
+    model = carried(tmp_path / "m", grid=replace(GRID, interval_d=2 * GRID.interval_d))
+    for steps in (0, 20):
+        roll_out_held_out(model, [file], tmp_path / "out", ALL_TEST, steps)
+        assert open_flow(tmp_path / "out" / "a.h5").time == pytest.approx(open_flow(Path(file)).time[:23:2])
+
+
+def test_roll_outs_of_another_split_go_and_an_empty_split_is_one_line(tmp_path: Path) -> None:
     files = [str(write_flow(tmp_path / f"{name}.h5")) for name in "ab"]
-    roll_out_held_out(tmp_path / "m", files, tmp_path / "out", SplitRule.parse(["test=a.h5", "train=b.h5"]), 3)
-    roll_out_held_out(tmp_path / "m", files, tmp_path / "out", SplitRule.parse(["test=b.h5", "train=a.h5"]), 3)
-    assert [path.name for path in rollouts(tmp_path / "out")[0]] == ["b.h5"]
+    model, output = carried(tmp_path / "m", grid=GRID), tmp_path / "out"
+    roll_out_held_out(model, files, output, SplitRule.parse(["test=a.h5", "train=b.h5"]), 3)
+    roll_out_held_out(model, files, output, SplitRule.parse(["test=b.h5", "train=a.h5"]), 3)
+    assert sorted(path.name for path in output.iterdir()) == ["b.gif", "b.h5"]
     with pytest.raises(InputError, match=r"a.h5: none of the 2 simulations is in the test split"):
-        roll_out_held_out(tmp_path / "m", files, tmp_path / "out", SplitRule.parse(["train=*"]), 3)
+        roll_out_held_out(model, files, output, SplitRule.parse(["train=*"]), 3)
+
+
+def test_a_roll_out_says_whether_its_model_was_trained_on_the_simulation(tmp_path: Path) -> None:
+    files = [write_flow(tmp_path / f"{name}.h5", reynolds=number) for name, number in (("a", 80.0), ("b", 120.0))]
+    given = ["--split-file", "train=a.h5", "--split-file", "test=b.h5", "--pair-step", "2"]
+    preprocess(["--input", *map(str, files), "--output", str(tmp_path / "ds"), *given])
+    model = carried(tmp_path / "m", grid=replace(GRID, interval_d=2 * GRID.interval_d))
+    write_seen(model, digests_in(tmp_path / "ds", read_manifest(tmp_path / "ds"), ["train"]))
+    seen = storage.sha256_of_file(model / folder.SEEN)
+    folder.write_card(model, replace(folder.read_card(model), dataset={"seen": seen}))
+    for file, expected in zip(files, (True, False), strict=True):
+        roll_out(model, file, tmp_path / "made.h5", steps=3)
+        assert open_flow(tmp_path / "made.h5").start_seen is expected

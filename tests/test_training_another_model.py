@@ -32,9 +32,10 @@ from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits, dense
 from training import __main__ as command
 from training import folder
+from training.asked.conditions import Conditions
 from training.configs import named_config
 from training.folder import read_card
-from training.generation import Conditions, generate
+from training.generation import generate
 from training.generator import Generator
 from training.loading import load
 from training.models.base import Batch, Losses, Phase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 from rings import RINGS
 from scipy import stats
-from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, measured_angle
+from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, measured_angle, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
@@ -134,6 +135,19 @@ def test_reconstructed_showers_are_the_models_own_in_their_files_unit(trained: P
     with pytest.raises(InputError, match="was trained on"):
         command.main(["reconstruct", *given, "--split-file", "test=mc.h5", "--output", str(trained / "no.h5")])
     assert not (trained / "no.h5").exists()
+
+
+def test_showers_in_another_unit_are_reconstructed_alike(trained: Path) -> None:
+    showers = make_showers(events=12, seed=7)
+    found = {}
+    for unit in (1.0, 0.001):
+        geometry = replace(SMALL_GEOMETRY, file_unit_gev=unit)
+        cells = showers.cells * np.float32(SMALL_GEOMETRY.file_unit_gev / unit)
+        path = write_file(trained / "other" / f"{unit}.h5", showers, ECAL=cells, geometry=geometry)
+        output = trained / "other" / f"again-{unit}.h5"
+        command.main(["reconstruct", "--model", str(trained / "m"), "--like", str(path), "--output", str(output)])
+        found[unit] = open_showers(output).read().cells
+    np.testing.assert_allclose(found[0.001], 1000 * found[1.0], rtol=1e-4)
 
 
 def test_a_saved_model_gives_showers_in_gev_back(trained: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from showers import make_file, make_showers, write_file
+from showers import make_file, make_labelled_showers, make_showers, write_file
 
 from calopipe.showers.flaws import SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection
@@ -18,7 +18,8 @@ from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.generation import Conditions, generate
+from training.asked.conditions import Conditions, Events
+from training.generation import generate
 
 
 @pytest.fixture
@@ -139,3 +140,15 @@ def test_a_model_and_the_incumbent_ask_once(trained: Path, tmp_path: Path, reads
     expected = tmp_path / "expected.h5"
     generate(trained / "model", Conditions([trained / "mc.h5"], Selection("test")), expected)
     assert expected.read_bytes() == (tmp_path / "generated.h5").read_bytes() == (tmp_path / "incumbent.h5").read_bytes()
+
+
+def test_each_event_is_asked_for_several_times_with_all_its_labels() -> None:
+    showers = make_labelled_showers(events=5)
+    events = Events(showers.energy_gev, showers.theta_rad, np.arange(5, dtype=np.uint64), more=showers.more)
+    found = events.repeated(3)
+    for place, event in enumerate([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]):
+        for name in ("energy_gev", "theta_rad", "digests"):
+            assert getattr(found, name)[place] == getattr(events, name)[event]
+        for name, values in showers.more.items():
+            assert found.more[name][place] == values[event]
+    assert len(found) == 15

@@ -33,8 +33,8 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.estimate import work as counting
 from training.estimate.catalogue import BUILT_IN, Catalogue, load_catalogue
-from training.estimate.commands import announce
-from training.estimate.model import Pace, Work, estimate, exchange_seconds, looks_of, step_seconds
+from training.estimate.commands import _time, announce
+from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, looks_of, step_seconds
 from training.models.gan import networks
 from training.models.gan.convolutions import Conv3D
 from training.models.precision import plain_forms
@@ -382,3 +382,8 @@ def test_a_pipeline_says_it_in_one_line(capfd: pytest.CaptureFixture[str], datas
     assert " s an epoch, " in said
     announce(str(dataset / "nowhere"), config, "small", "nvidia-l4:1")
     assert "no estimate: error: " in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.5, "0.5 s (0.25-1)"), (90, "90 s (45-180)"), (10800, "3 h (1.5-6)")])
+def test_times_are_in_the_unit_that_suits_them(seconds: float, told: str) -> None:
+    assert _time(Spread(seconds / 2, seconds, 2 * seconds)) == told

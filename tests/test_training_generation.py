@@ -29,11 +29,13 @@ from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder, generation
 from training import parts as parts_of_files
+from training.asked.conditions import Conditions
 from training.configs import named_config
-from training.generation import Conditions, generate
+from training.generation import generate
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
+from validation.compare import validate
 
 
 def _generate(trained: Path, output: Path, *more: object, like: Path | None = None) -> None:
@@ -197,6 +199,17 @@ def test_shares_that_are_made_at_once_end_in_the_same_bytes(trained: Path, tmp_p
     assert not parts.exists()
 
 
+def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which make parts of another size, as other batches do here."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    _generate(trained, tmp_path / "g.h5", "--share", "0/2", "--batch", 16)
+    first = {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
+    _generate(trained, tmp_path / "g.h5", "--share", "1/2", "--batch", 25)
+    assert first < {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
+
+
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the next ones belong to another part."""
     generator = Generator(trained / "model", batch=2)
@@ -229,7 +242,6 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
 
 
-@pytest.mark.slow
 def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=100)
     in_gev = replace(SMALL_GEOMETRY, file_unit_gev=1)
@@ -275,10 +287,104 @@ def test_events_below_the_cut_are_left_out(trained: Path, tmp_path: Path) -> Non
     """Also where their labels are such as no shower above the cut has: the dataset does not know them either."""
     showers = make_showers(events=30)
     energy, cells = showers.energy_gev.copy(), showers.cells.copy()
-    energy[4], cells[4] = 3.0, cells[4] * 0.01
+    energy[4], cells[4] = 3.0, 0
     path = write_file(tmp_path / "low.h5", showers, energy=energy, ECAL=cells)
     _generate(trained, tmp_path / "g.h5", like=path)
     np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.delete(energy, 4))
+
+
+def test_the_cut_is_that_of_the_training(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"--cut-gev is 0\.3, the model was trained on showers above 0 GeV; leave it out"
+    ):
+        _generate(trained, tmp_path / "g.h5", "--cut-gev", 0.3)
+    with h5py.File(trained / "mc.h5") as mc:
+        sums = np.sort(mc["ECAL"][()].sum(axis=(1, 2, 3), dtype=np.float64)) * SMALL_GEOMETRY.file_unit_gev
+    other = tmp_path / "model"
+    shutil.copytree(trained / "model", other)
+    card = json.loads((other / "card.json").read_text())
+    card["dataset"]["cut_gev"] = float(sums[[59, 60]].mean())
+    (other / "card.json").write_text(json.dumps(card))
+    _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
+    assert open_showers(tmp_path / "g.h5").events == 40
+    with pytest.raises(InputError, match=r"g.h5: generated for showers above .* above 0; give --cut-gev"):
+        validate([trained / "mc.h5"], [tmp_path / "g.h5"], tmp_path / "verdict")
+
+
+def test_labels_outside_the_training_are_left_out_if_asked(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And then validation pairs the others, also of several for each event."""
+    showers = make_showers(events=100)[:60]  # of the training
+    energy = showers.energy_gev.copy()
+    energy[[7, 20]] = 90, 260
+    path = write_file(tmp_path / "more.h5", showers, energy=energy)
+    _generate(trained, tmp_path / "g.h5", "--outside", "skip", "--per-event", 2, like=path)
+    assert "2 of 60 showers are outside the range of the training: left out" in capsys.readouterr().out
+    kept = np.delete(energy, [7, 20])
+    np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.repeat(kept, 2))
+    document = validate([path], [tmp_path / "g.h5"], tmp_path / "verdict")
+    assert (document["per_event"], document["events"]["reference"]) == (2, 60)
+    assert "2 showers of Monte Carlo left out" in capsys.readouterr().out
+    for each in document["criteria"]:
+        if each["key"] == "response" and each["bin"] == "all":
+            assert each["events"] == 58
+    with pytest.raises(InputError, match=r"shower 7 is asked for with energy 90 GeV"):
+        _generate(trained, tmp_path / "h.h5", like=path)
+
+
+def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path) -> None:
+    """In the layout and the unit of the model; as those of a file of the same labels."""
+    arguments = ["generate", "--model", str(trained / "model"), "--energy", "150", "--theta", "90"]
+    command.main([*arguments, "--showers", "7", "--output", str(tmp_path / "g.h5")])
+    made, theta = open_showers(tmp_path / "g.h5"), np.full(7, np.pi / 2, np.float32)
+    assert made.geometry == folder.read_card(trained / "model").geometry
+    assert (made.energy_gev == 150).all()
+    np.testing.assert_array_equal(made.theta_rad, theta)
+    with h5py.File(tmp_path / "labels.h5", "w") as file:
+        file["energy"], file["theta"] = np.full(7, 150.0), theta
+    _generate(trained, tmp_path / "same.h5", like=tmp_path / "labels.h5")
+    np.testing.assert_array_equal(open_showers(tmp_path / "same.h5").read().cells, made.read().cells)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--energy", "150", "--theta", "90"], "go with --showers N"),
+        (["--energy", "150", "--theta", "90", "--showers", "0"], "--showers is 0"),
+        (["--energy", "150", "--showers", "9"], r"the model has showers of several theta, 6\d\S*, 1\S*; give --theta"),
+        (["--energy", "150", "--theta", "90", "--phi", "3", "--showers", "9"], "--phi is for models with that label"),
+        (["--energy", "20", "--theta", "90", "--showers", "9"], "energy 20 GeV, the model is valid from 100"),
+        ([], "expected either --like, or --energy with --showers"),
+        (["--like", "{mc}", "--showers", "9"], "expected either --like"),
+        (["--like", "{labels}", "--split", "test"], "labels.h5: holds labels and no cells, .* leave out --split"),
+        (["--like", "{labels}", "{mc}"], "labels.h5: found datasets .* expected"),
+        (["--like", "{zeros}"], "zeros.h5: no shower holds energy; give a file of labels without cells, or --energy"),
+    ],
+)
+def test_labels_that_cannot_be_asked_for(trained: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
+    showers = make_showers(events=3)
+    files = {"mc": trained / "mc.h5", "labels": tmp_path / "labels.h5"}
+    files["zeros"] = write_file(tmp_path / "zeros.h5", showers, ECAL=0 * showers.cells)
+    with h5py.File(files["labels"], "w") as file:
+        file["energy"], file["theta"] = showers.energy_gev, showers.theta_rad
+    with pytest.raises(InputError, match=told):
+        command.main([
+            "generate", "--model", str(trained / "model"), "--output", str(tmp_path / "g.h5"),
+            *(each.format(**files) for each in arguments),
+        ])  # fmt: skip
+
+
+def test_a_file_that_states_no_geometry_has_that_of_the_model(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    showers = make_showers(events=5)
+    _generate(trained, tmp_path / "g.h5", like=write_file(tmp_path / "bare.h5", showers, geometry=None))
+    assert open_showers(tmp_path / "g.h5").geometry == SMALL_GEOMETRY
+    assert "bare.h5 does not state cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev: the model's is" in caplog.text
+    narrow = replace(showers, cells=showers.cells[:, 1:])
+    with pytest.raises(InputError, match=r"narrow.h5: shape is .* give the --geometry of this one"):
+        _generate(trained, tmp_path / "h.h5", like=write_file(tmp_path / "narrow.h5", narrow, geometry=None))
 
 
 def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:

@@ -196,6 +196,45 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out
 
 
+def test_a_model_that_is_brought_back_is_withdrawn_no_more(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    registry.promote(second)
+    one, two = registry.history()
+    registry.rollback()
+    assert set(registry.withdrawn()) == {two.fingerprint}
+    registry.rollback(two.model)
+    assert set(registry.withdrawn()) == {one.fingerprint}
+    assert registry.promote(second).startswith(f"promotion stands: {two.model}")
+    registry.rollback(one.model)
+    assert set(registry.withdrawn()) == {two.fingerprint}
+
+
+def test_other_showers_of_the_incumbent_than_those_of_the_verdict_do_not_count(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    with h5py.File(second.incumbent, "a") as file:
+        file.attrs["seed"] = 2  # of the same model
+    (one,) = registry.history()
+    assert registry.promote(second) == (
+        f"not promoted: the verdict does not compare it with {one.model}, the current model by now; run again"
+    )
+
+
+def test_a_registry_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "registry").mkdir()
+    command.main(["promotions", "--registry", str(tmp_path / "registry")])
+    assert "no model was promoted there yet" in capsys.readouterr().out
+    for task in ("promotions", "fetch"):
+        more = ["--output", str(tmp_path / "m")] if task == "fetch" else []
+        with pytest.raises(InputError, match=r"--registry .*/regisrty: no such folder; check the path"):
+            command.main([task, "--registry", str(tmp_path / "regisrty"), *more])
+
+
 def test_a_verdict_against_another_than_the_current_model_does_not_count(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     first = candidate(tmp_path, 1)

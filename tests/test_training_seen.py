@@ -18,10 +18,11 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import folder
+from training.asked.conditions import Conditions
 from training.configs import named_config
 from training.fit import fit
 from training.folder import read_card
-from training.generation import Conditions, generate
+from training.generation import generate
 
 _ONE_STEP = named_config("small", steps=1, batch=4)
 

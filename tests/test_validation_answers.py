@@ -59,6 +59,13 @@ def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
     assert undecided.interval == pytest.approx((1.05 - 1.962 * 0.05, 1.05 + 1.962 * 0.05), abs=1e-3)
 
 
+def test_the_level_is_shared_among_the_estimates_of_a_criterion() -> None:
+    """One that is outside by three standard errors fails alone, not as one of fifty, of which some are so by chance."""
+    bad, good = Estimate(1.16, 0.02, 100_000), Estimate(1.0, 0.01, 100_000)
+    assert judge(measurement(bad), 1).verdict == "fail"
+    assert judge(measurement(bad, *[good] * 49), 1).verdict == "inconclusive"
+
+
 def test_the_number_of_events_that_would_decide_does() -> None:
     undecided = judge(measurement(Estimate(1.05, 0.05, 1_000)), 20)
     needed = undecided.events_needed or 0
@@ -68,6 +75,19 @@ def test_the_number_of_events_that_would_decide_does() -> None:
     outside = judge(measurement(Estimate(1.15, 0.05, 1_000)), 20)
     error = 0.05 * math.sqrt(1_000 / (1.02 * (outside.events_needed or 0)))
     assert judge(measurement(Estimate(1.15, error, outside.events_needed or 0)), 20).verdict == "fail"
+
+
+def test_the_number_of_events_decides_all_estimates_or_one_that_is_outside() -> None:
+    """Passing needs the last of them to be inside, failing the first to be outside."""
+    alone = [
+        [judge(measurement(Estimate(value, error, 1_000)), 10 * 2).events_needed or 0 for error in (0.05, 0.08)]
+        for value in (1.05, 1.15)
+    ]
+    for value, number in ((1.05, max(alone[0])), (1.15, min(alone[1]))):
+        both = judge(measurement(Estimate(value, 0.05, 1_000), Estimate(value, 0.08, 1_000)), 10)
+        assert both.verdict == "inconclusive"
+        assert both.events_needed == pytest.approx(number, rel=1e-3)
+    assert alone[0][1] > 2 * alone[0][0]
 
 
 def test_the_worst_come_first() -> None:

@@ -160,6 +160,26 @@ def test_errors_of_the_terms_are_their_scatter(tails: bool) -> None:
     assert abs(np.mean(pulls_of_a)) < 0.5
 
 
+def test_the_scatter_of_the_widths_is_that_of_their_errors() -> None:
+    """chi2 a degree of freedom is one in the mean over samples, also of responses with long tails."""
+    for tails in (False, True):
+        tables = [
+            toys(log_uniform(4_000, seed=seed), a=0.2, b=0.1, c=0.03, seed=seed + 50, tails=tails) for seed in range(30)
+        ]
+        assert np.mean([resolutions(table).fit(100.0)["chi2_per_dof"] for table in tables]) == pytest.approx(1, abs=0.3)
+
+
+def test_bins_of_a_falling_beam_hold_enough_to_the_end() -> None:
+    """1/E^2 over two decades: what is high has few events, and is joined, so that each bin has 0.8 of its 7,000."""
+    u = np.random.default_rng(3).uniform(size=60_000)
+    energy = 1 / (1 - u * (1 - 1 / 100))
+    found = energy_bins(energy, 60_000)
+    held = [int(each.holds(energy).sum()) for each in found]
+    assert sum(held) == 60_000
+    assert len(held) > 1
+    assert min(held) >= 0.8 * 7_000
+
+
 def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     table = toys(np.random.default_rng(0).uniform(100, 200, 4_000), a=0.2, b=0, c=0.01)
     fit = resolutions(table).fit(2.0)

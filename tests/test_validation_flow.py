@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -31,20 +32,21 @@ def street(
     strength: float = 1.0,
     frequency: float = 1.0,
     decay: float = 0.0,
+    since: int = 0,
     finer: int = 1,
     reynolds: float = 100.0,
     noise: float = 0.0,
 ) -> Path:
     """A file of vortices that drift behind a square: the exact curl of a stream function, so without divergence.
 
-    `phase` in periods, `frequency` in units of the street's, `decay` by frame, `finer` cells for each.
+    `phase` in periods, `frequency` in units of the street's, `decay` by frame `since` one, `finer` cells for each.
     """
     cell, shape = CELL_D / finer, (SHAPE[0] * finer, SHAPE[1] * finer)
     x, y = np.meshgrid(*[(np.arange(n) + 0.5) * cell for n in shape], indexing="ij")
     y = y - SHAPE[1] * CELL_D / 2
     number = np.arange(frames)[:, None, None]
     angle = 2 * np.pi * (x / LENGTH - SPEED / LENGTH * INTERVAL_D * (start + frequency * number) - phase)
-    size = 0.4 * strength * np.exp(-decay * number)
+    size = 0.4 * strength * np.exp(-decay * np.maximum(number - since, 0))
     u = 1 + size * 2 * y * np.exp(-(y**2)) * np.sin(angle)  # u = d psi / dy, v = -d psi / dx
     v = size * np.exp(-(y**2)) * 2 * np.pi / LENGTH * np.cos(angle)
     velocity = np.stack([u, v], axis=-1) + noise * np.random.default_rng(1).standard_normal((*u.shape, 2))
@@ -110,6 +112,39 @@ def test_planted_faults_are_rejected(tmp_path: Path, fault: dict[str, float], fa
     assert answers(verdict)[failed] == "fail"
     if "phase" in fault:  # a shift leaves all but the frames' own errors as they are
         assert [key for key, answer in answers(verdict).items() if answer != "pass"] == ["relative_l2"]
+
+
+def test_a_wake_that_decays_only_late_is_rejected_by_its_last_period(tmp_path: Path) -> None:
+    """Its first period, of ten frames, is the solver's: what is judged of that passes."""
+    verdict = judged(tmp_path, decay=0.2, since=12)
+    assert (answers(verdict)["fluctuation"], answers(verdict)["relative_l2"]) == ("fail", "pass")
+    values = {each["key"]: each["value"] for each in verdict["criteria"]}
+    assert values["relative_l2"] == pytest.approx(0, abs=1e-6)
+    assert values["fluctuation"] == pytest.approx(np.mean(np.exp(-0.4 * np.arange(3, 13))), rel=0.15)
+
+
+@pytest.mark.parametrize(("frames", "compared"), [(34, 25), (33, 25), (32, 24), (24, 16)])
+def test_frames_are_compared_as_far_as_both_go(tmp_path: Path, frames: int, compared: int) -> None:
+    """A roll-out of 25 from the frame 8 of a simulation that goes on, ends with it, or before."""
+    reference = street(tmp_path / "solver.h5", frames=frames)
+    rollout = street(tmp_path / "rollout.h5", frames=25, start=8)
+    main(["--reference", str(reference), "--candidate", str(rollout), "--output", str(tmp_path)])
+    (found,) = read_verdict(tmp_path / "verdict.json")["simulations"]
+    assert len(found["by_step"]["relative_l2"]) == compared
+    assert max(found["by_step"]["relative_l2"]) < 1e-6
+
+
+def test_roll_outs_of_training_simulations_are_not_accepted(tmp_path: Path) -> None:
+    assert judged(tmp_path)["verdict"] == "accepted"
+    with h5py.File(tmp_path / "rollout1.h5", "a") as file:
+        file.attrs["start_seen"] = True
+    main([
+        "--reference", str(tmp_path / "solver*.h5"), "--candidate", str(tmp_path / "rollout*.h5"),
+        "--output", str(tmp_path / "verdict"),
+    ])  # fmt: skip
+    verdict = read_verdict(tmp_path / "verdict" / "verdict.json")
+    assert verdict["verdict"] == "inconclusive"
+    assert "1 of 3 roll-outs start from a simulation" in verdict["cautions"][0]["detail"]
 
 
 def test_the_limit_is_passed_at_the_step_that_a_drift_gives(tmp_path: Path) -> None:

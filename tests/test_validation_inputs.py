@@ -16,6 +16,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.showers.selection import Selection
 from validation import compare
 from validation.compare import validate
 from validation.report import plots
@@ -83,6 +84,12 @@ def test_another_detector_or_unit(reference: Path, geometry: Any, message: str) 
         judged(reference, candidate)
 
 
+def test_a_reference_that_states_no_geometry_is_told_how_to(reference: Path) -> None:
+    bare = write_file(reference.parent / "bare.h5", make_showers(events=EVENTS), geometry=None)
+    with pytest.raises(InputError, match=r"mc.h5: .* or give the --geometry, which the reference does not state"):
+        judged(bare, reference)
+
+
 def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(reference: Path) -> None:
     found = judged(reference, changed(reference.parent / "other.h5", ECAL=lambda cells: cells * 50))
     (response,) = (each for each in found["criteria"] if each["key"] == "response")
@@ -95,6 +102,7 @@ def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(
     [
         ({"energy": lambda energy: energy * 1000}, "60 of 60 showers have energy outside the reference's .* GeV"),
         ({"energy": lambda energy: 0 * energy + 150}, "its energy is distributed unlike the reference's"),
+        ({"energy": lambda energy: 190 + 0.04 * energy}, "its energy is distributed unlike the reference's"),
         ({"theta": np.degrees}, "theta is .* is it in degrees"),
         ({"energy": with_fourth(np.nan)}, "event 3: energy is nan"),
         ({"theta": with_fourth(np.nan)}, "event 3: theta is nan"),
@@ -133,10 +141,12 @@ def test_one_shower_decides_nothing(reference: Path) -> None:
 
 
 def test_a_reference_without_energy(reference: Path) -> None:
-    for name, factor in (("zeros", 0.0), ("gev", 0.02)):  # the latter in GeV, which the file does not say
-        other = changed(reference.parent / f"{name}.h5", ECAL=lambda cells, factor=factor: cells * np.float32(factor))
-        with pytest.raises(InputError, match=r"none of the 60 showers .* above the cut of 0.2 GeV.*file_unit_gev"):
-            judged(other, reference)
+    zeros = changed(reference.parent / "zeros.h5", ECAL=lambda cells: cells * 0)
+    with pytest.raises(InputError, match=r"none of the 60 showers .* is in it and holds energy; give more files"):
+        judged(zeros, reference)
+    in_gev = changed(reference.parent / "gev.h5", ECAL=lambda cells: cells * np.float32(0.02))  # which it does not say
+    with pytest.raises(InputError, match=r"none of the 60 showers .* above the cut of 0.2 GeV.*file_unit_gev"):
+        validate([in_gev], [reference], reference.parent / "out", selection=Selection(cut_gev=0.2))
 
 
 def test_showers_without_energy_are_left_out_and_counted(reference: Path) -> None:

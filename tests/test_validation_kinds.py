@@ -119,3 +119,16 @@ def test_the_table_holds_the_kinds_and_pairs_go_by_them(reference: tuple[ShowerS
     write_file(tmp_path / "none.h5", made)
     with pytest.raises(InputError, match="its showers have neither phi nor pdg, those of the reference phi and pdg"):
         require_comparable(of_mc, ShowerSet.open([tmp_path / "none.h5"], "none", Selection()))
+
+
+def test_sets_of_another_mix_are_no_sets_of_one_beam(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
+    mine, measured = reference
+    for seed in (1, 2):
+        independent = _set(tmp_path / f"{seed}.h5", make_labelled_showers(events=1500, seed=seed))
+        assert pairing(measured.table, independent)[0] == 0
+    showers = make_labelled_showers(events=1500, seed=1)
+    few = np.random.default_rng(3).uniform(size=1500) < np.where(showers.more[PARTICLE] == 11, 1, 0.1)
+    other = _set(tmp_path / "other.h5", showers[few])
+    require_comparable(mine, other)
+    with pytest.raises(InputError, match="its particles are 89% 11, 11% 211, those of the reference 49% 11, 51% 211"):
+        pairing(measured.table, other)

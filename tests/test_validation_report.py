@@ -245,6 +245,14 @@ def text(page: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", page.partition("</head>")[2]).split())
 
 
+def test_showers_below_a_cut_are_not_said_to_be_without_energy() -> None:
+    found = document(empty={"reference": 3, "candidate": 4})
+    for cut, told in ((0.2, "With 0.2 GeV or less in their cells"), (0.0, "Without energy")):
+        shown = text(report.page(found | {"inputs": found["inputs"] | {"cut_gev": cut}}, []))
+        assert f"{told}, and left out of what follows: 4 and 3" in shown
+        assert ("Without energy" in shown) == (cut == 0)
+
+
 def test_the_page_shows_each_part_of_the_document() -> None:
     shown = text(report.page(document(**LIKENESS), []))
     for expected in (

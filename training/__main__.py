@@ -14,10 +14,10 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.showers.selection import Selection, add_selection
+from training.asked import commands as showers
 from training.configs import (
     CONFIGS,
     DEFAULT,
-    STRATEGIES,
     FitConfig,
     RunOptions,
     all_settings,
@@ -41,6 +41,7 @@ examples:
   python -m training fit --dataset runs/dataset --output runs/model
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
+  python -m training generate --model runs/model --energy 120 --theta 90 --showers 1000 --output runs/generated.h5
   python -m training reconstruct --model runs/autoencoder --like 'data/geant4/*.h5' --split test --output runs/again.h5
   python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
@@ -81,34 +82,7 @@ def parser() -> argparse.ArgumentParser:
     keep.add_argument("--dataset", required=True, metavar="DIR", help="that of the training")
     keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
 
-    generate = tasks.add_parser(
-        "generate", help="make showers", description="Generate showers with the energies and angles of given files."
-    )
-    generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
-    generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
-    generate.add_argument(
-        "--batch", type=int, default=0, metavar="N",
-        help="showers made at a time; changes none of them (default: as the model makes them fastest, 128 MiB at most)",
-    )  # fmt: skip
-    generate.add_argument(
-        "--strategy", default="one-device", choices=STRATEGIES, metavar="NAME",
-        help="devices of this machine: one-device, mirrored for all GPUs, or tpu (default %(default)s)",
-    )  # fmt: skip
-    generate.add_argument(
-        "--share", metavar="I/N",
-        help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
-    )  # fmt: skip
-    generate.add_argument("--timing", metavar="FILE.json", help="also time batches of 1, 100, 10,000 showers; minutes")
-    reconstruct = tasks.add_parser(
-        "reconstruct", help="pass showers through an auto-encoder",
-        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
-    )  # fmt: skip
-    for task, whose in ((generate, "whose labels"), (reconstruct, "of the showers")):
-        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-        task.add_argument("--like", nargs="+", required=True, metavar="FILE", help="HDF5 files, or patterns of them")
-        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
-        add_selection(task, whose)
-
+    showers.add_to(tasks)
     _add_discriminate(tasks)
     _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
@@ -258,6 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task == estimates.TASK:
         estimates.perform(options, _config(options))
         return
+    if options.task in showers.TASKS:
+        showers.perform(options)
+        return
     if options.task == "discriminate":
         _discriminate(options)
         return
@@ -269,24 +246,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         card = keep(storage.location(options.dataset), output)
         print(f"model: {output}, of step {card.trained['chosen_step']}")
-    elif options.task in {"generate", "reconstruct"}:
-        if output.suffix not in {".h5", ".hdf5"}:
-            raise InputError(f"--output {output}: expected a name that ends in .h5")
-        like, model = storage.expand(options.like), storage.on_disk(options.model, "--model")
-        from training.generation import Conditions, generate, reconstruct, time_generation  # noqa: PLC0415
-
-        if options.task == "reconstruct":
-            reconstruct(model, like, output, Selection.of(options))
-            return
-        from training.parts import Share  # noqa: PLC0415
-
-        conditions = Conditions(like, Selection.of(options))
-        generate(
-            model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
-            strategy=options.strategy, share=None if options.share is None else Share.parse(options.share),
-        )  # fmt: skip
-        if options.timing:
-            time_generation(model, conditions, storage.on_disk(options.timing, "--timing"))
     else:
         from training.export import export  # noqa: PLC0415
 

@@ -9,8 +9,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,18 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError, require_seed
-from calopipe.labels import MoreLabels
 from calopipe.progress import say
 from calopipe.showers.angle import angle_of_cells
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
-from calopipe.showers.files import MADE_BY, REQUEST, ShowerFile, open_all, open_showers
-from calopipe.showers.hits import Digests
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
+from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from calopipe.verdict import GIVEN_VERSION, TIMING_KIND
-from preprocessing.events import receipts_of
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
+from training.asked.conditions import Conditions, LabelsAlone
 from training.folder import Card
 from training.generator import Generator
 from training.loading import load
@@ -45,46 +43,9 @@ logger = logging.getLogger(__name__)
 _BATCHES = {1: 30, 100: 3, 10_000: 1}  # as CaloChallenge states times, and how often each is timed
 
 
-@dataclass(frozen=True)
-class Events:
-    """Labels and digests of events, (N,) each."""
-
-    energy_gev: FloatArray
-    theta_rad: FloatArray
-    digests: Digests
-    more: MoreLabels = field(kw_only=True)
-
-
-class Conditions:
-    """The events of the files `like` that a `selection` chooses, for one model or several that are asked alike.
-
-    The files are opened at once; the events are found when they are first needed, and only once. The dataset
-    `selection.memory` tells them from its receipts; of files that it does not hold all cells are read. Raises
-    InputError.
-    """
-
-    def __init__(self, like: Sequence[Location], selection: Selection) -> None:
-        self.selection = selection
-        self.files = open_all(like, selection)
-
-    @cached_property
-    def events(self) -> Events:
-        told = receipts_of(self.files, self.selection)
-        chosen = [found or file.chosen(self.selection) for file, found in zip(self.files, told, strict=True)]
-        labels = [
-            (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
-            for file, (mask, digests) in zip(self.files, chosen, strict=True)
-        ]
-        more = {
-            name: np.concatenate([file.more[name][mask] for file, (mask, _) in zip(self.files, chosen, strict=True)])
-            for name in self.files[0].more
-        }
-        return Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
-
-
 def generate(
     model: Path,
-    conditions: Conditions,
+    conditions: Conditions | LabelsAlone,
     output: Path,
     *,
     per_event: int = 1,
@@ -92,6 +53,7 @@ def generate(
     batch: int = 0,
     strategy: str = "one-device",
     share: Share | None = None,
+    outside: str = STOP,
     extrapolate: bool = False,
 ) -> int:
     """Write to `output` showers with the labels of the `conditions`; their number.
@@ -106,17 +68,20 @@ def generate(
     makes what is missing, and joins the parts without compressing them again.
 
     A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
-    replaced. Labels outside the range of the training are an error, unless it may `extrapolate`, and so are test events
-    that the model was trained on. Raises InputError.
+    replaced. Labels `outside` the range of the training are an error ("stop") or left out ("skip"), unless it may
+    `extrapolate`. Test events that the model was trained on are an error, and so is another cut than that of its
+    training. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
-    files, selection = conditions.files, conditions.selection
-    card = folder.read_card(model)
-    _check_geometry(files[0], card)
-    request = _request(card, files, selection, per_event, seed)
+    selection, card = conditions.selection, folder.read_card(model)
+    form = conditions.form(card)
+    if not extrapolate and isinstance(conditions, Conditions):
+        _check_cut(card, selection)
+    skips = outside == SKIP and not extrapolate
+    request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if skips else []))
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
         say(f"showers stand: {output}, {standing} of them; nothing to do")
@@ -124,29 +89,28 @@ def generate(
     events = conditions.events
     if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
         logger.warning("%s does not say which events it was trained on: test events may be among them", model)
-    energy, theta = (np.repeat(label, per_event) for label in (events.energy_gev, events.theta_rad))
-    more = {name: np.repeat(label, per_event) for name, label in events.more.items()}
-    if len(energy) == 0:
-        raise InputError(
-            f"{files[0].path}: no shower of the input is in the {selection.split} split and above the cut; give more "
-            "files"
-        )
     generator = Generator(model, batch, strategy)
-    generator.check_kinds(more)
+    if skips:
+        inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
+        if inside.any() and not inside.all():
+            say(f"{int((~inside).sum())} of {len(inside)} showers are outside the range of the training: left out")
+            events = events[inside]
+    asked = events.repeated(per_event)
+    generator.check_kinds(asked.more)
     if not extrapolate:
-        generator.check_labels(energy, theta, more)
-    attributes = _attributes(card, request) | {"seed": seed}
-    parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(energy), like=files[0])
-    parts.make(share or Share(), energy, theta, seed, more)
+        generator.check_labels(asked.energy_gev, asked.theta_rad, asked.more)
+    attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
+    parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(asked), like=form)
+    parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0
-    with shower_writer(output, files[0].geometry, attributes, files[0].deposits) as writer:
+    with shower_writer(output, form.geometry, attributes, form.deposits) as writer:
         for part in parts.paths:
             writer.append(part)
     shutil.rmtree(parts.folder)
-    say(f"{len(energy)} showers: {output}")
-    return len(energy)
+    say(f"{len(asked)} showers: {output}")
+    return len(asked)
 
 
 def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: Selection) -> int:
@@ -159,22 +123,22 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
     card, found = load(model)
     if not isinstance(found, AutoEncoder):
         raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
-    files = open_all(like, selection)
-    _check_geometry(files[0], card)
+    conditions = Conditions(like, selection, card.geometry)
+    files, form = conditions.files, conditions.form(card)
     chosen = [file.chosen(selection) for file in files]
     if selection.split == JUDGES:
         require_unseen(model, card, np.concatenate([digests[mask] for mask, digests in chosen]), str(model))
     if not (showers := sum(int(mask.sum()) for mask, _ in chosen)):
         raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
-    request = _request(card, files, selection)
+    request = _request(card, conditions.contents, selection)
     if (standing := _standing(output, request)) is not None:
         say(f"reconstructed showers stand: {output}, {standing} of them; nothing to do")
         return standing
     storage.require_writable(output.parent)
     compiled = tf.function(found.reconstruct, reduce_retracing=True)
-    geometry = files[0].geometry
+    geometry = form.geometry
     unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
-    with shower_writer(output, geometry, _attributes(card, request), files[0].deposits) as writer:
+    with shower_writer(output, geometry, _attributes(card, request), form.deposits) as writer:
         for file, (mask, _) in zip(files, chosen, strict=True):
             for given in file.selected(mask):
                 cells = compiled(tf.constant(given.cells * unit)).numpy() / unit
@@ -183,11 +147,11 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
     return showers
 
 
-def _request(card: Card, files: Sequence[ShowerFile], selection: Selection, *more: int) -> str:
-    """What identifies showers that the model of `card` makes of the chosen showers of `files`, and of `more`."""
+def _request(card: Card, contents: Sequence[str], selection: Selection, *more: int | str) -> str:
+    """What identifies showers that the model of `card` makes of the chosen showers of these contents, and of `more`."""
     chosen = selection.split, selection.rule.by_file, selection.cut_gev, selection.geometry, selection.bad_event
     version = metadata.version("calopipe"), SCHEMA_VERSION
-    return storage.fingerprint([version, card.fingerprint(), [file.sha256 for file in files], chosen, more])
+    return storage.fingerprint([version, card.fingerprint(), list(contents), chosen, more])
 
 
 def _attributes(card: Card, request: str) -> dict[str, Any]:
@@ -199,12 +163,12 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
     return {"generator": f"calopipe {config.model}", MADE_BY: made_by, "model": card.fingerprint(), REQUEST: request}
 
 
-def _check_geometry(file: ShowerFile, card: Card) -> None:
-    """The model must be of the same detector; the unit of the cells may differ."""
-    if differs := file.geometry.difference(card.geometry):
-        name, found, trained_on = differs
+def _check_cut(card: Card, selection: Selection) -> None:
+    """The cut must be that of the training; models of earlier versions do not say theirs."""
+    trained = card.dataset.get("cut_gev", selection.cut_gev)
+    if selection.cut_gev != trained:
         raise InputError(
-            f"{file.path}: {name} is {found}, the model was trained on {trained_on}; use files of one detector"
+            f"--cut-gev is {selection.cut_gev:g}, the model was trained on showers above {trained:g} GeV; leave it out"
         )
 
 
@@ -224,7 +188,7 @@ def _standing(output: Path, request: str) -> int | None:
     return found.events if found.request == request else None
 
 
-def time_generation(model: Path, conditions: Conditions, output: Path) -> dict[str, Any]:
+def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: Path) -> dict[str, Any]:
     """Write to `output`, a JSON file, the median time of a shower in ms for each batch, on one device.
 
     The labels are those of the `conditions`, again and again. Start, tracing, reading and writing are left out. A batch
@@ -250,14 +214,14 @@ def time_generation(model: Path, conditions: Conditions, output: Path) -> dict[s
     return document
 
 
-def _seconds(generator: Generator, conditions: Conditions, repeats: int) -> float:
+def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats: int) -> float:
     events = conditions.events
     energy, theta = (np.resize(label, generator.batch) for label in (events.energy_gev, events.theta_rad))
     more = {name: np.resize(label, generator.batch) for name, label in events.more.items()}
     seconds = []
     for repeat in range(repeats + 1):  # the first traces
         began = time.perf_counter()
-        for _ in generator.showers(energy, theta, seed=repeat, more=more):
+        for _ in generator.showers(energy, theta, seed=repeat, more=more, extrapolate=True):
             pass
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.errors import InputError
@@ -131,15 +132,31 @@ class Generator:
         if len(unknown):
             raise InputError(
                 f"shower {unknown[0]} is asked for with pdg {kinds[unknown[0]]}, the model knows "
-                f"{', '.join(map(str, known.particle))}; {len(unknown)} showers are of others: leave them out"
+                f"{', '.join(map(str, known.particle))}; {len(unknown)} showers are of others: leave them out "
+                "(--outside skip)"
             )
+
+    def inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> npt.NDArray[np.bool_]:
+        """Which labels, (N,) each, the model knows; those beside energy and angle are of the training's names."""
+        valid = self.card.valid_range
+        found = _within(energy_gev, valid["energy_gev"]) & _within(theta_rad, valid["theta_rad"])
+        if PARTICLE in more:
+            found &= np.isin(more[PARTICLE], self._known.particle)
+        if self._known.phi_rad:
+            found &= _within(more[PHI], self._known.phi_rad)
+        return found
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
-        low, high = allowed(bounds)
-        outside = np.flatnonzero(~((values >= low) & (values <= high)))  # not a number is outside too
+        outside = np.flatnonzero(~_within(values, bounds))
         if len(outside):
             raise InputError(
                 f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
-                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out"
+                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out "
+                "(--outside skip)"
             )
+
+
+def _within(values: FloatArray, bounds: tuple[float, float]) -> npt.NDArray[np.bool_]:
+    low, high = allowed(bounds)
+    return np.asarray((values >= low) & (values <= high))  # not a number is outside too

@@ -81,9 +81,10 @@ def write_model(
             "fingerprint": manifest.fingerprint,
             "train_events": manifest.count("train"),
             "split_files": manifest.split_files,
+            "cut_gev": manifest.settings.get("cut_gev"),
             "seen": storage.sha256_of_file(output / folder.SEEN),
         },
-        valid_range=manifest.valid_range,
+        valid_range=manifest.whole_range,
         trained={
             "steps": steps,
             "epochs": max((each["epoch"] for each in history), default=0),

@@ -12,8 +12,8 @@ from calopipe.errors import InputError
 from calopipe.labels import MoreLabels
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
-from calopipe.showers.files import ShowerFile
 from calopipe.showers.writer import shower_writer, showers_a_chunk
+from training.asked.conditions import Form
 from training.generator import Generator
 
 _PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
@@ -39,14 +39,14 @@ class Parts:
     """The `events` showers of a `request` as files of `folder`, each of which is made alone.
 
     A part is as many whole batches as make about a thousand showers, less what does not fill a chunk of the file, so
-    that parts can be joined chunk by chunk. Geometry, unit and layout are those of the file `like`.
+    that parts can be joined chunk by chunk. Geometry, unit and layout are those of `like`.
     """
 
-    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: ShowerFile) -> None:
+    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: Form) -> None:
         self.folder, self._generator, self._like = folder, generator, like
         batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
-        self._name = f"{request[:16]}-{size}"
+        self._request, self._name = request[:16], f"{request[:16]}-{size}"
         starts = range(0, events, size)
         self._parts = {self._path(start): range(start, min(start + size, events)) for start in starts}
 
@@ -64,7 +64,7 @@ class Parts:
         """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'."""
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
-            if self._name not in other.name:  # what another process is writing stays
+            if self._request not in other.name:  # what others write stays, also in parts of another size
                 other.unlink(missing_ok=True)
         mine = self.paths[share.number :: share.count]
         missing = {path: self._parts[path] for path in mine if not path.exists()}

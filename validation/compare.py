@@ -26,7 +26,14 @@ from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
 from validation.measure.edges import ring_labels
 from validation.measure.reader import Measured, open_reader
-from validation.measure.sets import COUNT, ShowerSet, pairing, require_comparable, require_one_detector
+from validation.measure.sets import (
+    COUNT,
+    ShowerSet,
+    pairing,
+    require_comparable,
+    require_one_detector,
+    require_same_cut,
+)
 from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples
 from validation.report import page as report
 from validation.report import plots
@@ -124,6 +131,7 @@ def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training
     for other in (sets.candidate, sets.incumbent):
         if other is not None:
             require_comparable(sets.reference, other)
+            require_same_cut(other, chosen.cut_gev)
     if sets.training is not None:
         require_one_detector(sets.reference, sets.training)
     return sets

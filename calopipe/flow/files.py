@@ -26,6 +26,7 @@ from calopipe.storage import Location
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}
 _ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
+START_SEEN = "start_seen"  # attribute of a roll-out: whether its model was trained on the simulation it starts from
 CHUNK_FRAMES = 16  # best written together
 _EVENLY = 1e-3  # of the interval, by which two may differ
 
@@ -60,11 +61,13 @@ class FlowFile(Flow):
     """A file whose layout has been checked; its frames are read and checked on demand.
 
     `time` (T,) of the frames is in D/U, `step` (T,) counts the solver's steps. `from_model` says whether a model made
-    the frames, whose fingerprint then is the attribute `model`.
+    the frames, whose fingerprint then is the attribute `model`, and `start_seen` whether it was trained on the
+    simulation that it started from.
     """
 
     path: Location
     from_model: bool
+    start_seen: bool
     time: npt.NDArray[np.float64]
     step: npt.NDArray[np.int64]
 
@@ -115,6 +118,7 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             solver=str(file.attrs.get("solver", "")),
             path=path,
             from_model="model" in file.attrs,
+            start_seen=bool(file.attrs.get(START_SEEN, False)),
             time=time,
             step=step,
         )

@@ -18,8 +18,10 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer
 from calopipe.showers.challenge.binning import read_binning
+from calopipe.showers.flaws import BadFileError
+from calopipe.showers.layouts import GEOMETRY
 
 logger = logging.getLogger(__name__)
 
@@ -249,3 +251,44 @@ _READERS: Mapping[str, Callable[[bytes], Geometry]] = {
     ".toml": _from_toml,
     ".xml": lambda content: read_binning(content, known()),
 }
+
+
+def geometry_of(
+    attributes: Mapping[str, Any], shape: Sequence[int], text: str, beside: Geometry | None
+) -> tuple[Geometry, tuple[str, ...], str]:
+    """The geometry, the names of what is assumed of it, and whose it is. BadFileError, which does not name the file.
+
+    What `text` gives counts more than what the file states, and that more than the geometry `beside`, and that more
+    than what is known of its number of voxels.
+    """
+    given, values = split_values(text)
+    names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
+    try:
+        stated = {name: float(attributes[name]) for name in names if name in attributes}
+        described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
+    except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
+        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
+    mine = tuple(map(int, shape))
+    if given is None and described is None:
+        missing = tuple(name for name in names if name not in {*stated, *values})
+        if beside is not None and missing and mine in {beside.shape, (voxels(beside),)}:
+            return with_values(beside, stated | values), missing if len(mine) == 3 else (), "model's"
+        if len(mine) == 3:
+            return with_values(replace(REFERENCE_GEOMETRY, shape=mine), stated | values), missing, "reference's"
+    found = given or described or _known_of(mine[0])
+    unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
+    theirs = (voxels(found),) if len(mine) == 1 else found.shape
+    if mine != theirs:
+        raise BadFileError(
+            f"its showers have {mine} cells, the geometry has {theirs}; give the --geometry of this file"
+        )
+    return with_values(found, unit | values), (), ""
+
+
+def _known_of(count: int) -> Geometry:
+    """The known calorimeter with so many voxels."""
+    for geometry in known().values():
+        if voxels(geometry) == count:
+            return geometry
+    sizes = ", ".join(f"{voxels(each)} ({name})" for name, each in known().items())
+    raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.xml or FILE.toml")

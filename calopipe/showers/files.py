@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
-from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Showers
+from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.contents import Header, distinct, remembered_hashes
-from calopipe.showers.detectors import known, split_values, voxels, with_values
+from calopipe.showers.detectors import geometry_of, voxels
 from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS, read_labels
+from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import event_digests
@@ -33,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST = "calopipe_request"  # attribute of generated showers: names what they were made from
 MADE_BY = "made_by"  # attribute of generated showers: how their model was trained, in a line
+CUT = "cut_gev"  # and this the cut of the showers whose labels they have
 _PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
 _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 
@@ -43,8 +43,9 @@ class ShowerFile(Header):
 
     `deposits` is the dataset that holds them: `VOXELS` in CaloChallenge's layout, else `CELLS`. Labels are (events,);
     `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
-    what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by`
-    says it of the model. `assumed` are the parts of the geometry that neither the file nor the user states.
+    what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by` says
+    it of the model, and `cut_gev` is the cut of those, 0 of any others. `assumed` are the parts of the geometry that
+    neither the file nor the user states, `assumed_of` says whose they are.
     """
 
     deposits: str
@@ -55,12 +56,14 @@ class ShowerFile(Header):
     label_flaws: Flaws
     request: str | None
     made_by: str
+    cut_gev: float
     assumed: tuple[str, ...]
+    assumed_of: str
 
     def warn_of_assumptions(self) -> None:
         if self.assumed:
             names = ", ".join(self.assumed)
-            logger.warning("%s does not state %s: the reference's is assumed (--geometry)", self.path, names)
+            logger.warning("%s does not state %s: the %s is assumed (--geometry)", self.path, names, self.assumed_of)
 
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
@@ -168,13 +171,17 @@ class ShowerFile(Header):
 
 
 def open_showers(
-    path: Location, geometry_values: str = "", bad_event: str = STOP, sha256: str | None = None
+    path: Location,
+    geometry_values: str = "",
+    bad_event: str = STOP,
+    sha256: str | None = None,
+    beside: Geometry | None = None,
 ) -> ShowerFile:
     """Check the header and labels of `path`. Its content is hashed unless `sha256` is given.
 
     `geometry_values` (`calopipe.showers.detectors`) override the file's attributes. A file that states nothing is taken
-    to have the reference's geometry or, in CaloChallenge's layout, that with its number of voxels. A bad label is an
-    error unless `bad_event` is "skip".
+    to have the geometry `beside`, a model's, where it has as many cells; else the reference's or, in CaloChallenge's
+    layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
     """
     try:
         content = sha256 or storage.sha256_of_file(path)
@@ -184,7 +191,7 @@ def open_showers(
         try:
             datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
             labels, stored = read_labels(datasets)
-            geometry, assumed = _geometry(file.attrs, stored.shape[1:], geometry_values)
+            geometry, assumed, whose = geometry_of(file.attrs, stored.shape[1:], geometry_values, beside)
         except BadFileError as error:
             raise BadFileError(f"{path}: {error}") from None
         more = {name: labels.pop(dataset) for name, dataset in DATASETS.items() if dataset in labels}
@@ -207,22 +214,26 @@ def open_showers(
             label_flaws=flaws,
             request=file.attrs.get(REQUEST),
             made_by=str(file.attrs.get(MADE_BY, "")),
+            cut_gev=float(file.attrs.get(CUT, 0.0)),
             assumed=assumed,
+            assumed_of=whose,
         )
     if bad_event == STOP and flaws.any():
         raise InputError(f"{opened.flaw(int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
     return opened
 
 
-def open_all(paths: Sequence[Location], selection: Selection | None = None) -> list[ShowerFile]:
-    """Open every file as the `selection` asks. All must have one geometry; a content that comes twice is used once,
-    with a warning.
+def open_all(
+    paths: Sequence[Location], selection: Selection | None = None, beside: Geometry | None = None
+) -> list[ShowerFile]:
+    """Open every file as the `selection` asks, and `open_showers` says. All must have one geometry; a content that
+    comes twice is used once, with a warning.
     """
     chosen = selection or Selection()
     known = remembered_hashes(chosen.memory)
 
     def open_one(path: Location) -> ShowerFile:
-        return open_showers(path, chosen.geometry, chosen.bad_event, known(path))
+        return open_showers(path, chosen.geometry, chosen.bad_event, known(path), beside)
 
     opened = storage.at_once(open_one, paths)
     for file in opened:
@@ -253,38 +264,3 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
             failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
     raise failure
-
-
-def _geometry(attributes: Mapping[str, Any], shape: Sequence[int], text: str) -> tuple[Geometry, tuple[str, ...]]:
-    """The geometry, and the names of what is assumed of it. BadFileError, which does not name the file.
-
-    What `text` gives counts more than what the file states, and that more than what is known of its number of voxels.
-    """
-    given, values = split_values(text)
-    names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
-    try:
-        stated = {name: float(attributes[name]) for name in names if name in attributes}
-        described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
-    except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
-        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
-    if given is None and described is None and len(shape) == 3:
-        x, y, layers = map(int, shape)
-        found = with_values(replace(REFERENCE_GEOMETRY, shape=(x, y, layers)), stated | values)
-        return found, tuple(name for name in names if name not in {*stated, *values})
-    found = given or described or _known_of(shape[0])
-    unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
-    mine, theirs = tuple(map(int, shape)), (voxels(found),) if len(shape) == 1 else found.shape
-    if mine != theirs:
-        raise BadFileError(
-            f"its showers have {mine} cells, the geometry has {theirs}; give the --geometry of this file"
-        )
-    return with_values(found, unit | values), ()
-
-
-def _known_of(count: int) -> Geometry:
-    """The known calorimeter with so many voxels."""
-    for geometry in known().values():
-        if voxels(geometry) == count:
-            return geometry
-    sizes = ", ".join(f"{voxels(each)} ({name})" for name, each in known().items())
-    raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.xml or FILE.toml")

@@ -17,7 +17,7 @@ from calopipe.showers.hits import Hits
 FLAWS = ("none", "nan", "negative", "out_of_range")
 _NONE, _NAN, _NEGATIVE, _OUT_OF_RANGE = range(len(FLAWS))
 
-STOP, SKIP = "stop", "skip"
+STOP, SKIP, KEEP, WARN = "stop", "skip", "keep", "warn"
 CORRECT_OR_SKIP = "correct it, or leave such events out with --on-bad-event skip"
 
 _ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
@@ -34,18 +34,24 @@ class Tolerance:
     """What a run does about corrupt input: `stop` at it, or `skip` and record it.
 
     A run that skips still stops if more than the share `max_bad_events` of the events or `max_bad_files` of the files
-    is corrupt. One corrupt event or file is always allowed, unless the share is 0.
+    is corrupt. One corrupt event or file is always allowed, unless the share is 0. `copies` says what happens to
+    showers that another one before is equal to: stop, skip or keep. `doubt` says whether a file that is not plausible
+    is to stop a run, or warn.
     """
 
     bad_event: str = STOP
     bad_file: str = STOP
     max_bad_events: float = 0.01
     max_bad_files: float = 0.1
+    copies: str = SKIP
+    doubt: str = WARN
 
     def __post_init__(self) -> None:
         for name in ("bad_event", "bad_file"):
             if getattr(self, name) not in (STOP, SKIP):
                 raise InputError(f"--on-{name.replace('_', '-')} is {getattr(self, name)!r}, expected stop or skip")
+        if self.doubt not in (STOP, WARN):
+            raise InputError(f"--on-doubt is {self.doubt!r}, expected stop or warn")
         for name in ("max_bad_events", "max_bad_files"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"--{name.replace('_', '-')} is {getattr(self, name)}, expected a share, 0 to 1")

@@ -85,21 +85,34 @@ def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
     if len(cells) == 0:
         raise BadFileError("holds no showers; remove it from the input")
     _require_stored(cells)
+    return _labels_of(layout, datasets, len(cells)), cells
+
+
+def read_labels_alone(datasets: Datasets) -> Labels | None:
+    """The labels of a file that has those of a layout, and no cells; None of any other. BadFileError."""
+    layout = next((layout for layout in LAYOUTS if layout.needs - {layout.cells} <= datasets.keys()), None)
+    if layout is None or {CELLS, VOXELS} & datasets.keys():
+        return None
+    stored = datasets[min(layout.needs - {layout.cells})]
+    return _labels_of(layout, datasets, stored.shape[0] if stored.ndim else 0)
+
+
+def _labels_of(layout: Layout, datasets: Datasets, showers: int) -> Labels:
     more = set(DATASETS.values()) & datasets.keys()
     for name in (layout.needs | layout.may_hold | more) & datasets.keys():  # before they are read
-        if datasets[name].shape[:1] != cells.shape[:1] or datasets[name].dtype.kind not in "fiu":
-            raise _not_one_a_shower(name, datasets[name], f"{len(cells)} entries of numbers")
+        if datasets[name].shape[:1] != (showers,) or datasets[name].dtype.kind not in "fiu":
+            raise _not_one_a_shower(name, datasets[name], f"{showers} entries of numbers")
     labels = {name: np.asarray(values) for name, values in layout.labels(datasets).items()}
     labels |= {name: datasets[name][()] for name in more}
     for name, values in labels.items():
-        if values.size != len(cells) or values.dtype.kind not in "fiu":
-            raise _not_one_a_shower(name, values, f"({len(cells)},) numbers")
+        if values.size != showers or values.dtype.kind not in "fiu":
+            raise _not_one_a_shower(name, values, f"({showers},) numbers")
     if "pdg" in labels:
         _require_kinds(labels["pdg"])
     return {
-        name: values.reshape(len(cells)).astype(np.int32 if name == "pdg" else np.float32)
+        name: values.reshape(showers).astype(np.int32 if name == "pdg" else np.float32)
         for name, values in labels.items()
-    }, cells
+    }
 
 
 def _require_kinds(values: npt.NDArray[Any]) -> None:

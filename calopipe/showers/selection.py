@@ -17,7 +17,7 @@ from calopipe.showers.hits import Hits
 from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
 
-CUT_GEV = 0.2  # 10 in the unit of the reference's files
+CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Selection:
         return np.asarray(hits.sums() > self.cut_gev / geometry.file_unit_gev)
 
 
-def add_selection(command: argparse.ArgumentParser, split_help: str = "") -> None:
-    """Add the options that `Selection.of` reads.
+def add_selection(command: argparse.ArgumentParser, split_help: str = "", *, of_model: bool = False) -> None:
+    """Add the options that `Selection.of` reads. With `of_model` the cut is None unless given: that of a model counts.
 
     Without `split_help` there is no `--split`, and no `--dataset` that remembers the files: preprocessing reads all
     splits and writes the dataset.
@@ -81,8 +81,9 @@ def add_selection(command: argparse.ArgumentParser, split_help: str = "") -> Non
         "CaloChallenge), or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
     )  # fmt: skip
     command.add_argument(
-        "--cut-gev", type=float, default=CUT_GEV, metavar="E",
-        help="Monte Carlo showers that deposit E GeV or less are left out (default %(default)s)",
+        "--cut-gev", type=float, default=None if of_model else CUT_GEV, metavar="E",
+        help="Monte Carlo showers that deposit E GeV or less are left out (default: "
+        + ("that of the model)" if of_model else "%(default)s, those without energy)"),
     )  # fmt: skip
     command.add_argument(
         "--on-bad-event", choices=(STOP, SKIP), default=STOP,

@@ -101,7 +101,7 @@ def _line(each: Estimate) -> str:
 
 
 def _time(spread: Spread) -> str:
-    size, unit = next(each for each in ((3600, " h"), (60, " min"), (1, " s")) if spread.likely > 2 * each[0])
+    size, unit = next((each for each in ((3600, " h"), (60, " min")) if spread.likely > 2 * each[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -49,6 +50,9 @@ def perform(options: argparse.Namespace) -> None:
         print(f"model in use: {registry.in_use()}")
         return
     history = registry.history()
+    place = storage.location(options.registry)
+    if not history and isinstance(place, Path) and not place.is_dir():
+        raise InputError(f"--registry {place}: no such folder; check the path")
     if options.task == "promotions" and not history:
         print(f"no model was promoted there yet: {options.registry}")
     elif not history:

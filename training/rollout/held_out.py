@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
 
 import h5py
 import numpy as np
@@ -20,25 +20,38 @@ from training import folder
 def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: SplitRule, steps: int) -> str:
     """Roll out `steps` from the first frame of each simulation of the test split among `files`, into `output`.
 
-    With 0 steps, or more than a simulation has, as many as that. A roll-out has the name of its simulation, and a movie
-    beside it; one that is there is kept. Returns the fingerprint of `rollouts`. InputError: the split is empty.
+    With 0 steps, or more than a simulation lasts, as many as it lasts. A roll-out has the name of its simulation, and
+    a movie beside it; one that is there of the same model, simulation and steps is kept. Returns the fingerprint of
+    `rollouts`. InputError: the split is empty.
     """
-    made, flows = 0, held_out(files, rule)
-    for flow in flows:
-        frames = min(steps or len(flow.time), len(flow.time) - 1)
-        path = output / flow.path.name
-        if not _stands(path, folder.read_card(model).fingerprint(), frames):
+    card, made = folder.read_card(model), 0
+    places = _places(held_out(files, rule), output)
+    for path, (flow, sha256) in places.items():
+        stride = round(card.geometry.interval_d / flow.grid.interval_d)  # frames of the simulation a step
+        lasts = (len(flow.time) - 1) // max(stride, 1)
+        frames = min(steps or lasts, lasts)
+        if not _stands(path, {"model": card.fingerprint(), "start_sha256": sha256}, frames):
             from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow, which what stands needs not
 
             output.mkdir(parents=True, exist_ok=True)
             roll_out(model, Path(str(flow.path)), path, frame=0, steps=frames, movie=path.with_suffix(".gif"))
             made += 1
-    names = {flow.path.name for flow in flows}
     for other in output.glob("*.h5"):
-        if other.name not in names:
-            other.unlink()  # of another split
-    say(f"{len(flows)} roll-outs of the test split, {made} of them new")
+        if other not in places:  # of another split
+            other.unlink()
+            other.with_suffix(".gif").unlink(missing_ok=True)
+    say(f"{len(places)} roll-outs of the test split, {made} of them new")
     return rollouts(output)[1]
+
+
+def _places(flows: Sequence[FlowFile], output: Path) -> dict[Path, tuple[FlowFile, str]]:
+    """Each simulation and the hash of its file, by the roll-out's path: of one name several have the hash in theirs."""
+    places = {}
+    names = [PurePath(flow.path.name).stem for flow in flows]
+    for name, flow in zip(names, flows, strict=True):
+        sha256 = storage.sha256_of_file(flow.path)
+        places[output / (f"{name}.h5" if names.count(name) == 1 else f"{name}-{sha256[:8]}.h5")] = flow, sha256
+    return places
 
 
 def rollouts(output: Path) -> tuple[list[Path], str]:
@@ -60,9 +73,10 @@ def _digests(flow: FlowFile) -> npt.NDArray[np.uint64]:
     return np.array([flow.digest], dtype=np.uint64)
 
 
-def _stands(path: Path, fingerprint: str, frames: int) -> bool:
-    """Whether `path` is a roll-out of so many frames, after its first, by the model with this fingerprint."""
+def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
+    """Whether `path` is a roll-out of so many frames, after its first, with the attributes `told`."""
     if not path.is_file():
         return False
     with h5py.File(path) as file:
-        return file.attrs.get("model") == fingerprint and len(file["time"]) == frames + 1
+        same = all(file.attrs.get(name) == value for name, value in told.items())
+        return same and len(file["time"]) == frames + 1

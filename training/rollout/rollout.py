@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from calopipe.errors import InputError
-from calopipe.flow.files import FlowFile, flow_writer, open_flow
+from calopipe.flow.files import START_SEEN, FlowFile, flow_writer, open_flow
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.flow.pairs import read_pairs
+from training.folder import SEEN
 from training.rollout.movie import write_movie
 from training.rollout.stepper import Stepper
 
@@ -39,7 +42,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     velocity = flow.velocity(number, number + 1)
     solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
-    told = {**stepper.told(start), "start_frame": number}
+    told = {**stepper.told(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
     with (
         flow_writer(output, flow, grid=grid, attributes=told, first=float(flow.time[number])) as write,
         progress_bar("roll out", steps, "steps") as bar,
@@ -63,6 +66,15 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     if movie is not None:
         _draw(movie, open_flow(output), flow, number)
         print(f"movie: {movie}")
+
+
+def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:
+    """Whether a pair of frames of `flow` is among those that the model has seen, where it knows them."""
+    stride = round(stepper.card.geometry.interval_d / flow.grid.interval_d)
+    if SEEN not in stepper.card.files or not 1 <= stride < len(flow.time):
+        return False
+    pairs = read_pairs(flow.path, 0, len(flow.time) - stride, PairSettings(step=stride))
+    return bool(np.isin(pairs.digests, np.load(model / SEEN)).any())
 
 
 def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import FlowFile
 from training.loading import load
@@ -44,6 +45,7 @@ class Stepper:
             "model": card.fingerprint(),
             "seed": card.config.seed,
             "start_file": start.name,
+            "start_sha256": storage.sha256_of_file(start),
         }
 
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:

@@ -84,7 +84,11 @@ def validate(
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
     floors = _floors(pairs, opened["floor"])
     storage.require_writable(output)  # only now: bad input leaves no folder
-    document = _judged(measured, floors, limits) | {"inputs": inputs | {"versions": versions()}, "request": request}
+    cautions = _cautions(opened["candidate"])
+    document = _judged(measured, floors, limits, cautions) | {
+        "inputs": inputs | {"versions": versions()},
+        "request": request,
+    }
     with storage.replacing(output / REPORT_FILE) as temporary:
         temporary.write_text(page(document, measured, floors), encoding="utf-8")
     document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
@@ -125,7 +129,16 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
     return found
 
 
-def _judged(measured: Sequence[Measured], floors: Sequence[Measured], grade: Grade) -> dict[str, Any]:
+def _cautions(candidates: Sequence[FlowFile]) -> list[dict[str, Any]]:
+    """What forbids to accept the roll-outs, whatever the criteria say."""
+    count = sum(each.start_seen for each in candidates)
+    detail = f"{count} of {len(candidates)} roll-outs start from a simulation that their model was trained on"
+    return [{"name": "Training simulations", "count": count, "detail": detail}] if count else []
+
+
+def _judged(
+    measured: Sequence[Measured], floors: Sequence[Measured], grade: Grade, cautions: list[dict[str, Any]]
+) -> dict[str, Any]:
     limit = grade.tolerance["relative_l2"]
     measurements = [
         Measurement(
@@ -143,12 +156,12 @@ def _judged(measured: Sequence[Measured], floors: Sequence[Measured], grade: Gra
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "samples": "simulations",
-        "verdict": overall(answers, [], []),
+        "verdict": overall(answers, [], cautions),
         "grade": grade.to_json(),
         "paired": True,
         "events": {"reference": len(measured), "candidate": len(measured)},
         "hard_failures": [],
-        "cautions": [],
+        "cautions": cautions,
         "criteria": [criterion.to_json() for criterion in criteria],
         "simulations": [each.to_json(limit) for each in measured],
         "floors": [each.to_json(limit) for each in floors],

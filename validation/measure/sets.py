@@ -13,6 +13,7 @@ from scipy import stats
 
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI, LabelRange
+from calopipe.progress import say
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.flaws import SKIP
@@ -64,7 +65,7 @@ class ShowerSet:
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""
         cut_gev = self.selection.cut_gev
-        above = f" and above the cut of {cut_gev} GeV" if cut_gev else ""
+        above = f" and above the cut of {cut_gev} GeV" if cut_gev else " and holds energy"
         return InputError(
             f"--split {self.selection.split}: none of the {sum(file.events for file in self.files)} showers of "
             f"{len(self.files)} {self.name} file(s) is in it{above}; give more files, another --split or, "
@@ -106,6 +107,7 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
         raise InputError(
             f"{other.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
             f"{expected[name]}; compare showers of one detector, stored in one unit"
+            + (", or give the --geometry, which the reference does not state" if reference.files[0].assumed else "")
         )
 
 
@@ -139,22 +141,39 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
             )
 
 
+def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
+    """InputError where showers were generated for fewer of Monte Carlo's than the cut leaves."""
+    for file in generated.files:
+        if file.cut_gev > cut_gev:
+            raise InputError(
+                f"{file.path}: generated for showers above {file.cut_gev:g} GeV, compared are those above {cut_gev:g}; "
+                f"give --cut-gev {file.cut_gev:g}"
+            )
+
+
 def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
     """How many consecutive showers of the candidate have the labels of each of the reference, in order (0: unpaired),
     and the rows of the reference that are compared.
 
-    A candidate may have been made for every shower of the reference, or for those that are not empty. Sets whose
-    labels are all alike are not paired. InputError: unpaired, with labels of another distribution, so of another beam.
+    A candidate may have been made for every shower of the reference, for those that are not empty, or for those of
+    them that its model knows, which span what its own labels do. Sets whose labels are all alike are not paired.
+    InputError: unpaired, with labels of another distribution, so of another beam.
     """
     theirs = [candidate.labels(name) for name, _, _ in _LABELS]
     kinds = candidate.kinds()
-    forms = reference, selected(reference, ~reference.empty)
+    filled = selected(reference, ~reference.empty)
+    forms = reference, filled, selected(filled, _spanned(filled, theirs, kinds))
     for rows in forms:
         per_event = _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs)
         if per_event and np.array_equal(np.repeat(rows.particle, per_event), kinds):
+            if len(rows) < len(filled):
+                say(
+                    f"{len(filled) - len(rows)} showers of Monte Carlo left out: the candidate has none of their labels"
+                )
             return per_event, rows
+    _require_same_mix(candidate, reference.particle, kinds)
     for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
-        expected = [_some(getattr(rows, name)) for rows in forms if len(rows)]
+        expected = [_some(getattr(rows, name)) for rows in (reference, filled) if len(rows)]
         if all(stats.ks_2samp(ours, _some(found), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
             raise InputError(
                 f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
@@ -162,6 +181,30 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
                 "or give the reference the labels came from"
             )
     return 0, reference
+
+
+def _require_same_mix(candidate: ShowerSet, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]) -> None:
+    """InputError where the shares of the kinds of particles differ by more than chance."""
+    names = np.union1d(ours, theirs)
+    counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (ours, theirs)])
+    if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
+        mine, found = (
+            ", ".join(f"{share:.0%} {name}" for name, share in zip(names, each / each.sum(), strict=True))
+            for each in counts
+        )
+        raise InputError(
+            f"{candidate.files[0].path}: its particles are {found}, those of the reference {mine}; compare sets of one "
+            "beam, or give the reference the labels came from"
+        )
+
+
+def _spanned(rows: Rows, theirs: Sequence[Labels], kinds: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Which rows are of a kind, and have labels within the span, of the candidate's, but for rounding, (N,)."""
+    inside = np.isin(rows.particle, kinds)
+    for (name, _, _), found in zip(_LABELS, theirs, strict=True):
+        ours, room = getattr(rows, name), 1e-6 * np.abs(found).max()
+        inside &= (ours >= found.min() - room) & (ours <= found.max() + room)
+    return np.asarray(inside)
 
 
 def _some(labels: Labels) -> Labels:
@@ -175,7 +218,7 @@ def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
     """Showers for each of our events, 0 where labels differ by more than rounding or do not vary."""
     events = len(ours[0])
     per_event, rest = divmod(len(theirs[0]), max(events, 1))
-    if rest or not per_event or all(np.ptp(values) == 0 for values in ours):
+    if not events or rest or not per_event or all(np.ptp(values) == 0 for values in ours):
         return 0
     alike = np.ones(len(theirs[0]), dtype=np.bool_)
     for mine, found in zip(ours, theirs, strict=True):

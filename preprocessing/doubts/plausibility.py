@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.labels import PHI
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
 from calopipe.showers.layouts import ENERGIES, VOXELS
@@ -31,6 +31,10 @@ _CRITICAL_GEV = (0.025, 0.007)
 _MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
 _RADII_X0 = (0.1, 20.0)
 _HIGHEST_GEV = 1e4  # above the beam of any accelerator
+_ENOUGH = 20  # showers for a correlation
+_VARIES, _RISES = 1.8, 0.3  # largest over least energy, and the rank correlation that showers then have at least
+_SPREAD = 4.0  # of nine in ten showers of one energy: beyond any resolution
+_WIDER = 4.0  # a layer than another
 Array = npt.NDArray[np.float64]
 
 
@@ -88,10 +92,41 @@ def look_at(file: ShowerFile) -> Look | None:
     if not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
         sizes = "its layers" if geometry.layers else "cell_mm and layer_pitch_mm"
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
+    more = _doubt_of_energies(file.energy_gev[: len(good)][good], sums[good]), _doubt_of_widths(geometry)
+    doubts += [doubt for doubt in more if doubt]
     response, depth, low, high, radius = (
         float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
     )
     return Look(int(good.sum()), response, depth, (low, high), radius, tuple(doubts))
+
+
+def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
+    """What is wrong where the energies (N,) are not those of the showers with these visible energies (N,)."""
+    least, most = float(energy_gev.min()), float(energy_gev.max())
+    if len(visible) < _ENOUGH:
+        return ""
+    if most > _VARIES * least:
+        by_energy, by_visible = (np.argsort(np.argsort(values)) for values in (energy_gev, visible))
+        rises = float(np.cov(by_energy, by_visible)[0, 1] / by_energy.var(ddof=1))
+        beam = f"the energies of {least:.4g} to {most:.4g} GeV (rank correlation {rises:.2f})"
+        asked = "are they those of these showers, in the same order?"
+        return f"E_vis does not rise with {beam}: {asked}" if rises < _RISES else ""
+    low, high = np.quantile(visible, [0.05, 0.95])
+    beam = f"all energies are {least:.4g} GeV, but E_vis of nine in ten showers spreads {high / low:.2g}-fold"
+    return f"{beam}: is energy that of each shower?" if most < 1.01 * least and high > _SPREAD * low else ""
+
+
+def _doubt_of_widths(geometry: Geometry) -> str:
+    """What is wrong where a layer of rectangular cells is much narrower than another."""
+    widths = [
+        min(n * size for n, size in zip(each.cells, each.size_mm, strict=True)) if each.size_mm else np.nan
+        for each in geometry.every_layer
+    ]
+    if np.isnan(widths).all() or not np.nanmax(widths) > _WIDER * np.nanmin(widths):
+        return ""
+    narrow, wide = np.nanargmin(widths), np.nanargmax(widths)
+    found = f"layer {narrow} is {widths[narrow]:.3g} mm wide and layer {wide} {widths[wide]:.3g} mm"
+    return f"{found}: are their cells in mm, and as many as stated?"
 
 
 @dataclass(frozen=True)

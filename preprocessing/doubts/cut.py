@@ -1,0 +1,70 @@
+"""What an energy cut drops, by energy: whether it takes the showers of low energy, and from where they are whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.showers.cells import FloatArray
+
+_BINS_A_DECADE = 20
+_NEXT = 3  # bins that are looked at together, a factor of 1.4 in energy
+_FEW = 0.01  # of the showers dropped: less leaves them whole
+_CONCENTRATED = 2  # times the share dropped of all showers
+
+Row = tuple[float, float, int, int]  # least and largest energy in GeV, showers, and how many of them were dropped
+
+
+def counts(energy_gev: FloatArray, dropped: npt.NDArray[np.bool_]) -> dict[str, list[int]]:
+    """For a receipt: by bin of energy the showers, and how many are `dropped`; both (N,)."""
+    bins = np.floor(_BINS_A_DECADE * np.log10(energy_gev.astype(np.float64))).astype(int)
+    showers, lost = Counter(bins.tolist()), Counter(bins[dropped].tolist())
+    return {str(each): [showers[each], lost[each]] for each in sorted(showers)}
+
+
+def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
+    """What `counts` gave of all ranges, in rising energy."""
+    showers, lost = Counter[int](), Counter[int]()
+    for part in parts:
+        for name, (all_here, dropped) in part.items():
+            showers[int(name)] += all_here
+            lost[int(name)] += dropped
+    edge = [10 ** (each / _BINS_A_DECADE) for each in sorted(showers)]
+    width = 10 ** (1 / _BINS_A_DECADE)
+    return tuple((low, low * width, showers[each], lost[each]) for low, each in zip(edge, sorted(showers), strict=True))
+
+
+def whole_from(rows: Sequence[Row]) -> float:
+    """The lowest energy in GeV from which showers are whole: of those up to 1.4 times as energetic few were dropped.
+
+    0 where that is the lowest of all, or the cut drops showers of all energies alike.
+    """
+    for number, (low, *_) in enumerate(rows):
+        near = [row for row in rows[number:] if row[0] < low * 10 ** ((_NEXT - 0.5) / _BINS_A_DECADE)]
+        if _share(near) < _FEW:
+            return low if number and _share(rows[:number]) > _CONCENTRATED * _share(rows) else 0.0
+    return 0.0
+
+
+def doubt(rows: Sequence[Row], cut_gev: float) -> str:
+    """What is to be said of the cut, in a line; empty where it spoils no energy."""
+    if not (begin := whole_from(rows)):
+        return ""
+    below, above = ([row for row in rows if (row[0] < begin) is side] for side in (True, False))
+    (lost, showers), (lost_above, showers_above) = ((_sum(part, 3), _sum(part, 2)) for part in (below, above))
+    return (
+        f"--cut-gev {cut_gev:g} drops {lost} of {showers} showers below {begin:.3g} GeV, and {lost_above} of "
+        f"{showers_above} above: what it leaves there has too large a response, and a model will be valid from "
+        f"{begin:.3g} GeV; --cut-gev 0 drops none"
+    )
+
+
+def _sum(rows: Sequence[Row], column: int) -> int:
+    return int(sum(row[column] for row in rows))
+
+
+def _share(rows: Sequence[Row]) -> float:
+    return _sum(rows, 3) / _sum(rows, 2)

@@ -1,0 +1,62 @@
+"""A cut on visible energy: none by default; one that takes the low energies says so, and bounds the valid range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from showers import make_showers, write_file
+
+from preprocessing import __main__ as command
+from preprocessing.dataset import ShowerManifest, read_manifest
+
+_VISIBLE = 0.02  # GeV of a GeV, of the test showers
+
+
+def _preprocessed(tmp_path: Path, *options: object, keep: np.ndarray | None = None) -> ShowerManifest:
+    showers = make_showers(events=900)
+    cells = showers.cells if keep is None else showers.cells * keep[:, None, None, None]
+    paths = [write_file(tmp_path / f"{part}.h5", showers[part::2], ECAL=cells[part::2]) for part in (0, 1)]
+    command.main(["--input", *map(str, paths), "--output", str(tmp_path / "ds"), *map(str, options)])
+    manifest = read_manifest(tmp_path / "ds")
+    assert isinstance(manifest, ShowerManifest)
+    return manifest
+
+
+def test_by_default_showers_without_energy_alone_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manifest = _preprocessed(tmp_path, keep=np.where(np.arange(900) == 3, 0, 1e-4).astype(np.float32))
+    assert manifest.events["dropped"]["below_cut"] == 1
+    assert manifest.whole_range == manifest.valid_range
+    assert "--cut-gev" not in caplog.text
+
+
+def test_a_cut_of_the_low_energies_says_so_and_bounds_the_valid_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut = 130 * _VISIBLE  # in the middle of the showers of 130 GeV
+    manifest = _preprocessed(tmp_path, "--cut-gev", cut)
+    showers = make_showers(events=900)
+    energy = showers.energy_gev
+    dropped = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02 <= cut
+    assert 0.2 < dropped.mean() < 0.4
+    low, high = manifest.whole_range["energy_gev"]
+    assert high == manifest.energy_gev[1]
+    assert 130 < low < 150
+    assert dropped[(energy >= low)].mean() < 0.01
+    assert dropped[(energy >= low / 1.13) & (energy < low * 1.2)].mean() > 0.01
+    below = energy < low
+    assert f"drops {dropped[below].sum()} of {below.sum()} showers below {low:.3g} GeV, and 0 of " in caplog.text
+    assert manifest.valid_range["energy_gev"][0] < 135
+    for least, most, count, lost in manifest.cut_by_energy:
+        inside = (energy >= least) & (energy < most)
+        assert (inside.sum(), dropped[inside].sum()) == (count, lost)
+
+
+def test_a_cut_that_takes_all_energies_alike_bounds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As where particles miss the calorimeter."""
+    keep = (np.random.default_rng(2).uniform(size=900) > 0.05).astype(np.float32)
+    manifest = _preprocessed(tmp_path, "--cut-gev", 0.2, keep=keep)
+    assert manifest.events["dropped"]["below_cut"] == (keep == 0).sum()
+    assert manifest.whole_range == manifest.valid_range
+    assert "--cut-gev" not in caplog.text

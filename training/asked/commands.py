@@ -1,0 +1,106 @@
+"""The commands that make showers: `generate` and `reconstruct`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.labels import PARTICLE, PHI
+from calopipe.showers.flaws import SKIP, STOP
+from calopipe.showers.selection import CUT_GEV, Selection, add_selection
+from calopipe.showers.splits import ALL
+from training.configs import STRATEGIES
+from training.folder import read_card
+
+TASKS = ("generate", "reconstruct")
+
+
+def add_to(tasks: Any) -> None:
+    """Add the commands to `tasks`, of argparse."""
+    generate = tasks.add_parser(
+        "generate", help="make showers", description="Generate showers with the energies and angles of given files."
+    )
+    generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
+    generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
+    generate.add_argument(
+        "--batch", type=int, default=0, metavar="N",
+        help="showers made at a time; changes none of them (default: as the model makes them fastest, 128 MiB at most)",
+    )  # fmt: skip
+    generate.add_argument(
+        "--strategy", default="one-device", choices=STRATEGIES, metavar="NAME",
+        help="devices of this machine: one-device, mirrored for all GPUs, or tpu (default %(default)s)",
+    )  # fmt: skip
+    generate.add_argument(
+        "--share", metavar="I/N",
+        help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
+    )  # fmt: skip
+    generate.add_argument(
+        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
+    )
+    generate.add_argument(
+        "--outside", choices=(STOP, SKIP), default=STOP,
+        help="what to do about labels outside the range of the training: stop, or leave them out (default %(default)s)",
+    )  # fmt: skip
+    asked = generate.add_argument_group(
+        "in place of --like, showers of one kind (default: what all of the training had)"
+    )
+    asked.add_argument("--energy", type=float, metavar="GEV", help="of the particle")
+    asked.add_argument("--theta", type=float, metavar="DEGREES", help="90 is normal incidence")
+    asked.add_argument("--phi", type=float, metavar="DEGREES", help="azimuth, where the model has it")
+    asked.add_argument("--pdg", type=int, metavar="N", help="code of the particle, where the model has several")
+    asked.add_argument("--showers", type=int, metavar="N", help="how many")
+    reconstruct = tasks.add_parser(
+        "reconstruct", help="pass showers through an auto-encoder",
+        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
+    )  # fmt: skip
+    for task, whose in ((generate, "whose labels"), (reconstruct, "of the showers")):
+        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+        task.add_argument(
+            "--like", nargs="+", required=task is reconstruct, metavar="FILE",
+            help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
+        )  # fmt: skip
+        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
+        add_selection(task, whose, of_model=True)
+
+
+def perform(options: argparse.Namespace) -> None:
+    """Carry out what `options` ask for. InputError."""
+    output = storage.on_disk(options.output, "--output")
+    if output.suffix not in {".h5", ".hdf5"}:
+        raise InputError(f"--output {output}: expected a name that ends in .h5")
+    model = storage.on_disk(options.model, "--model")
+    if options.cut_gev is None:
+        options.cut_gev = read_card(model).dataset.get("cut_gev", CUT_GEV)
+    from training.generation import generate, reconstruct, time_generation  # noqa: PLC0415
+
+    if options.task == "reconstruct":
+        reconstruct(model, storage.expand(options.like), output, Selection.of(options))
+        return
+    from training.parts import Share  # noqa: PLC0415
+
+    conditions = _conditions(options, model)
+    share = None if options.share is None else Share.parse(options.share)
+    generate(
+        model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
+        strategy=options.strategy, share=share, outside=options.outside,
+    )  # fmt: skip
+    if options.timing:
+        time_generation(model, conditions, storage.on_disk(options.timing, "--timing"))
+
+
+def _conditions(options: argparse.Namespace, model: Path) -> Any:
+    """The showers that are asked for, by files or by the labels of one."""
+    from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  TensorFlow
+
+    one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
+    given = any(value is not None for value in (*one.values(), options.showers))
+    if given == bool(options.like):
+        raise InputError("expected either --like, or --energy with --showers; see python -m training generate --help")
+    if options.like:
+        return conditions_of(storage.expand(options.like), Selection.of(options), read_card(model))
+    if options.showers is None or options.split != ALL:
+        raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
+    return LabelsAlone.one(read_card(model), options.showers, one)

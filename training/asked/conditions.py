@@ -1,0 +1,175 @@
+"""Which showers a model is asked for: those of the events of files, or of labels alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.errors import InputError
+from calopipe.labels import DATASETS, PARTICLE, PHI, MoreLabels, taken
+from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.files import open_all, opened_file
+from calopipe.showers.flaws import BadFileError
+from calopipe.showers.hits import Digests
+from calopipe.showers.layouts import read_labels_alone
+from calopipe.showers.selection import Selection
+from calopipe.showers.splits import ALL
+from calopipe.storage import Location
+from preprocessing.events import receipts_of
+from training.folder import Card
+
+_OPTIONS = {"energy_gev": "--energy", "theta_rad": "--theta", PHI: "--phi", PARTICLE: "--pdg"}
+
+
+@dataclass(frozen=True)
+class Events:
+    """Labels and digests of events, (N,) each; digests are 0 of labels alone."""
+
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    digests: Digests
+    more: MoreLabels = field(kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.energy_gev)
+
+    def repeated(self, times: int) -> Events:
+        """Each event so many times, one after the other."""
+        return self[np.repeat(np.arange(len(self)), times)]
+
+    def __getitem__(self, index: npt.NDArray[Any]) -> Events:
+        labels = (values[index] for values in (self.energy_gev, self.theta_rad, self.digests))
+        return Events(*labels, more=taken(self.more, index))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How showers are stored: geometry and unit, and the dataset of the cells as of a `ShowerFile`."""
+
+    geometry: Geometry
+    deposits: str
+
+
+class Conditions:
+    """The events of the files `like` that a `selection` chooses, for one model or several that are asked alike.
+
+    The files are opened at once; the events are found when they are first needed, and only once. The dataset
+    `selection.memory` tells them from its receipts; of files that it does not hold all cells are read. Files that do
+    not state their geometry have that of a model, `beside`, if it is given and has as many cells. Raises InputError.
+    """
+
+    def __init__(self, like: Sequence[Location], selection: Selection, beside: Geometry | None = None) -> None:
+        self.selection = selection
+        self.files = open_all(like, selection, beside)
+        self.contents = [file.sha256 for file in self.files]
+
+    def form(self, card: Card) -> Form:
+        """That of the files. InputError: the model is of another detector; the unit of the cells may differ."""
+        file = self.files[0]
+        if differs := file.geometry.difference(card.geometry):
+            name, found, trained_on = differs
+            raise InputError(
+                f"{file.path}: {name} is {found}, the model was trained on {trained_on}; use files of one detector"
+                + (", or give the --geometry of this one" if file.assumed else "")
+            )
+        return Form(file.geometry, file.deposits)
+
+    @cached_property
+    def events(self) -> Events:
+        """InputError: there is none."""
+        told = receipts_of(self.files, self.selection)
+        chosen = [found or file.chosen(self.selection) for file, found in zip(self.files, told, strict=True)]
+        labels = [
+            (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
+            for file, (mask, digests) in zip(self.files, chosen, strict=True)
+        ]
+        more = {
+            name: np.concatenate([file.more[name][mask] for file, (mask, _) in zip(self.files, chosen, strict=True)])
+            for name in self.files[0].more
+        }
+        found = Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
+        if not len(found):
+            cut, split = self.selection.cut_gev, self.selection.split
+            counts = f"deposits more than {cut:g} GeV" if cut else "holds energy"
+            raise InputError(
+                f"{self.files[0].path}: no shower {counts}; give a file of labels without cells, or --energy"
+                if split == ALL
+                else f"{self.files[0].path}: no shower of the {split} split {counts}; give more files"
+            )
+        return found
+
+
+class LabelsAlone:
+    """Labels of showers that are in no file with cells: these are made in the layout and unit of the model.
+
+    `labels` (N,) by name: `energy_gev`, `theta_rad`, and those of `MoreLabels`.
+    """
+
+    def __init__(self, labels: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.selection = Selection()
+        more = {name: values for name, values in labels.items() if name in DATASETS}
+        digests = np.zeros(len(labels["energy_gev"]), np.uint64)
+        self.events = Events(labels["energy_gev"], labels["theta_rad"], digests, more=more)
+        self.contents = [hashlib.sha256(values.tobytes()).hexdigest() for _, values in sorted(labels.items())]
+
+    def form(self, card: Card) -> Form:
+        return Form(card.geometry, "")
+
+    @classmethod
+    def one(cls, card: Card, showers: int, given: Mapping[str, float | None]) -> LabelsAlone:
+        """So many `showers` of the labels `given`, or of those that all showers of the training had.
+
+        Energy in GeV, angles in degrees. InputError: a label of the model is missing, or it has none of one given.
+        """
+        if showers < 1:
+            raise InputError(f"--showers is {showers}, expected at least 1")
+        labels = {}
+        for name, option in _OPTIONS.items():
+            value, known = given[name], card.valid_range.get(name)
+            if known is None:
+                if value is not None:
+                    raise InputError(f"{option} is for models with that label, and this one has none; leave it out")
+                continue
+            if value is None and len(set(known)) > 1:
+                among = ", ".join(f"{each:g}" for each in (np.degrees(known) if name.endswith("rad") else known))
+                raise InputError(f"the model has showers of several {option[2:]}, {among}; give {option}")
+            found = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
+            labels[name] = np.full(showers, found, np.int32 if name == PARTICLE else np.float32)
+        return cls(labels)
+
+
+def conditions_of(like: Sequence[Location], selection: Selection, card: Card) -> Conditions | LabelsAlone:
+    """Those of the files `like`, of which all have cells, or none. InputError."""
+    alone = [found for found in map(_labels_alone, like) if found is not None]
+    if len(alone) < len(like):
+        return Conditions(like, selection, card.geometry)
+    if selection.split != ALL:
+        raise InputError(f"{like[0]}: holds labels and no cells, which decide the split; leave out --split")
+    if any(each.keys() != alone[0].keys() for each in alone):
+        raise InputError(f"{like[0]}: of the labels phi and pdg a file beside it has others; give files of the same")
+    return LabelsAlone({name: np.concatenate([each[name] for each in alone]) for name in alone[0]})
+
+
+def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
+    """The labels (N,) of a file without cells: `energy_gev`, `theta_rad` and those of `MoreLabels` that it has.
+
+    None of a file that has cells, or no such labels. InputError, BadFileError.
+    """
+    with opened_file(path) as file:
+        try:
+            found = read_labels_alone(
+                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            )
+        except BadFileError as error:
+            raise BadFileError(f"{path}: {error}") from None
+    if found is None:
+        return None
+    names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
+    return {name: found[dataset] for name, dataset in names.items() if dataset in found}
