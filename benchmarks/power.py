@@ -132,6 +132,18 @@ def _numbered(cells: Rows, place: Rows, rng: np.random.Generator) -> tuple[Rows,
     return cells, held * len(place) + np.arange(len(cells)) - np.searchsorted(held, held)
 
 
+def layers_of_others(showers: Showers, _: np.random.Generator) -> Showers:
+    """Every second layer from the shower of the next angle, with the energy that the layer had."""
+    order = np.argsort(showers.theta_rad)
+    mixed = showers.cells[order]
+    own = mixed[..., 1::2].sum(axis=(1, 2))
+    mixed[..., 1::2] = np.roll(mixed, 1, axis=0)[..., 1::2]
+    mixed[..., 1::2] *= (own / np.maximum(mixed[..., 1::2].sum(axis=(1, 2)), 1e-9))[:, None, None]
+    cells = np.empty_like(mixed)
+    cells[order] = mixed
+    return replace(showers, cells=cells)
+
+
 def labels_shuffled(showers: Showers, rng: np.random.Generator) -> Showers:
     """Energies and angles, together, permuted among the showers of a file."""
     order = rng.permutation(len(showers))
@@ -179,6 +191,7 @@ FAULTS = (
     Fault("rings of energy, +-20 %", "Energy in rings about the axis", energy_in_rings),
     Fault("rings of cells, -20 %", "Cells in rings about the axis, tail", cells_in_rings),
     Fault("10 % of showers twice", "The same shower twice", rows=a_tenth_twice),
+    Fault("layers of other showers", "Overlap of neighbouring layers", layers_of_others),
     Fault("labels shuffled", "Visible energy does not rise with E", labels_shuffled),
 )
 

@@ -65,6 +65,8 @@ MEANS = (
     Mean("Mean number of hits", "hits", "hits"),
     Mean("Resolution sigma/E", "resolution", "resolution", ratio_of_widths, corrected=False),
     Mean("Mean shower depth", "depth_x0", "depth_x0", difference_of_means, 0.0, "X0"),
+    Mean("Hottest cell kept to the next layer", "continuity", "hottest_kept", difference_of_means, 0.0),
+    Mean("Overlap of neighbouring layers", "continuity", "overlap", difference_of_means, 0.0),
 )
 ANGLE = Mean("Mean measured angle", "angle_deg", "angle_deg", difference_of_means, 0.0, "degrees")
 AZIMUTH = Mean("Mean measured angle to x", "angle_deg", "angle_x_deg", difference_of_means, 0.0, "degrees")

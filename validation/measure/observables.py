@@ -14,6 +14,7 @@ from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.axis import divided, moments
+from validation.measure.continuity import continuity
 from validation.measure.deposits import Deposits
 from validation.measure.edges import (
     HIT_GEV,
@@ -61,6 +62,8 @@ SCALARS = (
     Scalar("middle_third", "Share of the middle third", ""),
     Scalar("last_third", "Share of the last third", ""),
     Scalar("angle_deg", "Measured angle", "degrees"),
+    Scalar("hottest_kept", "Hottest cell kept to the next layer", ""),
+    Scalar("overlap", "Overlap of neighbouring layers", ""),
 )
 _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
@@ -127,7 +130,7 @@ FEATURES = tuple(scalar for scalar in SCALARS if scalar.name != "middle_third")
 
 
 def features(table: Observables) -> Array:
-    """The observables `FEATURES` of each shower, (n, 15), in their units; finite for showers that are not empty."""
+    """The observables `FEATURES` of each shower, (n, 17), in their units; finite for showers that are not empty."""
     return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
 
 
@@ -154,6 +157,7 @@ def observe_hits(
     found = seen(deposits, geometry)
     layers, total = found.layers, found.layers.sum(axis=1)
     fine_radial, ring = _fine_radial(deposits, found.distance, geometry), ring_places(found.distance, geometry)
+    core = continuity(deposits, layers, geometry)
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
     empty = total <= 0
 
@@ -177,6 +181,8 @@ def observe_hits(
         "hits": deposits.counts(above)[:, 0],
         "sparsity": 1 - deposits.counts(filled)[:, 0] / int(positions(geometry).exists.sum()),
         "angle_deg": np.where(empty, np.nan, angle),
+        "hottest_kept": np.where(empty, np.nan, core.hottest_kept),
+        "overlap": np.where(empty, np.nan, core.overlap),
     }
     shares = depth_shares(layers, thirds(geometry))
     columns |= dict(zip(("first_third", "middle_third", "last_third"), shares.T, strict=True))
