@@ -1,7 +1,7 @@
 """Steps of a likelihood model on two replicas and on one, as a program: `autoregressive_replicas.py DATASET OUTPUT`.
 
-Its cells are chosen, and its promises kept, as each shower alone says, and its descent is plain: so the weights of two
-replicas are those of one, but for rounding.
+Its cells are chosen as each shower alone says, its noise is the same for every shower, and its descent is plain: so
+the weights of two replicas are those of one, but for rounding.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from preprocessing.dataset import read_manifest
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.autoregressive import model, rows
-from training.models.autoregressive.mesh import colour
+from training.models.autoregressive.mesh import colour, mesh_of
 from training.models.base import Batch
+from training.models.randomness import Draws
 
 STEPS = 3
 
@@ -31,7 +32,8 @@ def _hits(view: Batch, parity: int, number: int, draws: Any) -> Any:
     shower = tf.repeat(tf.range(view["value"].shape[0]), model.HITS_A_SHOWER)
     place = tf.reshape(view["place"][:, : model.HITS_A_SHOWER], [-1, 3])
     value = tf.reshape(view["value"][:, : model.HITS_A_SHOWER], [-1])
-    weight = tf.cast((value > 0) & (colour(place[:, 0], place[:, 1]) == parity), tf.float32)
+    found = tf.reshape(view["colour"][:, : model.HITS_A_SHOWER], [-1])
+    weight = tf.cast((value > 0) & (found == parity), tf.float32)
     return tf.concat([shower[:, None], place], 1), tf.math.log(tf.maximum(value, 1e-3)), weight
 
 
@@ -42,20 +44,22 @@ def _empty(view: Batch, parity: int, number: int, draws: Any, *, geometry: Any, 
     place = tf.stack([cell // (ny * layers), cell // layers % ny, cell % layers], 1)
     showers = view["value"].shape[0]
     place = tf.concat([tf.repeat(tf.range(showers), cell.shape[0])[:, None], tf.tile(place, [showers, 1])], 1)
-    empty = (tf.gather(view["planes"], rows._own(place, geometry)) == 0) & (colour(place[:, 1], place[:, 2]) == parity)
-    return place, tf.cast(empty, tf.float32)
+    met = mesh_of(geometry).met(tf.gather_nd(view["axis"], place[:, ::3]), place[:, 3])
+    empty = tf.gather(view["planes"], rows._own(place, geometry)) == 0
+    return place, tf.cast(empty & (colour(place[:, 1], place[:, 2], met) == parity), tf.float32)
+
+
+def _normal(self: Draws, purpose: str, shape: Any) -> Any:
+    """The same noise for every shower."""
+    return tf.broadcast_to(tf.cos(tf.cast(tf.range(shape[-1]), tf.float32)), shape)
 
 
 def main(dataset: Path, output: Path) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     rows.some_hits, rows.some_empty = _hits, _empty
-    for name, value in (
-        ("_off", lambda *given: given[1]),
-        ("_spent_off", staticmethod(lambda sums, _: tf.zeros([1, sums.shape[-1]]))),
-        ("optimizer", lambda *_: keras.optimizers.SGD(1e-5)),
-    ):
-        setattr(model.Autoregressive, name, value)
+    Draws.normal = _normal  # type: ignore[method-assign]
+    model.Autoregressive.optimizer = lambda *_: keras.optimizers.SGD(1e-5)  # type: ignore[method-assign]
     found: dict[str, Any] = {}
     for strategy, batch in (("one-device", 16), ("mirrored", 8)):
         config = replace(CONFIG, strategy=strategy, batch=batch, average=0.0, epochs=STEPS)

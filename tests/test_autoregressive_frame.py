@@ -85,8 +85,8 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     np.testing.assert_allclose(frame.reflected_angle(tf.constant(theta)), np.minimum(theta, np.pi - theta), rtol=1e-6)
 
 
-def _by_hand(hits: Hits) -> Any:
-    """SUMS (N, layers, 2, 12), hit after hit, in float64."""
+def _by_hand(hits: Hits, axis: Axis) -> Any:
+    """SUMS (N, layers, 2, 12), hit after hit, in float64; even cells have the colour of that which the axis meets."""
     found = np.zeros((*hits.value.shape[:1], LAYERS, 2, len(SUMS)))
     for place in np.ndindex(*hits.value.shape):
         value, dx, dy = (float(each[place]) for each in (hits.value.numpy(), hits.dx.numpy(), hits.dy.numpy()))
@@ -94,7 +94,8 @@ def _by_hand(hits: Hits) -> Any:
         if value == 0:
             continue
         depth = layer - 1.8
-        found[place[0], layer, (x + y) % 2] += [
+        met = [8 + round(float(each[place[0], layer])) for each in (axis.x.numpy(), axis.y.numpy())]
+        found[place[0], layer, (x - met[0] + y - met[1]) % 2] += [
             value, 1, value * 0.02 > 3e-4, value**2, value * (math.hypot(dx, dy) > 0.9),
             value * (math.hypot(dx, dy) > 2.6), value * dx, value * dy, value * dx**2, value * dy**2,
             value * dx * depth, value * dy * depth,
@@ -109,8 +110,8 @@ def _terms(hits: Hits) -> Any:
 
 def test_the_sums_of_each_layer_and_colour() -> None:
     cells, _, theta = uneven_showers(events=3)
-    hits, _ = _reflected(cells, theta)
-    expected = _by_hand(hits)
+    hits, axis = _reflected(cells, theta)
+    expected = _by_hand(hits, axis)
     assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
     np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), expected, rtol=1e-4, atol=1e-3)
     added = _terms(hits)
@@ -118,6 +119,22 @@ def test_the_sums_of_each_layer_and_colour() -> None:
     np.testing.assert_allclose(added.sum(1), expected.sum((1, 2)), rtol=1e-4, atol=2e-3)
     for number, name in enumerate(SUMS):
         np.testing.assert_array_equal(frame.column(tf.constant(added), name), added[..., number])
+
+
+def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
+    """And the same shares of even cells: colours are counted from the axis, which goes along."""
+    cells, _, theta = uneven_showers(events=20)
+    cells[:, :, -1] = 0
+    (hits, axis), (moved, same) = _reflected(cells, theta), _reflected(np.roll(cells, 1, axis=2), theta)
+    further = np.where(theta > math.pi / 2, -1, 1)  # reflected to acute angles
+    np.testing.assert_allclose(same.offset[:, 2], axis.offset[:, 2] + further, atol=1e-4)
+    sums, others = (frame.layer_sums(each, CONSTANTS, SMALL_GEOMETRY).numpy() for each in (hits, moved))
+    np.testing.assert_allclose(others, sums, rtol=1e-3, atol=5e-3)
+    there = hits.value.numpy() > 0
+    np.testing.assert_array_equal(moved.colour.numpy()[there], hits.colour.numpy()[there])
+    assert ((moved.x + moved.y).numpy() % 2 != (hits.x + hits.y).numpy() % 2)[there].all()
+    shares, other = (frame.column(each, "energy") for each in (sums, others))
+    np.testing.assert_allclose(other[..., 0] / other.sum(-1), shares[..., 0] / shares.sum(-1), rtol=1e-4)
 
 
 def test_hits_of_no_energy_add_nothing() -> None:

@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 
 from training.models.autoregressive.networks import (
     CellDensity,
-    ShareDensity,
+    NumberDensity,
     TotalsDensity,
     _mixture,
     draw_mixture,
@@ -29,28 +29,75 @@ def _uneven(weights: list[tf.Variable], size: float) -> None:
         weight.assign(weight + size * rng.normal(size=weight.shape))
 
 
+_TOTALS, _LAYERS = 11, 7  # more layers than a total is given one by one
+
+
 @pytest.fixture
 def density() -> TotalsDensity:
+    return _density()
+
+
+def _density(totals: int = _TOTALS, layers: int = _LAYERS) -> TotalsDensity:
     keras.utils.set_random_seed(1)
-    return TotalsDensity(5, 2, 3, width=6, components=4)
+    return TotalsDensity(totals, layers, 3, width=6, components=4)
 
 
-def _inputs(rows: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _inputs(rows: int, totals: int = _TOTALS, layers: int = _LAYERS) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Totals, layers that are there, labels."""
     rng = np.random.default_rng(7)
-    normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (5, 3))
-    return normal, tf.constant(rng.integers(0, 2, (rows, 2)), tf.float32), labels
+    normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (totals, 3))
+    return normal, tf.constant(rng.integers(0, 2, (rows, layers)), tf.float32), labels
 
 
-def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(density: TotalsDensity) -> None:
+def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
+    """Weights, means, widths (D, N, components) of all totals at once, as in training."""
+    of_layers = density._of_layers(values, there, labels, tf.range(density.layers_seen))
+    others = density._others(density._known(values, labels), tf.range(density.totals - density.layers_seen))
+    return list(_mixture(tf.concat([of_layers, others], 0)))
+
+
+@pytest.mark.parametrize(("totals", "layers"), [(_TOTALS, _LAYERS), (4, 1)])
+def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int, layers: int) -> None:
+    density = _density(totals, layers)
+    _uneven(density.trainable_weights, 0.3)
+    normal, there, labels = _inputs(8, totals, layers)
+    usual = density.log_density(normal, there, labels).numpy()
+    for j in range(totals):
+        moved = density.log_density(normal + tf.one_hot(j, totals), there, labels).numpy()
+        differs = (np.abs(moved - usual) > 1e-5).any(0)
+        np.testing.assert_array_equal(differs, np.arange(totals) >= j)
+    assert (np.abs(density.log_density(normal, there, labels + 1.0) - usual) > 1e-5).any(0).all()
+
+
+def test_a_layer_is_told_which_are_there_after_it(density: TotalsDensity) -> None:
+    """Number k, of layer k - 1: of that and of the next two. Number 0 is of the whole shower."""
     _uneven(density.trainable_weights, 0.3)
     normal, there, labels = _inputs(8)
     usual = density.log_density(normal, there, labels).numpy()
-    for j in range(5):
-        moved = density.log_density(normal + tf.one_hot(j, 5), there, labels).numpy()
-        differs = (np.abs(moved - usual) > 1e-5).any(0)
-        np.testing.assert_array_equal(differs, np.arange(5) >= j)
-    assert (np.abs(density.log_density(normal, there, labels + 1.0) - usual) > 1e-5).any(0).all()
+    for layer in range(_LAYERS):
+        other = there + (1 - 2 * there) * tf.one_hot(layer, _LAYERS)
+        differs = (np.abs(density.log_density(normal, other, labels).numpy() - usual) > 1e-5).any(0)
+        of_layers = [number - 1 <= layer <= number + 1 for number in range(_LAYERS)]
+        np.testing.assert_array_equal(differs[:_LAYERS], of_layers)
+        assert not differs[_LAYERS:].any()
+
+
+def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensity) -> None:
+    _uneven(density.trainable_weights, 0.3)
+    _, there, labels = _inputs(8)
+    choice = tf.constant(np.random.default_rng(3).random((8, _LAYERS)), tf.float32)
+    steps = tf.range(_LAYERS)
+    for j in range(_LAYERS):
+        usual, other = (
+            density._presence(tf.concat([each - 1, labels], 1), steps).numpy()[..., 0]
+            for each in (there, there + (1 - 2 * there) * tf.one_hot(j, _LAYERS))
+        )
+        np.testing.assert_array_equal((np.abs(usual - other) > 1e-6).any(1), np.arange(_LAYERS) > j)
+    prior = tf.constant(np.linspace(-1, 1, _LAYERS), tf.float32)
+    drawn = density.sample_presence(labels, prior, choice)
+    odds = tf.transpose(density._presence(tf.concat([drawn - 1, labels], 1), steps)[..., 0]) + prior
+    kept = (drawn.numpy() > 0).any(1) & ~((drawn.numpy().sum(1) == 1) & (drawn.numpy()[:, 0] == 1))  # not filled in
+    np.testing.assert_array_equal((choice.numpy() < tf.sigmoid(odds).numpy())[kept], drawn.numpy()[kept] > 0)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -58,13 +105,13 @@ def test_totals_are_in_full_precision_whatever_the_layers_are(density: TotalsDen
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
-        short = TotalsDensity(5, 2, 3, width=6, components=4)
+        short = _density()
     finally:
         keras.config.set_dtype_policy(before)
     short.set_weights(density.get_weights())
     normal, there, labels = _inputs(8)
     np.testing.assert_array_equal(short.log_density(normal, there, labels), density.log_density(normal, there, labels))
-    prior = tf.zeros(2)
+    prior = tf.zeros(_LAYERS)
     np.testing.assert_array_equal(short.log_presence(there, labels, prior), density.log_presence(there, labels, prior))
 
 
@@ -79,15 +126,34 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
 def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> None:
     _uneven(density.trainable_weights, 0.3)
     normal, there, labels = _inputs(1)
-    for k in range(5):
-        known = np.repeat(normal.numpy(), len(_GRID), 0)
-        known[:, k] = _GRID
+    grid = 3 * _GRID  # mixtures this uneven reach far
+    for k in range(_TOTALS):
+        known = np.repeat(normal.numpy(), len(grid), 0)
+        known[:, k] = grid
         found = np.exp(
             density.log_density(
-                tf.constant(known), *(tf.repeat(each, len(_GRID), 0) for each in (there, labels))
+                tf.constant(known), *(tf.repeat(each, len(grid), 0) for each in (there, labels))
             ).numpy()[:, k]
         )
-        assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
+        assert np.trapezoid(found.astype(np.float64), grid) == pytest.approx(1, abs=2e-3)
+
+
+def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: TotalsDensity) -> None:
+    """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
+    _uneven(density.trainable_weights, 0.3)
+    _, there, labels = _inputs(50)
+    rng = np.random.default_rng(5)
+    choice = tf.constant(rng.random((50, _TOTALS)), tf.float32)
+    normal, known = (tf.constant(each, tf.float32) for each in (
+        rng.normal(size=(50, _TOTALS)), rng.random((50, _TOTALS)) < 0.8))  # fmt: skip
+    drawn = density.sample(there, known, labels, choice, normal)
+    weights, means, widths = mixtures = _mixtures(density, drawn, there, labels)
+    for k in range(_TOTALS):
+        expected = draw_mixture(*(each[k] for each in mixtures), choice[:, k], normal[:, k]) * known[:, k]
+        np.testing.assert_allclose(drawn[:, k], expected, rtol=1e-4, atol=1e-4)
+    weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
+    dense = logsumexp(weights + norm.logpdf(drawn.numpy()[..., None], means, np.exp(widths)), -1)
+    np.testing.assert_allclose(density.log_density(drawn, there, labels), dense, rtol=1e-4, atol=1e-4)
 
 
 def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
@@ -96,23 +162,23 @@ def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
     rows = 2000
     _, _, labels = _inputs(1)
     labels = tf.repeat(labels, rows, 0)
-    noise = np.random.default_rng(5).random((3, rows, 5)).astype(np.float32)
-    there, normal = tf.ones([rows, 2]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
-    drawn = density.sample(there, tf.ones([rows, 5]), labels, tf.constant(noise[0]), normal)
-    known = tf.concat([drawn, there - 1, labels], 1)
-    mixtures = _mixture(density._values(known, tf.range(5)))  # of those drawn before
+    noise = np.random.default_rng(5).random((3, rows, _TOTALS)).astype(np.float32)
+    there, normal = tf.ones([rows, _LAYERS]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
+    drawn = density.sample(there, tf.ones([rows, _TOTALS]), labels, tf.constant(noise[0]), normal)
+    mixtures = _mixtures(density, drawn, there, labels)  # of those drawn before
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
     placed = (np.exp(weights) * norm.cdf((drawn.numpy()[..., None] - means) / np.exp(widths))).sum(-1)
-    for k in range(5):
+    for k in range(_TOTALS):
         assert kstest(placed[:, k], "uniform").pvalue > 1e-3
-    assert np.abs(np.corrcoef(placed.T) - np.eye(5)).max() < 5 / np.sqrt(rows)
+    assert np.abs(np.corrcoef(placed.T) - np.eye(_TOTALS)).max() < 5 / np.sqrt(rows)
 
 
-def test_layers_are_drawn_as_often_as_they_are_likely(density: TotalsDensity) -> None:
+def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
     """Each of the four pairs of layers, of which none at all becomes the first alone; at uneven prior odds."""
+    density = _density(5, 2)
     _uneven(density.trainable_weights, 0.3)
     rows, prior = 20_000, tf.constant([0.4, -0.9])
-    _, _, labels = _inputs(1)
+    _, _, labels = _inputs(1, 5, 2)
     labels = tf.repeat(labels, rows, 0)
     choice = tf.constant(np.random.default_rng(4).random((rows, 2)), tf.float32)
     drawn = density.sample_presence(labels, prior, choice).numpy()
@@ -127,15 +193,16 @@ def test_layers_are_drawn_as_often_as_they_are_likely(density: TotalsDensity) ->
 
 
 def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
-    noise = tf.constant(np.random.default_rng(3).normal(size=(50, 5)), tf.float32)
-    known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, 5)), tf.float32)
-    drawn = density.sample(tf.ones([50, 2]), known, tf.zeros([50, 3]), tf.zeros([50, 5]) + 0.5, noise).numpy()
+    noise = tf.constant(np.random.default_rng(3).normal(size=(50, _TOTALS)), tf.float32)
+    known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, _TOTALS)), tf.float32)
+    half = tf.zeros([50, _TOTALS]) + 0.5
+    drawn = density.sample(tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), half, noise).numpy()
     np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)
 
 
-def test_the_density_of_a_share_integrates_to_one() -> None:
+def test_the_density_of_a_number_integrates_to_one() -> None:
     keras.utils.set_random_seed(1)
-    density = ShareDensity(4, width=6, components=6)
+    density = NumberDensity("share", 4, width=6, components=6)
     _uneven(density.trainable_weights, 0.1)
     mixture = density.mixture(tf.constant(np.random.default_rng(3).normal(size=(3, 4)), tf.float32))
     for row in range(3):

@@ -16,11 +16,11 @@ from likelihoods import CONFIG, as_batch, drawn, noise_of, of_every_cell
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
 from training.models.autoregressive import cells, frame, rows, totals
-from training.models.autoregressive.constants import _proposals
 from training.models.autoregressive.labels import More
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import _Layer
+from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.base import build
 from training.models.randomness import Draws
 
@@ -134,6 +134,18 @@ def _view(model: Autoregressive, geometry: Geometry) -> tuple[Any, npt.NDArray[n
     return view, images
 
 
+def _colours(view: Any, geometry: Geometry, layer: int) -> npt.NDArray[np.int64]:
+    """Of two showers' cells (2, places): 0 for those an even number of steps from that nearest to the axis, or, where
+    cells are in rings, from the first; else 1."""
+    mesh, where = mesh_of(geometry), positions(geometry)
+    steps = np.stack(np.divmod(np.arange(mesh.places), mesh.shape[1]))
+    if geometry.rings:
+        return np.tile(steps.sum(0) % 2, (2, 1))
+    x, y = (view["axis"].numpy()[:, layer, k, None] * geometry.cell_mm for k in (0, 1))
+    nearest = np.nanargmin(np.hypot(where.x_mm[layer] - x, where.y_mm[layer] - y), axis=1)
+    return np.abs(steps[:, None] - steps[:, nearest, None]).sum(0) % 2
+
+
 @pytest.mark.parametrize("odd", [False, True])
 def test_what_is_known_of_a_cell_is_what_lies_around_it(
     model: Autoregressive, geometry: Geometry, *, odd: bool
@@ -186,17 +198,19 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
         for odd in (False, True):
-            chosen = there[mesh.parity[there] == odd]
-            place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s in range(2) for p in chosen]
+            colours = _colours(view, geometry, layer)
+            cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
+            place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
             expected, _ = rows.known(view, tf.constant(place, tf.int32), geometry, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
-            own = np.where(np.append(mesh.parity, 1) == 0, scaled[:, layer], 0)
-            planned = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
-            drawing = _Layer(
-                model._sampler, tf.constant(layer), planned,  # type: ignore[arg-type]
-                images=tuple(tf.constant(each, tf.float32) for each in before), sums=(), keys=tf.zeros([2, 2]),  # type: ignore[arg-type]
+            own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
+            planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], busy=tf.ones([2]))
+            drawing = LayerDrawing(
+                model._sampler._densities, mesh, 0, tf.constant(layer), planned,
+                images=tuple(tf.constant(each, tf.float32) for each in before), sums=(),  # type: ignore[arg-type]
+                keys=tf.zeros([2, 2], tf.int32),
             )  # fmt: skip
-            cell = tf.constant([(s, p) for s in range(2) for p in chosen], tf.int32)
+            np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
             dx, dy, ring = drawing._distance(cell)
             distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
             found = drawing._known(cell, tf.constant(own, tf.float32), distance, odd=odd)
@@ -258,7 +272,7 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
             if mesh.parity[at] == parity and images[shower, layer, at] == 0
         }  # fmt: skip
         assert found == expected
-    assert (model._store["chance"].numpy()[where.exists] > 0).all()
+    assert (model._store["rate"].numpy()[where.exists] > 0).all()
 
 
 def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: Geometry) -> None:
@@ -293,6 +307,8 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     """More places than the table had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
     share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
-    found = _proposals(share, mesh, 4.0)
+    found = proposals.tables(share, mesh, 1)
     assert found["far_table"].shape == (2, 3 * 81 * 81 // 2)
-    assert (found["chance"] > 0).all()
+    for layer in range(2):
+        proposed = np.union1d(found["far_table"][layer], found["core"][layer])
+        np.testing.assert_array_equal(proposed, np.arange(81 * 81))

@@ -14,15 +14,18 @@ from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_shower
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, rows
+from training.models.autoregressive.context import SHARE_NUMBERS
 from training.models.autoregressive.mesh import AROUND, colour, mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import _Layer
+from training.models.autoregressive.networks import log_mixture
+from training.models.autoregressive.sampling import layer as layer_module
+from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.base import Batch
 from training.models.randomness import Draws
 
 Array = npt.NDArray[Any]
 
-_NX, _NY, _ = SMALL_GEOMETRY.shape
+_NX, _NY, _LAYERS = SMALL_GEOMETRY.shape
 _COPIES = 6
 
 
@@ -43,13 +46,20 @@ def _image(view: Batch, shower: int = 0) -> Array:
     return image
 
 
+def _colours(view: Batch, place: Any) -> Array:
+    """Of cells `place` (cells, 4): 0 for those an even number of steps from the cell that the axis meets, else 1."""
+    shower, x, y, layer = np.asarray(place).T
+    met = 8 + np.rint(view["axis"].numpy()[shower, layer]).astype(int)
+    return (np.abs(x - met[:, 0]) + np.abs(y - met[:, 1])) % 2
+
+
 def _empty_cells(view: Batch, parity: int, shower: int = 0) -> Array:
     """The places (cells, 4) of a shower's empty cells of a colour in the reach of the proposal about the axis."""
     image, axis = _image(view, shower), view["axis"][shower].numpy()
     found = []
     for x, y, layer in np.ndindex(*SMALL_GEOMETRY.shape):
         dx, dy = x - 8 - round(float(axis[layer, 0])), y - 8 - round(float(axis[layer, 1]))
-        if (x + y) % 2 == parity and image[x, y, layer] == 0 and abs(dx) <= 8 and -8 <= dy <= 9:
+        if (dx + dy) % 2 == parity and image[x, y, layer] == 0 and abs(dx) <= 8 and -8 <= dy <= 9:
             found.append((shower, x, y, layer))
     return np.array(found)
 
@@ -72,14 +82,13 @@ def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
     view = _view(model, 3)
     of_all = 0.0
     for shower in range(3):
-        place = np.argwhere(_image(view, shower) > 0)
-        place = np.insert(place[place[:, :2].sum(1) % 2 == parity], 0, shower, axis=1)
-        of_all += _of_place(place).sum()
+        place = np.insert(np.argwhere(_image(view, shower) > 0), 0, shower, axis=1)
+        of_all += _of_place(place[_colours(view, place) == parity]).sum()
     chosen = tf.function(lambda number: rows.some_hits(view, parity, 50, Draws.of(5, number)), autograph=False)
 
     def estimate(number: int) -> float:
         place, log_energy, weight = (each.numpy() for each in chosen(tf.constant(number)))
-        assert (place[:, 1:3].sum(1) % 2 == parity).all()
+        assert (_colours(view, place) == parity).all()
         assert len(np.unique(place, axis=0)) == 50  # there are more, so none comes twice
         for row, log in zip(place[::10], log_energy[::10], strict=True):
             assert np.exp(log) == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
@@ -170,24 +179,58 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
     for layer in (0, 1, 4):
         before = [_flat(scaled[..., layer - k] if layer >= k else tf.zeros_like(scaled[..., 0])) for k in (1, 2)]
         for odd in (False, True):
-            of_colour = every[:, 1:3].sum(1) % 2 == int(odd)
-            place = tf.constant(every[of_colour & (every[:, 3] == layer)], tf.int32)
+            of_layer = every[every[:, 3] == layer]
+            place = tf.constant(of_layer[_colours(view, of_layer) == int(odd)], tf.int32)
             expected, _ = rows.known(view, place, SMALL_GEOMETRY, odd=odd)
-            parity = np.add.outer(np.arange(_NX), np.arange(_NY)) % 2
-            own = _flat(tf.where(tf.constant(parity == 0), scaled[..., layer], 0.0))
-            planned = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
-            drawing = _Layer(
-                model._sampler,
-                tf.constant(layer),
-                planned,
-                images=tuple(before),
-                sums=(),
-                keys=tf.zeros([2, 2]),  # type: ignore[arg-type]
-            )
+            colours = _colours(view, of_layer).reshape(2, _NX, _NY)
+            own = _flat(tf.where(tf.constant(colours == 0), scaled[..., layer], 0.0))
+            drawing = _drawing(model, view, layer, tuple(before))
+            np.testing.assert_array_equal(drawing._colour(), colours.reshape(2, -1))
             cell = tf.stack([place[:, 0], place[:, 1] * _NY + place[:, 2]], 1)
             dx, dy, ring = drawing._distance(cell)
             distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
             np.testing.assert_allclose(drawing._known(cell, own, distance, odd=odd), expected, rtol=1e-5, atol=1e-6)
+
+
+def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, ...]) -> LayerDrawing:
+    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], busy=tf.ones([2]))
+    given = model._sampler._densities, mesh_of(SMALL_GEOMETRY), 0, tf.constant(layer), planned
+    return LayerDrawing(*given, images=before, sums=(), keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
+
+
+def test_shares_are_told_of_the_cell_that_the_axis_meets(
+    model: Autoregressive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours in the layers before, and where the axis is in it; in sampling the same."""
+    view = _view(model, 2)
+    place, axis = rows.met(view, SMALL_GEOMETRY).numpy(), view["axis"].numpy()
+    expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
+    np.testing.assert_array_equal(place, expected)
+    known, _ = rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=False)
+    told = tf.concat([view["even"][:, :-SHARE_NUMBERS], known], 1)
+    mixtures = model._share.mixture(told)
+    dense = log_mixture(_true_logits(view), *mixtures).numpy().reshape(2, _LAYERS)
+    np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
+    planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
+    context = tf.reshape(told[:, : -known.shape[1]], [2, _LAYERS, -1])
+    scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
+    monkeypatch.setattr(layer_module, "draw_mixture", lambda *given: given[:3])
+    for layer in range(_LAYERS):
+        drawing = _drawing(model, view, layer, (planes[:, layer + 1], planes[:, layer]))
+        found = drawing._drawn_share(context[:, layer] * scale + mean)
+        for mine, other in zip(found, mixtures, strict=True):
+            np.testing.assert_allclose(mine, tf.reshape(other, [2, _LAYERS, -1])[:, layer], rtol=1e-3, atol=1e-4)
+
+
+def _true_logits(view: Batch) -> Any:
+    """Of the shares of the layers' energies that cells of the colour of the axis hold."""
+    found = []
+    for shower, layer in np.ndindex(2, _LAYERS):
+        place = np.array([(shower, x, y, layer) for x, y in np.ndindex(_NX, _NY)])
+        image = _image(view, shower)[..., layer].reshape(-1)
+        even, odd = (image[_colours(view, place) == colour].sum() for colour in (0, 1))
+        found.append(np.log(even / odd))
+    return tf.constant(np.array(found), tf.float32)
 
 
 def _flat(image: Any) -> Any:
@@ -202,7 +245,7 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
     density, odd = model._cells[colour], bool(colour)
     image = _image(one)
     hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
-    hits = hits[hits[:, 1:3].sum(1) % 2 == colour]
+    hits = hits[_colours(one, hits) == colour]
 
     def of_cells(place: Array) -> tuple[Any, Any, Any]:
         where = tf.constant(place, tf.int32)
@@ -232,9 +275,12 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
         assert values.std() < 0.05 * abs(expected), name
 
 
-def test_colours_are_those_of_a_chessboard() -> None:
-    x, y = np.indices((_NX, _NY))
-    found = colour(tf.constant(x), tf.constant(y)).numpy()
+@pytest.mark.parametrize("met", [(8, 8), (3, 8)])
+def test_colours_are_those_of_a_chessboard(met: tuple[int, int]) -> None:
+    """On which the cell that the axis meets is even."""
+    x, y = np.indices((_NX, _NY), np.int32)
+    found = colour(tf.constant(x), tf.constant(y), tf.constant(met)).numpy()
+    assert found[met] == 0
     assert (found[1:] != found[:-1]).all()
     assert (found[:, 1:] != found[:, :-1]).all()
     known = mesh_of(SMALL_GEOMETRY).other_colour[0, 8 * _NY + 8]

@@ -14,10 +14,12 @@ from scipy.special import expit
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
-from training.models.autoregressive import cells, shared_energy, totals
+from training.models.autoregressive import cells, totals
 from training.models.autoregressive.labels import More
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import Sampler
+from training.models.autoregressive.sampling import layer as layer_module
+from training.models.autoregressive.sampling import shared_energy
+from training.models.autoregressive.sampling.sampler import Sampler
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
 _SHOWERS = 400
@@ -45,6 +47,10 @@ def model() -> Autoregressive:
     return of_every_cell(new_model())
 
 
+def _first(hits: Any, *_: Any) -> Any:
+    return tf.zeros_like(hits[:, 0], tf.int32)
+
+
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
@@ -54,7 +60,7 @@ class _Drawn:
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shared_energy, "_OFF", 1e9)  # every draw of the hits fits
+            patch.setattr(layer_module, "kept", _first)  # whatever the number of hits
             patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
@@ -65,7 +71,10 @@ class _Drawn:
         self.radius = np.hypot(dx[..., None], dy[..., None, :]).transpose(0, 2, 3, 1)
         layer = np.broadcast_to(np.arange(LAYERS), self.radius.shape)
         self.odds, self.log_deposit = (self._prior(model, name, layer) for name in ("odds", "log_deposit"))
-        self.chance = self._chance(model._store["chance"].numpy(), np.rint(axis).astype(int))
+        middle = np.rint(axis).astype(int)
+        self.chance = self._chance(model, self.plan.busy.numpy(), middle)
+        at = np.indices((_NX, _NY))[:, None, :, :, None] - 8 - np.moveaxis(middle, -1, 0)[:, :, None, None]
+        self.odd = at.sum(0) % 2 == 1  # (N, x, y, layers), from the cell that the axis meets
         filled = self.plan.energy.numpy()[:, None, None] > 0  # a few layers are drawn empty
         self.probability = expit(self.odds + log_odds) * filled
 
@@ -79,13 +88,17 @@ class _Drawn:
         return found
 
     @staticmethod
-    def _chance(table: Any, middle: Any) -> npt.NDArray[np.float64]:
+    def _chance(model: Autoregressive, busy: Any, middle: Any) -> npt.NDArray[np.float64]:
         """The chance to be proposed of each cell; 0 out of the lattice's reach."""
+        rate, total = (model._store[name].numpy().astype(np.float64) for name in ("rate", "far_total"))
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
+            busier = np.clip(busy[shower, layer], 0.05, 256 / max(total[layer], 1))
+            drawn = 1 - (1 - np.minimum(busier * rate[layer] / 256, 1)) ** 256
+            chance = np.where(rate[layer] * max(busier, 1) > 1.2, 1.0, drawn)
             at = np.argwhere(np.ones((_NX, _NY))) - 8 + middle[shower, layer] + 8
             inside = ((at >= 0) & (at < (_NX, _NY))).all(1)
-            found[shower, at[inside, 0], at[inside, 1], layer] = table[layer, inside]
+            found[shower, at[inside, 0], at[inside, 1], layer] = chance[inside]
         return found
 
 
@@ -106,7 +119,7 @@ def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
     """
     hit = sampled.images > 0
     likely = np.minimum(sampled.probability, sampled.chance)
-    odd = (np.add.outer(np.arange(_NX), np.arange(_NY)) % 2 == 1)[None, ..., None]
+    odd = sampled.odd
     even_hits = np.pad(hit & ~odd, ((0, 0), (1, 1), (1, 1), (0, 0)))
     beside = even_hits[:, 2:, 1:-1] | even_hits[:, :-2, 1:-1] | even_hits[:, 1:-1, 2:] | even_hits[:, 1:-1, :-2]
     likely = np.where(odd & beside, sampled.probability, likely)
@@ -115,13 +128,14 @@ def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
     for layer in range(LAYERS):
         for parity in (False, True):
             for number in range(1, len(_RADII)):
-                these = (ring[..., layer] == number) & (odd[..., 0] == parity)
+                these = (ring[..., layer] == number) & (odd[..., layer] == parity)
                 expected = likely[..., layer][these]
                 if expected.sum() < 10:
                     continue
                 error = np.sqrt((expected * (1 - expected)).sum())
                 found = hit[..., layer][these].sum()
-                assert abs(found - expected.sum()) < 4.5 * error + 0.5, (layer, parity, number)
+                # of cells that are nearly sure one or two are missed where a tenth is expected: no normal number
+                assert abs(found - expected.sum()) < 4.5 * error + 2, (layer, parity, number)
                 seen += 1
     assert seen > 50
 
@@ -145,9 +159,8 @@ def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
     """But for the factor that gives the even cells of a layer, or the odd ones, their energy; by radius."""
     hit = sampled.images > 0
     off = np.where(hit, np.log(np.maximum(sampled.images, 1e-9)) - sampled.log_deposit, 0)
-    odd = np.add.outer(np.arange(_NX), np.arange(_NY)) % 2 == 1
-    for colour in (odd, ~odd):
-        these = hit & colour[None, ..., None]
+    for colour in (sampled.odd, ~sampled.odd):
+        these = hit & colour
         mean = np.where(these, off, 0).sum((1, 2)) / np.maximum(these.sum((1, 2)), 1)
         off -= np.where(these, mean[:, None, None], 0)
     off[~hit] = np.nan
@@ -184,7 +197,7 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model._store, (model._totals, model._share, *model._cells), SMALL_GEOMETRY, capacity=150)
+    sampler = Sampler(model._sampler._densities, SMALL_GEOMETRY, capacity=150)
     given = [tf.constant(each) for each in (energy, theta, noise)]
     made = tf.function(sampler.showers, autograph=False, jit_compile=True)(*given).numpy()
     np.testing.assert_array_equal(made > 0, expected > 0)

@@ -1,35 +1,57 @@
-"""Deposits that share an energy: which draw of the hits is kept, and how its deposits come to sum to the energy."""
+"""Cells that share an energy: how many are hit, and how their deposits come to sum to it."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from training.models.autoregressive.shared_energy import fitting, scaled, stretched
+from training.models.autoregressive.sampling.shared_energy import COUNTS, kept, log_chances, scaled, stretched
 
 _LEAST = np.float32(1e-6)
 
 
-@pytest.mark.parametrize(("hits", "allowed"), [(0, 0.3), (3, 0.6), (30, 3.3)])
-def test_draws_are_kept_with_the_chances_of_how_well_they_fit(hits: int, allowed: float) -> None:
-    expected = np.tile(np.array([0.0, 0.8, 1.0, 1.5], np.float32), (20_000, 1))
-    energy = np.full(20_000, 1.0, np.float32)
-    chance = np.random.default_rng(1).random(expected.shape).astype(np.float32)
-    found = fitting(expected, np.full_like(expected, hits), energy, _LEAST, chance).numpy()
-    kept = np.bincount(found, minlength=4) / 20_000
-    off = np.log([float(_LEAST), 0.8, 1.0, 1.5]) / allowed
-    weight = np.exp(-0.5 * off**2)
-    np.testing.assert_allclose(kept, weight / weight.sum(), atol=0.015)
+def _of_each_number(chance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """How likely 0, 1, 2, 3 and more of cells are hit, cell after cell."""
+    found = np.array([1.0])
+    for each in chance:
+        found = np.convolve(found, [1 - each, each])
+    found = np.pad(found, (0, COUNTS))
+    return np.append(found[: COUNTS - 1], found[COUNTS - 1 :].sum())
 
 
-def test_one_hit_is_likelier_where_the_energy_is_that_of_one() -> None:
-    """Ten cells, each hit one time in ten with an energy of about 1: of independent draws 35 % have none."""
-    rng = np.random.default_rng(2)
-    hits = (rng.random((5_000, 8, 10)) < 0.1).sum(2).astype(np.float32)
-    kept = fitting(hits, hits, np.ones(5_000, np.float32), _LEAST, rng.random((5_000, 8)).astype(np.float32)).numpy()
-    number = hits[np.arange(5_000), kept]
-    assert (hits == 1).mean() == pytest.approx(10 * 0.1 * 0.9**9, abs=0.01)
-    assert (number == 1).mean() > 0.8
+def test_numbers_of_hits_are_as_likely_as_of_independent_cells() -> None:
+    """Of none, one, several rare ones, many, and sure ones, mixed in one list."""
+    rng = np.random.default_rng(5)
+    sets = [[], [0.3], 0.05 * rng.random(40), rng.random(6), [0.9, 0.99, 0.1], 0.3 * rng.random(80)]
+    shower = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+    order, chance = rng.permutation(len(shower)), np.concatenate(sets)
+    found = log_chances(chance[order].astype(np.float32), shower[order].astype(np.int32), len(sets)).numpy()
+    expected = np.stack([_of_each_number(np.array(each)) for each in sets])
+    np.testing.assert_allclose(np.exp(found), expected, atol=2e-5)
+
+
+def test_hits_are_kept_in_the_numbers_that_are_told_and_cells_as_often_as_before() -> None:
+    """Ten cells with the energy of one hit, some likelier: of each number the same cells as when drawn alone."""
+    rng = np.random.default_rng(6)
+    showers, chance = 20_000, np.linspace(0.02, 0.2, 10)
+    drawn = rng.random((showers, 8, 10)) < chance
+    hits = drawn.sum(2)
+    told = np.array([0.02, 0.7, 0.2, 0.06, 0.02])
+    independent = _of_each_number(chance)
+    logs = (np.tile(np.log(each).astype(np.float32), (showers, 1)) for each in (told, independent))
+    which = kept(hits.astype(np.float32), *logs, rng.random((showers, 8)).astype(np.float32)).numpy()
+    number = np.minimum(hits[np.arange(showers), which], COUNTS - 1)
+    found = np.bincount(number, minlength=COUNTS) / showers
+    weight = (told / independent)[np.minimum(hits, COUNTS - 1)]
+    weight /= weight.sum(1, keepdims=True)
+    expected = np.array([(weight * (np.minimum(hits, COUNTS - 1) == n)).sum(1).mean() for n in range(COUNTS)])
+    assert (np.abs(found - expected) < 4.5 * np.sqrt(expected / showers)).all()
+    np.testing.assert_allclose(found, told, atol=0.05)  # of eight draws, not of all that there are
+    assert np.abs(independent - told).max() > 0.25
+    one = drawn[np.arange(showers), which][number == 1].mean(0)
+    odds = chance / (1 - chance)
+    np.testing.assert_allclose(one, odds / odds.sum(), atol=0.015)
 
 
 def test_deposits_sum_to_the_energy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from showers import SMALL_GEOMETRY
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis
+from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.randomness import Draws
 
@@ -77,12 +79,13 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     values, _ = _totals(sums, axis, energy)
     labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
     every = tf.ones_like(values)
-    normal = totals.to_normal(values, every, labels, store)
-    again = totals.from_normal(normal, labels, store).numpy()
+    given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
+    normal = totals.to_normal(values, every, *given)
+    again = totals.from_normal(normal, *given).numpy()
     spread = values.numpy().std(0)
     assert (np.abs(again - values) / spread).max() < 1e-3
     drawn = np.random.default_rng(1).normal(size=normal.shape).astype(np.float32)
-    there = totals.to_normal(totals.from_normal(tf.constant(drawn), labels, store), every, labels, store).numpy()
+    there = totals.to_normal(totals.from_normal(tf.constant(drawn), *given), every, *given).numpy()
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
@@ -125,9 +128,10 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
     store = model.networks["constants"]
     labels = totals.label_terms(tf.constant(energy), frame.reflected_angle(tf.constant(theta)), store)
-    normal = totals.to_normal(values, tf.constant(known), labels, store).numpy()
+    given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
+    normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
-    again = totals.from_normal(tf.constant(normal), labels, store).numpy()
+    again = totals.from_normal(tf.constant(normal), *given).numpy()
     away = np.abs(again - values.numpy())[known > 0] / np.broadcast_to(values.numpy().std(0), known.shape)[known > 0]
     assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped
 
@@ -156,19 +160,29 @@ def _correlation() -> npt.NDArray[np.float64]:
 
 
 def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
+    """Two totals and two of the six budgets after them, whose means follow the phases too; the others are not known."""
     labels, mean, scale, normal, values = _synthetic(20_000)
-    found = copula(values, labels, np.ones(values.shape, bool))
-    error = np.abs(labels @ (found["mean"] - mean)).max(0) / values.std(0)
+    where, rng = [0, 1, 2, 5], np.random.default_rng(4)
+    phases, of_phases = rng.uniform(-1, 1, (20_000, 3)), np.zeros((3, len(totals.BUDGETS)))
+    of_phases[:, [0, 3]] = rng.normal(size=(3, 2))
+    whole = np.hstack([np.zeros((20_000, 2)), phases @ of_phases])
+    whole[:, where] += values
+    known = np.tile(np.isin(np.arange(8), where), (20_000, 1))
+    found = copula(whole, labels, known, 0.0, phases)
+    np.testing.assert_allclose(found["mean_of_phases"], of_phases, atol=0.06)  # five of its errors
+    error = np.abs(labels @ (found["mean"][:, where] - mean)).max(0) / values.std(0)
     assert (error < 0.1).all()  # 20,000 showers, 11 terms, at the edges of the labels
     # log |residual| is scattered about the log of the width, less by (log 2 + Euler's gamma) / 2
-    widths = labels[:, : totals.SCALE_TERMS] @ (found["scale"] - scale)
+    widths = labels[:, : totals.SCALE_TERMS] @ (found["scale"][:, where] - scale)
     np.testing.assert_allclose(widths, -(np.log(2) + 0.5772) / 2, atol=0.12)
-    correlation = found["colouring"] @ found["colouring"].T
+    correlation = (found["colouring"] @ found["colouring"].T)[np.ix_(where, where)]
     np.testing.assert_allclose(correlation, _correlation(), atol=5 / np.sqrt(20_000))
 
     store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
-    given = tf.constant(labels, tf.float32)
-    white = totals.to_normal(tf.constant(values, tf.float32), tf.ones(values.shape), given, store).numpy()
+    given = [tf.constant(each, tf.float32) for each in (whole, known, labels, phases)]
+    white = totals.to_normal(*given, store).numpy()
+    assert not white[~known].any()
+    white = white[:, where]
     np.testing.assert_allclose(np.cov(white.T), np.eye(4), atol=5 / np.sqrt(20_000))
     for k in range(4):
         assert kstest(white[::7, k], "norm").pvalue > 1e-3
@@ -218,36 +232,69 @@ def _by_energy(energy: Any, score: Any) -> tuple[Any, Any]:
     return np.stack(terms, 1), _skewed(score, energy)[:, None]
 
 
+_BUDGETS = [(0, 0), (0, len(totals.BUDGETS))]  # that no shower has, beside the one total
+
+
+def _copula_of_one(values: Any, labels: Any, log_energies: float) -> dict[str, tf.Tensor]:
+    known = np.pad(np.ones(values.shape, bool), _BUDGETS)
+    found = copula(np.pad(values, _BUDGETS), labels, known, log_energies, np.zeros((len(values), 1)))
+    return {name: tf.constant(each, tf.float32) for name, each in found.items()}
+
+
+def _from_normal(scores: Any, labels: Any, store: Any) -> Any:
+    """The total (N, 1) of its normal score (N, 1)."""
+    normal, given = (tf.constant(each, tf.float32) for each in (np.pad(scores, _BUDGETS), labels))
+    return totals.from_normal(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
+
+
 def test_quantiles_follow_the_energy() -> None:
     """A total whose skewness changes its sign, at both ends and in the middle: drawn as its closed form, and back."""
     rng = np.random.default_rng(8)
     labels, values = _by_energy(rng.uniform(-1, 1, 20_000), rng.normal(size=20_000))
-    scores, every = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), np.ones(values.shape, bool)
-    found, pooled = (
-        {name: tf.constant(each, tf.float32) for name, each in copula(values, labels, every, log_energies).items()}
-        for log_energies in (np.log(100), 0.0)
-    )
+    scores = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    found, pooled = (_copula_of_one(values, labels, log_energies) for log_energies in (np.log(100), 0.0))
     for energy in (-1.0, 0.0, 1.0):
         given, expected = _by_energy(np.full(5, energy), scores)
-        asked = tf.constant(scores[:, None], tf.float32), tf.constant(given, tf.float32)
-        again = totals.from_normal(*asked, found).numpy()
+        again = _from_normal(scores[:, None], given, found)
         np.testing.assert_allclose(again, expected, atol=0.1 + 0.08 * np.abs(expected).max())
-        back = totals.to_normal(tf.constant(again), tf.ones([5, 1]), asked[1], found).numpy()
+        known = np.pad(np.ones((5, 1)), _BUDGETS)
+        asked = (tf.constant(each, tf.float32) for each in (np.pad(again, _BUDGETS), known, given))
+        back = totals.to_normal(*asked, tf.zeros([1, 1]), found).numpy()
         np.testing.assert_allclose(back[:, 0], scores, atol=1e-3)
-        off = np.abs(totals.from_normal(*asked, pooled).numpy() - expected).max()
+        off = np.abs(_from_normal(scores[:, None], given, pooled) - expected).max()
         assert (off > 0.5) == (energy != 0)  # one quantile function is right in the middle alone
 
 
 def test_nothing_is_drawn_far_beyond_the_train_split() -> None:
     rng = np.random.default_rng(9)
     labels, values = _by_energy(rng.uniform(-1, 1, 5000), rng.uniform(-1, 1, 5000))
-    found = copula(values, labels, np.ones(values.shape, bool), np.log(100))
-    store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
+    store = _copula_of_one(values, labels, np.log(100))
     far = np.repeat([[-30.0], [30.0]], 50, axis=0)
     given, _ = _by_energy(np.tile(np.linspace(-1, 1, 50), 2), far[:, 0])
-    drawn = totals.from_normal(tf.constant(far, tf.float32), tf.constant(given, tf.float32), store).numpy()
+    drawn = _from_normal(far, given, store)
     assert np.isfinite(drawn).all()
     assert np.abs(drawn).max() < 1.2 * np.abs(values).max()
+
+
+def test_phases_are_where_in_their_cells_the_axes_meet_the_layers() -> None:
+    """Shower after shower, by hand; a whole cell further they are the same. Seven layers are summed in six groups."""
+    rng = np.random.default_rng(5)
+    for layers in (LAYERS, 7):
+        geometry = replace(SMALL_GEOMETRY, shape=(17, 17, layers))
+        energy, x, y = rng.uniform(0, 3, (4, layers)), *rng.uniform(-3, 3, (2, 4, layers))
+        groups = min(layers, 6)
+        expected = np.zeros((4, 4, groups))  # showers; sines along x and y, cosines along x and y; groups
+        for shower, layer in np.ndindex(4, layers):
+            at, share = layer * (groups - 1) / (layers - 1), energy[shower, layer] / energy[shower].sum()
+            angles = 2 * np.pi * np.array([x[shower, layer], y[shower, layer]])
+            waves = [*np.sin(angles), *np.cos(angles)]
+            for group in range(groups):
+                expected[shower, :, group] += share * np.multiply(waves, max(1 - abs(at - group), 0))
+        for shift in (0, 1):
+            given = (tf.constant(each, tf.float32) for each in (energy, x + shift, y - 2 * shift))
+            found = totals.phases(next(given), Axis(*given, tf.zeros([])), mesh_of(geometry))
+            assert found.shape == (4, totals.number_of_phases(layers))
+            np.testing.assert_allclose(found, expected.reshape(4, -1), atol=1e-5)
 
 
 def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> None:

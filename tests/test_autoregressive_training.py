@@ -35,6 +35,7 @@ from training.run.history import ProgressBar
 
 # Seven epochs of five steps, judged at the third, the sixth and the last.
 _TRAINED = replace(CONFIG, epochs=7, evaluation_steps=15, learning_rate=1e-2)
+_DENSITIES = ("totals", "place", "slope", "share", "even_count", "odd_count", "even", "odd")
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +61,14 @@ def test_losses_fall(model: Path) -> None:
     """Of the train split and of the other, whose are of the averaged weights; those of every phase."""
     history = _history(model)
     first, last = history[1]["train"], history[-1]["train"]
-    for phase in ("even", "odd"):
+    for phase in ("share", "even_count", "odd_count", "even", "odd"):
         assert last[phase]["total"] < first[phase]["total"]
     assert last["totals"]["total"] < first["totals"]["total"] + 1  # it begins at the copula, which is hard to better
     judged = [entry["validation"] for entry in history if "validation" in entry]
     assert judged[-1]["total"] < judged[0]["total"] - 10
     for losses in judged:
         assert losses["total"] == pytest.approx(
-            sum(losses[name] for name in ("totals", "shares", "occupancy", "deposits")), rel=1e-5
+            sum(losses[name] for name in ("totals", "offsets", "shares", "counts", "occupancy", "deposits")), rel=1e-5
         )
 
 
@@ -79,7 +80,7 @@ def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: 
     del judged[0]
     card = read_card(model)
     assert card.trained["chosen_step"] == min(judged, key=lambda step: judged[step])
-    assert set(card.weights) == {f"{name}.weights.h5" for name in ("totals", "share", "even", "odd", "constants")}
+    assert set(card.weights) == {f"{name}.weights.h5" for name in (*_DENSITIES, "constants")}
 
 
 def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(dataset: Path, model: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
     begun = engine.state()
     with np.load(model / f"checkpoints/step-{read_card(model).trained['chosen_step']:09d}.npz") as state:
         number = 0
-        for name in ("totals", "share", "even", "odd"):
+        for name in _DENSITIES:
             for k in range(len(engine.model.networks[name].weights)):
                 np.testing.assert_array_equal(begun[f"network/{name}/{k}"], state[f"average/{number}"])
                 np.testing.assert_array_equal(begun[f"average/{number}"], state[f"average/{number}"])

@@ -7,13 +7,16 @@ The cells come layer by layer, in each the even ones and then the odd ones.
 The config is here. `mesh` knows the cells of the calorimeter, `frame` says where a shower's axis is, `totals` what its
 totals are and how they are made normal, `context` what the density of a cell is given beside its neighbours, `networks`
 the densities, `constants` and `copula` what is computed from the train split once, `rows` which cells a training step
-looks at, `sampling` how showers are drawn, and `model` ties them to the engine.
+looks at, `proposals` which of them are looked at at all, `offsets` where in their cells the axes are, `layer` and
+`sampling` how showers are drawn, and `model` ties them to the engine.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from calopipe.errors import InputError
 from calopipe.labels import NO_LABELS, LabelRange
@@ -22,6 +25,10 @@ from training.models.config import CONFIGS, FitConfig, register, setting
 
 if TYPE_CHECKING:
     from training.models.autoregressive.model import Autoregressive
+
+
+# The part of a label's range by which later showers may lie beyond it at either end.
+_BEYOND, _ROUNDING = 0.1, 1e-6
 
 
 @register("autoregressive")
@@ -41,6 +48,18 @@ class AutoregressiveConfig(FitConfig):
 
     def check_labels(self, labels: LabelRange) -> None:
         """It takes all."""
+
+    def begins_anew(self, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        """The weights go with scales, quantiles and priors of the earlier showers, which say nothing of others."""
+        for name, scaled in (("energy_gev", math.log), ("theta_rad", math.cos), ("phi_rad", math.sin)):
+            if name not in earlier or name not in now:
+                continue
+            (low, high), ends = (sorted(map(scaled, each[name])) for each in (earlier, now))
+            beyond = _BEYOND * (high - low) + _ROUNDING
+            if ends[0] < low - beyond or ends[1] > high + beyond:
+                of, to = (f"{each[name][0]:.4g} to {each[name][1]:.4g}" for each in (earlier, now))
+                return f"that is of {name} {of}, the dataset of {to}"
+        return ""
 
     def build(self, geometry: Geometry, labels: LabelRange = NO_LABELS) -> Autoregressive:
         from training.models.autoregressive.model import Autoregressive  # noqa: PLC0415  TensorFlow

@@ -14,18 +14,18 @@ ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
 # coarse steps would stay in the showers as rings.
-_FINEST = 0.5
-_STEP = 0.15
+FINEST = 0.5
+STEP = 0.15
 
 
 def radius_knots(reach: float) -> int:
     """How many radii cover `reach` cells."""
-    return int(np.ceil(np.log1p(reach / _FINEST) / _STEP)) + 2
+    return int(np.ceil(np.log1p(reach / FINEST) / STEP)) + 2
 
 
 def radius_place(radius: Tensor) -> Tensor:
     """Where `radius`, in cells, is between the knots; as a number of knots."""
-    return tf.math.log(1.0 + radius / _FINEST) / _STEP
+    return tf.math.log(1.0 + radius / FINEST) / STEP
 
 
 def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:

@@ -9,32 +9,28 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from scipy import stats
 
 from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, context, context_numbers, plan, share_logit, with_share
-from training.models.autoregressive.copula import copula, least_squares
+from training.models.autoregressive.copula import copula, least_squares, mean_and_scale
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.labels import More, constants_of, number_of_terms, shapes_of
-from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.mesh import Tensor, mesh_of
+from training.models.autoregressive.sampling import proposals
 
 Array = npt.NDArray[Any]
 
 SCOUTS = 1000  # showers that the scales are taken from
-_FAR_TABLE = 4096  # places of a layer, as often as they are proposed; more where there are more places
-FAR_MOST = 96  # cells far from the axis that are proposed in a layer, at most
 _SELDOM = 1e-7
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
-_CORE_BOUND = 0.7  # the chance above which a cell is always looked at
-_HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 
 
 def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
     """Name and shape of every constant, for showers of `geometry` that have these `labels`, too."""
     mesh = mesh_of(geometry)
-    layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
+    layers = mesh.layers
     knots = cells.radius_knots(mesh.reach)
     all_totals, more = totals.number_of_totals(layers), number_of_terms(labels)
     even, odd = (context_numbers(layers, odd=colour, more=more) for colour in (False, True))
@@ -45,19 +41,16 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (totals.MEAN_TERMS + more, all_totals), "scale": (totals.SCALE_TERMS + more, all_totals),
         "quantiles": (totals.ENERGIES, totals.QUANTILES, all_totals),
+        "mean_of_phases": (totals.number_of_phases(layers), len(totals.BUDGETS)),
         "colouring": (all_totals, all_totals), "presence": (layers,),
+        "blur_scale": (totals.SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
         "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS + more),
         "odds": (layers, knots), "log_deposit": (layers, knots),
-        "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),
-        "far_table": (layers, _far_entries(places)), "far_counts": (layers, FAR_MOST),
-        "chance": (layers, places), "core": (layers, mesh.core_most),
+        "layer_cells": (layers,),  # mean numbers of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
+        **proposals.shapes(mesh),
         **shapes_of(labels),
     }  # fmt: skip
-
-
-def _far_entries(places: int) -> int:
-    return max(_FAR_TABLE, 3 * places // 2)
 
 
 class ConstantsStore(keras.Model):
@@ -92,7 +85,7 @@ class Adaptation:
         """`energy_gev` and `theta_rad` are the least and the largest label of the split."""
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
         self._store.set(self._labels(energy_gev, theta_rad) | constants_of(self._with, self._geometry))
-        self._store.set(self._scales(kept[: max(1, SCOUTS // len(kept[0]["energy_gev"]))]))
+        self._store.set(self._scales(_some(kept, SCOUTS)))
         found = [self._describe({name: tf.constant(each) for name, each in batch.items()}) for batch in kept]
         sums, values, there, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(5))
         energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
@@ -101,10 +94,15 @@ class Adaptation:
         more = more.reflected(self._geometry)
         labels = totals.label_terms(tf.constant(energy), reflected, self._store, more).numpy()
         known = totals.defined(tf.constant(there)).numpy() > 0
-        self._store.set(copula(values, labels, known, float(np.ptp(np.log(energy_gev)))))
+        blurred = self._blurred(values, labels)
+        energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
+        mesh = mesh_of(self._geometry)
+        phases = totals.phases(energy_of_layers, frame.Axis(axis_x, axis_y, tf.zeros([])), mesh).numpy()
+        self._store.set(copula(blurred, labels, known, float(np.ptp(np.log(energy_gev))), phases))
         rate = np.clip(there.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
+        self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
         self._store.set(self._priors([each[5:] for each in found], axis_x, axis_y))
         self._store.set(self._contexts(sums, (values, there), energy, reflected.numpy(), more))
 
@@ -119,23 +117,35 @@ class Adaptation:
             for name, ends in (("log_energy", np.log(energy_gev)), ("cos_theta", cosines))
         }
 
-    def _scales(self, batches: list[dict[str, Array]]) -> dict[str, Any]:
+    def _blurred(self, values: Array, labels: Array) -> Array:
+        """The totals (showers, D) with blurred offsets, and how much they are blurred."""
+        layers = self._geometry.shape[2]
+        offsets = values[:, layers : layers + totals.OFFSETS].astype(np.float64)
+        scale = [mean_and_scale(offset, labels.astype(np.float64))[1] for offset in offsets.T]
+        self._store.set({"blur_scale": np.stack(scale, 1)})
+        noise = np.random.default_rng(0).normal(size=offsets.shape)
+        whole, terms, added = (tf.constant(each, tf.float32) for each in (values, labels, noise))
+        return totals.blurred(whole, terms, added, self._store).numpy()
+
+    def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
         """Depth of reference, deposits, and, about the axis that the depth fixes, radii."""
         mesh = mesh_of(self._geometry)
-        value = np.concatenate([batch["value"].reshape(-1) for batch in batches])
-        depth = mesh.depth[np.concatenate([batch["cell"].reshape(-1) % mesh.layers for batch in batches])]
+        value = scouts["value"].reshape(-1)
+        depth = mesh.depth[scouts["cell"].reshape(-1) % mesh.layers]
         seen = value > 0
         self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
-        radius = []
-        for batch in batches:
-            hits, _ = frame.reflect(
-                tf.constant(batch["cell"]), tf.constant(batch["value"]), tf.constant(batch["theta_rad"]), self._store,
-                self._geometry, more=More.of(batch, self._with),
-            )  # fmt: skip
-            radius.append(_radius(hits).numpy().reshape(-1))
-        order = np.argsort(found := np.concatenate(radius))
+        cell, energy, theta = (tf.constant(scouts[name]) for name in ("cell", "value", "theta_rad"))
+        more = More.of(scouts, self._with)
+        hits, _ = frame.reflect(cell, energy, theta, self._store, self._geometry, more=more)
+        radius = _radius(hits).numpy().reshape(-1)
+        middle = np.average(depth[seen], weights=value[seen])
+        away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
+        across = mesh.cells_across(float(middle))
+        most = totals.BLUR * np.stack([across, across / max(float(away), 1.0)], 1).reshape(-1)
+        self._store.set({"blur_most": most})
+        order = np.argsort(radius)
         reached = np.cumsum(value[order]) / value.sum()
-        half, most = found[order][np.searchsorted(reached, [0.5, 0.9])]
+        half, most = radius[order][np.searchsorted(reached, [0.5, 0.9])]
         return {
             "radius_half": half, "radius_most": most, "deposit": np.median(value[seen]),
         }  # fmt: skip
@@ -177,14 +187,14 @@ class Adaptation:
         share = share.reshape(layers, knots)
         return {
             "odds": np.log(share / (1 - share)), "log_deposit": log_deposit.reshape(layers, knots),
-            **_proposals(share, mesh, _HEADROOM * max(len(self._with.particle), 1)),
+            **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
         }  # fmt: skip
 
     def _contexts(
         self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array, more: More
     ) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
-        some = slice(0, 2 * SCOUTS)
+        some = np.linspace(0, len(energy) - 1, min(len(energy), 2 * SCOUTS)).astype(int)
         energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
         whole = tf.constant(values[0][some]), tf.constant(values[1][some])
         planned = plan(whole, energy_gev, theta_rad, self._store, self._geometry, more=more[some])
@@ -195,6 +205,21 @@ class Adaptation:
             ).numpy()
             found |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return found
+
+
+def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
+    """About so many showers, evenly from all batches, whose lists of hits differ in length."""
+    step = max(1, sum(len(batch["energy_gev"]) for batch in batches) // number)
+    longest = max(batch["cell"].shape[1] for batch in batches)
+    first, some = 0, []
+    for batch in batches:
+        chosen = {name: each[first::step] for name, each in batch.items()}
+        first = (first - len(batch["energy_gev"])) % step
+        for name, filler in (("cell", -1), ("value", 0)):
+            more = longest - batch[name].shape[1]
+            chosen[name] = np.pad(chosen[name], ((0, 0), (0, more)), constant_values=filler)
+        some.append(chosen)
+    return {name: np.concatenate([each[name] for each in some]) for name in some[0]}
 
 
 def _radius(hits: frame.Hits) -> Tensor:
@@ -243,56 +268,7 @@ def _expectations(sums: Array, labels: Array) -> Array:
 
 def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array) -> None:
     """Add `weight` to the two knots beside each radius, more to the nearer: what linear interpolation reads again."""
-    place = np.minimum(np.log1p(radius / cells._FINEST) / cells._STEP, knots - 1.001)
+    place = np.minimum(np.log1p(radius / cells.FINEST) / cells.STEP, knots - 1.001)
     left = place.astype(int)
     for knot, share in ((left, 1 - (place - left)), (left + 1, place - left)):
         into += np.bincount(layer * knots + knot, weight * share, len(into))
-
-
-def _proposals(share: Array, mesh: Mesh, headroom: float) -> dict[str, Array]:
-    """Where empty cells are drawn in training, and cells far from every hit proposed in sampling.
-
-    A cell may be `headroom` times as likely to be hit as on average: where there are kinds, all hits may be one's.
-    """
-    layers, radius = mesh.layers, mesh.lattice_radius()
-    knots, places = np.arange(share.shape[1]), radius.shape[1]
-    there = np.broadcast_to(np.isfinite(radius), (layers, places))
-    at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells._FINEST) / cells._STEP
-    at = np.broadcast_to(at, (layers, places))
-    chance = np.stack(
-        [np.interp(*given) for given in zip(at, [knots] * layers, share, strict=True)]
-    )  # (layers, lattice)
-
-    grid = np.where(there, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
-    padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
-    pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
-    cumulative = np.cumsum(pairs.reshape(-1))
-
-    bound = np.where(there, np.clip(headroom * chance, 2e-4, None), 0.0)
-    likeliest = np.argsort(-bound, axis=1)[:, : mesh.core_most]
-    core = np.zeros_like(bound, dtype=bool)
-    # In rings every cell is looked at, as long as there is room: a cell's chance at the highest energies is many times
-    # its mean over decades.
-    least_bound = 0.0 if mesh.geometry.rings else _CORE_BOUND
-    np.put_along_axis(core, likeliest, np.take_along_axis(bound, likeliest, 1) > least_bound, 1)
-    listed = np.where(np.take_along_axis(core, likeliest, 1), likeliest, -1)
-    listed = np.pad(listed, ((0, 0), (0, mesh.core_most - listed.shape[1])), constant_values=-1)
-    rate = np.where(core, 0.0, -np.log1p(-np.minimum(bound, 0.7)))
-    total = np.minimum(rate.sum(axis=1), FAR_MOST / 2)
-    entries = _far_entries(places)
-    table = np.empty((layers, entries))
-    chosen = np.zeros_like(rate)  # the chance of a place, as the table makes it
-    for layer in range(layers):
-        if not rate[layer].any():  # every cell is in the core
-            table[layer], total[layer], chosen[layer] = 0, 0.0, core[layer]
-            continue
-        wanted = rate[layer] / rate[layer].sum() * (entries - np.count_nonzero(rate[layer]))
-        counts = np.floor(wanted) + (rate[layer] > 0)
-        short = entries - int(counts.sum())
-        counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
-        table[layer] = np.repeat(np.arange(places), counts.astype(int))
-        chosen[layer] = np.where(core[layer], 1.0, -np.expm1(-total[layer] * counts / entries))
-    return {
-        "proposal": cumulative / cumulative[-1], "core": listed, "far_table": table,
-        "far_counts": stats.poisson.cdf(np.arange(FAR_MOST), total[:, None]), "chance": chosen,
-    }  # fmt: skip

@@ -35,7 +35,8 @@ class Plan:
 
     `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
     what this layer and those after it are expected to take of them; `rest` (M, 3), the energy in this layer and those
-    after it, and the mean and variance of its depth; `depth` of the layer; `axis` (M, 2), where the axis meets it;
+    after it, and the mean and variance of its depth; `depth` of the layer; `busy`, how many cells it
+    is to have, over the mean of the train split; `axis` (M, 2), where the axis meets it;
     `promised` (M, ...), what the densities are given of all this.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     expected: Tensor
     rest: Tensor
     depth: Tensor
+    busy: Tensor
     axis: Tensor
     promised: Tensor
 
@@ -81,7 +83,9 @@ def plan(
     energy, offset, logs = layers_of(values, there, energy_gev, REFERENCE_UNIT_GEV, layers)
     axis = axis_of(offset, theta_rad, constants, geometry, more)
     budgets = budgets_in_units(logs, energy)
-    expected = tf.cumsum(expected_layers(energy, labels, constants), axis=1, reverse=True)
+    of_layers = expected_layers(energy, labels, constants)
+    expected = tf.cumsum(of_layers, axis=1, reverse=True)
+    busy = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1] / constants["layer_cells"]
     mesh = mesh_of(geometry)
     depth = tf.constant(mesh.depth) - constants["depth"]
     left, first, second = (
@@ -97,6 +101,7 @@ def plan(
         expected,
         rest,
         tf.zeros_like(energy) + depth,
+        busy,
         tf.stack([axis.x, axis.y], -1),
         _promised(labels, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )

@@ -21,10 +21,13 @@ _STEP = 0.5  # by which the logs of two energies differ, at the least, that have
 _SMALLEST_SPREAD = 1e-9
 
 
-def copula(values: Array, labels: Array, known: Array, log_energies: float = 0.0) -> dict[str, Array]:
+def copula(
+    values: Array, labels: Array, known: Array, log_energies: float = 0.0, phases: Array | None = None
+) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    Of each total (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
+    The means of the budgets, the last totals, follow the `phases` (showers, P) too, if these are given. Of each total
+    (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
     energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
     values, labels = values.astype(np.float64), labels.astype(np.float64)
@@ -32,19 +35,20 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float = 0.0
     showers, number = values.shape
     more = labels.shape[1] - totals.MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((totals.SCALE_TERMS + more, number))
+    phases = np.zeros((showers, 0)) if phases is None else phases.astype(np.float64)
+    of_phases = np.zeros((phases.shape[1], len(totals.BUDGETS)))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
     for k in range(number):
         rows = np.flatnonzero(known[:, k])
         if len(rows) < _LEAST_KNOWN:
             mean[0, k] = values[rows, k].mean() if len(rows) else 0.0
             continue
-        mean[:, k] = least_squares(labels[rows], values[rows, k])
-        residual = values[rows, k] - labels[rows] @ mean[:, k]
-        short = labels[rows, : totals.SCALE_TERMS]
-        if more:
-            short = np.hstack([short, labels[rows, totals.MEAN_TERMS :]])
-        scale[:, k] = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
-        residual /= np.exp(short @ scale[:, k])
+        given = values[rows, k]
+        if (budget := k - number + len(totals.BUDGETS)) >= 0:
+            both = least_squares(np.hstack([labels[rows], phases[rows]]), given)
+            of_phases[:, budget] = both[labels.shape[1] :]
+            given = given - phases[rows] @ of_phases[:, budget]
+        mean[:, k], scale[:, k], residual = mean_and_scale(given, labels[rows])
         quantiles[:, :, k] = _quantiles(residual, _about_energies(labels[rows, 1], log_energies), knots)
         given = (residual[:, None], labels[rows], quantiles[..., k : k + 1])
         scores[rows, k] = totals.scores(*(tf.constant(each, tf.float32) for each in given))[:, 0]
@@ -52,9 +56,18 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float = 0.0
     correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
     np.fill_diagonal(correlation, 1.0)
     return {
-        "mean": mean, "scale": scale, "quantiles": quantiles,
+        "mean": mean, "scale": scale, "quantiles": quantiles, "mean_of_phases": of_phases,
         "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
     }  # fmt: skip
+
+
+def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Coefficients of the mean and of the log scale of `values` (N,) at `labels`; what is left, (N,), is of order 1."""
+    mean = least_squares(labels, values)
+    residual = values - labels @ mean
+    short = np.hstack([labels[:, : totals.SCALE_TERMS], labels[:, totals.MEAN_TERMS :]])
+    scale = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
+    return mean, scale, residual / np.exp(short @ scale)
 
 
 def _about_energies(energy: Array, log_energies: float) -> Array:

@@ -46,13 +46,15 @@ class Axis:
 class Hits:
     """The non-zero cells of N showers, reflected: (N, K) each, padded with hits of no energy.
 
-    `x`, `y` (or angle and radius) and `layer` are indices, `dx`, `dy` distances from the axis in cells, `ring` the mean
-    radius of cells that go round the calorimeter's axis, `value` energies in units of 0.02 GeV.
+    `x`, `y` (or angle and radius) and `layer` are indices, `colour` is 0 or 1 (`mesh.colour`), `dx`, `dy` are distances
+    from the axis in cells, `ring` the mean radius of cells that go round the calorimeter's axis, `value` energies in
+    units of 0.02 GeV.
     """
 
     x: Tensor
     y: Tensor
     layer: Tensor
+    colour: Tensor
     value: Tensor
     dx: Tensor
     dy: Tensor
@@ -104,8 +106,9 @@ def reflect(
     axis = axis_of(offset, theta, constants, geometry, more.reflected(geometry))
     dx = mesh.of(mesh.x, layer, place) - tf.gather(axis.x, layer, batch_dims=1)
     dy = mesh.of(mesh.y, layer, place) - tf.gather(axis.y, layer, batch_dims=1)
-    columns = mesh.shape[1]
-    return Hits(place // columns, place % columns, layer, value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
+    x, y = mesh.indices(place)
+    met = tf.gather(mesh.met_by(tf.stack([axis.x, axis.y], -1)), layer, batch_dims=1)
+    return Hits(x, y, layer, colour(x, y, met), value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +153,7 @@ def layer_sums(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
     """SUMS of each layer and colour, (N, layers, 2, 12)."""
     mesh, showers = mesh_of(geometry), tf.shape(hits.value)[0]
     layers = mesh.layers
-    place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + colour(hits.x, hits.y)
+    place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + hits.colour
     depth = tf.gather(tf.constant(mesh.depth), hits.layer)
     added = terms(hits.value, (hits.dx, hits.dy, hits.ring), depth, constants)
     sums = tf.math.unsorted_segment_sum(

@@ -35,8 +35,8 @@ class More:
             )
         return cls(tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
 
-    def __getitem__(self, some: slice) -> More:
-        return More(*(None if each is None else each[some] for each in (self.phi, self.kinds)))
+    def __getitem__(self, some: Any) -> More:
+        return More(*(None if each is None else tf.gather(each, some) for each in (self.phi, self.kinds)))
 
     def reflected(self, geometry: Geometry) -> More:
         """Those of the showers reflected in x to phi >= 0, if the calorimeter is the same then."""

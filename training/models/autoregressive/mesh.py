@@ -26,8 +26,8 @@ MARGIN = 2
 AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in range(-MARGIN, MARGIN + 1)]
 _SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
 _BEFORE = 2  # layers whose cells are known
-_CORE_IN_RINGS = 1024
-COLOURS = 2  # even and odd cells, as on a chessboard
+_CORE_MOST = 1024  # cells of a layer that are always looked at
+COLOURS = 2  # as on a chessboard: that of the cell that the axis meets, and the other
 
 
 class Mesh:
@@ -65,16 +65,27 @@ class Mesh:
         counts = np.array([layer.cells for layer in geometry.every_layer])
         self._most = (counts - 1).astype(np.int32)
         if geometry.rings:
-            self.start, self.lattice_shape, self.core_most = (0, 0), (n, m), min(n * m, _CORE_IN_RINGS)
+            self.start, self.lattice_shape = (0, 0), (n, m)
             self._per_unit = np.zeros((self.layers, 2), np.float32)
             self._middle = np.zeros((self.layers, 2), np.float32)
         else:
             half = (n // 2, m // 2)
-            self.start, self.core_most = (-half[0], -half[1]), 160
+            self.start = (-half[0], -half[1])
             self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self._per_unit = (unit / sizes).astype(np.float32)
             self._middle = ((counts - 1) / 2).astype(np.float32)
+
+    def cells_across(self, depth: float) -> Array:
+        """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""
+        if self.geometry.rings:
+            return np.full(2, self.reach, np.float32)
+        return 1 / self._per_unit[np.abs(self.depth - depth).argmin()]
+
+    @property
+    def core_most(self) -> int:
+        """Places of the lattice that may always be looked at."""
+        return min(self.lattice_shape[0] * self.lattice_shape[1], _CORE_MOST)
 
     @property
     def pairs_a_row(self) -> int:
@@ -98,6 +109,10 @@ class Mesh:
         per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self._per_unit, self._middle))
         return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
+    def met_by(self, axis: Tensor) -> Tensor:
+        """Indices (..., layers, 2) of the cells that the axis (..., layers, 2) meets in all layers."""
+        return tf.cast(tf.round(axis * tf.constant(self._per_unit) + tf.constant(self._middle)), tf.int32)
+
     def within(self, axis: Tensor) -> Tensor:
         """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
         if self.geometry.rings:
@@ -116,7 +131,7 @@ class Mesh:
     def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
         """The place of the cell of `layer` that is nearest to indices `met` (N, 2)."""
         most = tf.gather(tf.constant(self._most), layer)
-        return self.place(*(tf.clip_by_value(met[:, k], 0, most[k]) for k in (0, 1)))
+        return self.place(*(tf.clip_by_value(met[:, k], 0, most[..., k]) for k in (0, 1)))
 
     def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
         """Whether a layer has cells with these indices."""
@@ -172,9 +187,9 @@ def mesh_of(geometry: Geometry) -> Mesh:
     return Mesh(geometry)
 
 
-def colour(first: Tensor, second: Tensor) -> Tensor:
-    """0 for even cells, 1 for odd ones."""
-    return (first + second) % COLOURS
+def colour(first: Tensor, second: Tensor, met: Tensor) -> Tensor:
+    """0 for cells of the colour that the axis meets, 1 for others: of indices (...) and those `met` (..., 2) by it."""
+    return tf.math.floormod(first + second + met[..., 0] + met[..., 1], COLOURS)
 
 
 def _parity(shape: tuple[int, int]) -> Index:

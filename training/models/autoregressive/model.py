@@ -13,14 +13,16 @@ from calopipe.labels import LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
-from training.models.autoregressive import cells, frame, rows, totals
-from training.models.autoregressive.constants import FAR_MOST, Adaptation, ConstantsStore, contexts_of, normalised
+from training.models.autoregressive import cells, frame, offsets, rows, totals
+from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.labels import More, number_of_terms, particle_slopes
 from training.models.autoregressive.mesh import Tensor, mesh_of
-from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, log_mixture
-from training.models.autoregressive.sampling import Sampler, noise_numbers
+from training.models.autoregressive.networks import CellDensity, CountDensity, NumberDensity, TotalsDensity, log_mixture
+from training.models.autoregressive.sampling.layer import Densities
+from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
+from training.models.autoregressive.sampling.shared_energy import COUNTS
 from training.models.base import Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import ShowerModel
@@ -31,8 +33,8 @@ _COLOURS = ("even", "odd")
 # depth, in cells times layers.
 _BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
 # Weight decay of the totals' network at a thousand showers, which have few totals and are soon known by heart; and how
-# it falls with their number, which from 500 on decides. Measured at 1,050 and 11,500.
-_DECAY, _DECAY_FALLS = 10.0, 1.4
+# it falls with their number, which from 500 on decides.
+_DECAY, _DECAY_FALLS = 1.5, 1.4
 HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at
 # Cells of a colour that are looked at in a layer of a shower on an accelerator, whose shapes are static: three times as
 # many as the busiest layers of 150 GeV electrons ask for.
@@ -46,10 +48,12 @@ class Autoregressive(ShowerModel):
     The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
     """
 
-    weights: Mapping[str, float] = MappingProxyType({"totals": 1.0, "shares": 1.0, "occupancy": 1.0, "deposits": 1.0})
+    weights: Mapping[str, float] = MappingProxyType(
+        {"totals": 1.0, "offsets": 1.0, "shares": 1.0, "counts": 1.0, "occupancy": 1.0, "deposits": 1.0}
+    )
     evaluation_cost = 4.0
     generation_batch = 256
-    averaged = ("totals", "share", *_COLOURS)
+    averaged = ("totals", "place", "slope", "share", "even_count", "odd_count", *_COLOURS)
 
     def __init__(self, geometry: Geometry, *, width: int, labels: LabelRange) -> None:
         self._geometry, self._with = geometry, labels
@@ -60,8 +64,13 @@ class Autoregressive(ShowerModel):
         self._totals = TotalsDensity(
             totals.number_of_totals(layers), layers, totals.LABEL_INPUTS + more, width=24, components=_MIXTURE_OF_TOTALS
         )
-        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS
-        self._share = ShareDensity(contexts, width=width, components=_MIXTURE_OF_DEPOSITS)
+        inputs = offsets.number_of_inputs(layers, totals.LABEL_INPUTS + more)
+        self._place, self._slope = (
+            NumberDensity(name, inputs + extra, width=32, components=_MIXTURE_OF_DEPOSITS)
+            for name, extra in (("place", 0), ("slope", 1))
+        )
+        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS + cells.EVEN_INPUTS
+        self._share = NumberDensity("share", contexts, width=width, components=_MIXTURE_OF_DEPOSITS)
         even, odd = (
             CellDensity(
                 name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd", more=more),
@@ -70,20 +79,35 @@ class Autoregressive(ShowerModel):
             for name, inputs in zip(_COLOURS, (cells.EVEN_INPUTS, cells.ODD_INPUTS), strict=True)
         )  # fmt: skip
         self._cells = (even, odd)
+        even_count, odd_count = (
+            CountDensity(
+                f"{name}_count", context_numbers(layers, odd=name == "odd", more=more), width=width, counts=COUNTS
+            )
+            for name in _COLOURS
+        )
+        self._counts = (even_count, odd_count)
         self.networks = {
-            "totals": self._totals, "share": self._share, "even": even, "odd": odd, "constants": self._store,
+            "totals": self._totals, "place": self._place, "slope": self._slope, "share": self._share,
+            "even_count": even_count, "odd_count": odd_count, "even": even, "odd": odd, "constants": self._store,
         }  # fmt: skip
         of_cells = {"occupancy": 1.0, "deposits": 1.0}
         self.phases = (
             Phase("totals", "totals", self._of_totals, {"totals": 1.0}),
+            Phase("place", "place", lambda view, draws: self._of_offset(0, view, draws), {"offsets": 1.0}),
+            Phase("slope", "slope", lambda view, draws: self._of_offset(1, view, draws), {"offsets": 1.0}),
             Phase("share", "share", self._of_shares, {"shares": 1.0}),
+            Phase("even_count", "even_count", lambda view, draws: self._of_counts(0, view, draws), {"counts": 1.0}),
+            Phase("odd_count", "odd_count", lambda view, draws: self._of_counts(1, view, draws), {"counts": 1.0}),
             Phase("even", "even", lambda view, draws: self._of_cells(0, view, draws), of_cells),
             Phase("odd", "odd", lambda view, draws: self._of_cells(1, view, draws), of_cells),
         )
         accelerated = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU")
-        most = max(_CAPACITY, mesh_of(geometry).core_most // 2 + FAR_MOST) if geometry.rings else _CAPACITY
+        most = max(_CAPACITY, mesh_of(geometry).places // 2) if geometry.rings else _CAPACITY
         capacity = most if accelerated else 0
-        self._sampler = Sampler(self._store, (self._totals, self._share, *self._cells), geometry, capacity=capacity)
+        self.densities = Densities(
+            self._store, self._totals, self._place, self._slope, self._share, self._counts, self._cells
+        )
+        self._sampler = Sampler(self.densities, geometry, capacity=capacity)
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         decay = _DECAY * min(1000 / showers, 2.0) ** _DECAY_FALLS if network == "totals" else 0.0
@@ -109,11 +133,19 @@ class Autoregressive(ShowerModel):
         sums = frame.layer_sums(hits, self._store, self._geometry)
         values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
         labels = totals.label_terms(energy, theta, self._store, more)
+        noise = draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS])
+        blurred = totals.blurred(values, labels, noise, self._store)
+        layers = tf.reduce_sum(frame.column(sums, "energy"), 2)
+        drawn = offsets.Drawn(values, layers, theta, labels, more)
+        rows_of_offsets = offsets.training_rows(drawn, draws, self._store, self._geometry)
         off = self._off(values, labels, draws), there
         planned = plan(off, energy, theta, self._store, self._geometry, more=more)
         spent = self._spent_off(sums, draws)
         return {
-            "normal": totals.to_normal(values, totals.defined(there), labels, self._store),
+            "normal": totals.to_normal(
+                blurred, totals.defined(there), labels, drawn.phases(self._store, self._geometry), self._store
+            ),
+            **rows_of_offsets,
             "there": there,
             "sums": sums,
             "labels": totals.label_inputs(labels),
@@ -123,6 +155,7 @@ class Autoregressive(ShowerModel):
             "slope": axis.offset[:, 3] + particle_slopes(theta, more, self._geometry)[0],
             "planes": rows.planes(hits, self._store, self._geometry),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
+            "colour": hits.colour,
             "value": hits.value,
         }
 
@@ -132,7 +165,9 @@ class Autoregressive(ShowerModel):
         of_cells = [self._of_cells(colour, view, draws.fold(name)) for colour, name in enumerate(_COLOURS)]
         losses = (
             self._of_totals(view, draws)
+            | {"offsets": sum(self._of_offset(part, view, draws)["offsets"] for part in (0, 1))}
             | self._of_shares(view, draws)
+            | {"counts": sum(self._of_counts(colour, view, draws)["counts"] for colour in (0, 1))}
             | {name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")}
         )
         showers = tf.shape(batch["energy_gev"])[0]
@@ -150,10 +185,17 @@ class Autoregressive(ShowerModel):
         noise = draws.uniform("showers", (tf.shape(energy_gev)[0], self.noise_numbers))
         return self._sampler.showers(energy_gev, theta_rad, noise, More.of(more, self._with))
 
+    @tf.autograph.experimental.do_not_convert
+    def _of_offset(self, part: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
+        """-log p of the noise of the places, or of the slopes given those of the places."""
+        density = (self._place, self._slope)[part]
+        found = log_mixture(view["noise"][:, part], *density.mixture(view[f"{density.name}_given"]))
+        return {"offsets": -tf.reduce_sum(tf.reshape(found, [-1, 2 * offsets.COPIES]), 1) / offsets.COPIES}
+
     def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The totals with budgets that are a little off."""
         kept = values.shape[1] - len(totals.BUDGETS)
-        scale = totals.scales(labels, self._store)[:, kept:]
+        scale = totals.scales(labels, self._store)[:, -len(totals.BUDGETS) :]
         noise = draws.normal("budgets", tf.shape(scale)) * scale * _BUDGET_NOISE
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
@@ -179,9 +221,19 @@ class Autoregressive(ShowerModel):
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
         whole = tf.reduce_sum(energy, -1)
         logit = share_logit(energy[..., 0], whole)
-        mixture = self._share.mixture(view["even"][:, :-SHARE_NUMBERS])
+        known, _ = rows.known(view, rows.met(view, self._geometry), self._geometry, odd=False)
+        mixture = self._share.mixture(tf.concat([view["even"][:, :-SHARE_NUMBERS], known], 1))
         found = tf.reshape(log_mixture(tf.reshape(logit, [-1]), *mixture), tf.shape(whole))
         return {"shares": -tf.reduce_sum(tf.where(whole > 0, found, 0.0), 1)}
+
+    @tf.autograph.experimental.do_not_convert
+    def _of_counts(self, colour: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
+        """-log p of how many cells of a colour are hit in each layer that holds energy."""
+        log_chances = self._counts[colour].log_chances(view[_COLOURS[colour]])
+        hits = tf.minimum(tf.cast(frame.column(view["sums"], "cells"), tf.int32), COUNTS - 1)  # (N, layers, 2)
+        found = tf.gather(tf.reshape(log_chances, [-1, hits.shape[1], COUNTS]), hits[..., colour], batch_dims=2)
+        there = tf.reduce_sum(frame.column(view["sums"], "energy"), -1) > 0
+        return {"counts": -tf.reduce_sum(tf.where(there, found, 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:

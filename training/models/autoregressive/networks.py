@@ -12,6 +12,13 @@ import tensorflow as tf
 from training.models.autoregressive.mesh import Tensor
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_LAST, _SUMS, _PRESENT, _HATS = 4, 2, 3, 6  # what a number of `_Chain` is given
+
+
+def interpolated(places: int, knots: int) -> Any:
+    """Weights (places, knots) of linear interpolation at `places` between `knots`, both even over the same range."""
+    at = np.linspace(0, knots - 1, places)
+    return np.maximum(1 - np.abs(at[:, None] - np.arange(knots)), 0).astype(np.float32)
 
 
 class _Ladder(keras.layers.Layer):
@@ -43,6 +50,49 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
+class _Chain(keras.layers.Layer):
+    """One small network for all of `steps` numbers in a row, each of which is given those before it, the nearest best.
+
+    It sees the last four, two sums over all before, the first one, which of its own layer and the next two are present,
+    the labels, and where in the row it is. Showers are few, layers many: what layers have in common is learned from all
+    of them. Only the biases are of each number alone. It computes in float32 in every precision, as `_Ladder` does.
+    """
+
+    def __init__(self, name: str, steps: int, labels: int, *, width: int, bias: Any) -> None:
+        super().__init__(name=name, dtype="float32")
+        self._numbers = steps
+        hats = interpolated(max(steps - 1, 1), _HATS)
+        self.where = np.zeros((steps, 1 + _HATS), np.float32)  # the first is no layer's
+        self.where[0, 0] = 1
+        self.where[1:, 1:] = hats[: steps - 1]
+        inputs, normal = _LAST + _SUMS + 1 + _PRESENT + labels + 1 + _HATS, keras.initializers.RandomNormal
+        self._first = self.add_weight((inputs, width), normal(stddev=inputs**-0.5), name="first")
+        self._first_bias = self.add_weight((steps, 1, width), "zeros", name="first_bias")
+        self._second = self.add_weight((width, width), normal(stddev=width**-0.5), name="second")
+        self._second_bias = self.add_weight((width,), "zeros", name="second_bias")
+        self._outputs = self.add_weight((width, len(bias)), normal(stddev=0.02 * width**-0.5), name="last")
+        self._outputs_bias = self.add_weight((steps, 1, len(bias)), _constant(bias), name="last_bias")
+        self.built = True
+
+    def call(self, values: Tensor, there: Tensor, labels: Tensor, chosen: Any) -> Tensor:
+        """Outputs (chosen, N, outputs) for the numbers that `chosen` counts, given `values` (N, at least steps)."""
+        row = tf.transpose(values[:, : self._numbers])  # (steps, N)
+        padded = tf.pad(row, [[_LAST, 0], [0, 0]])
+        last = [tf.gather(padded, chosen + back) for back in range(_LAST)]
+        at = np.arange(self._numbers, dtype=np.float32)[:, None] / self._numbers
+        before = tf.sqrt(tf.cast(tf.maximum(chosen, 1), tf.float32))[:, None]
+        sums = [tf.gather(tf.cumsum(each, 0, exclusive=True), chosen) / before for each in (row, row * at)]
+        first = row[:1] * tf.cast(chosen > 0, tf.float32)[:, None]
+        padded = tf.transpose(tf.pad(there - 1, [[0, 0], [1, _PRESENT - 1]]))
+        present = [tf.gather(padded, chosen + k) for k in range(_PRESENT)]
+        numbers = tf.stack([*last, *sums, first, *present], -1)
+        showers = tf.zeros_like(numbers[..., :1])
+        given = tf.concat([numbers, showers + labels, showers + tf.gather(self.where, chosen)[:, None]], -1)
+        hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
+        hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
+        return hidden @ self._outputs + tf.gather(self._outputs_bias.value, chosen)
+
+
 class TotalsDensity(keras.Model):
     """p(layers that are not empty) and p(v) of the D totals that `totals.to_normal` gives.
 
@@ -59,7 +109,8 @@ class TotalsDensity(keras.Model):
         normal = np.concatenate(
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
         )
-        self._values = _Ladder("values", totals, layers + labels, width=width, bias=normal)
+        self._of_layers = _Chain("of_layers", layers, labels, width=64, bias=normal)
+        self._others = _Ladder("others", totals - layers, 1 + _HATS + labels, width=width, bias=normal)
         self.built = True
 
     def log_presence(self, there: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
@@ -69,8 +120,12 @@ class TotalsDensity(keras.Model):
 
     def log_density(self, normal: Tensor, there: Tensor, labels: Tensor) -> Tensor:
         """log p(v_k | v_<k, there, labels), (N, D)."""
-        known = tf.concat([normal, there - 1, labels], 1)
-        mixtures = _mixture(self._values(known, tf.range(self.totals)))
+        layers = self.layers_seen
+        outputs = [
+            self._of_layers(normal, there, labels, tf.range(layers)),
+            self._others(self._known(normal, labels), tf.range(self.totals - layers)),
+        ]
+        mixtures = _mixture(tf.concat(outputs, 0))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
     def sample_presence(self, labels: Tensor, prior: Tensor, choice: Tensor) -> Tensor:
@@ -91,21 +146,34 @@ class TotalsDensity(keras.Model):
     def sample(self, there: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
         """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`."""
 
-        def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-            outputs = self._values(tf.concat([drawn, there - 1, labels], 1), k[None])
+        def step(k: Tensor, drawn: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
             weights, means, widths = (part[0] for part in _mixture(outputs))
             value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
             return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
 
-        start = (tf.constant(0), tf.zeros_like(noise))
-        return tf.while_loop(lambda k, _: k < self.totals, step, start, maximum_iterations=self.totals)[1]
+        layers = self.layers_seen
+        state = tf.while_loop(
+            lambda k, _: k < layers,
+            lambda k, drawn: step(k, drawn, self._of_layers(drawn, there, labels, k[None])),
+            (tf.constant(0), tf.zeros_like(noise)), maximum_iterations=layers,
+        )  # fmt: skip
+        return tf.while_loop(
+            lambda k, _: k < self.totals,
+            lambda k, drawn: step(k, drawn, self._others(self._known(drawn, labels), k[None] - layers)),
+            state, maximum_iterations=self.totals - layers,
+        )[1]  # fmt: skip
+
+    def _known(self, normal: Tensor, labels: Tensor) -> Tensor:
+        """What the numbers beside those of the layers are given: each other, sums over the layers, and the labels."""
+        where = self._of_layers.where / np.sqrt(np.maximum((self._of_layers.where**2).sum(0), 1))
+        return tf.concat([normal[:, self.layers_seen :], normal[:, : self.layers_seen] @ where, labels], 1)
 
 
-class ShareDensity(keras.Model):
-    """The density of the share of a layer's energy that its even cells hold: of its logit, a mixture of normals."""
+class NumberDensity(keras.Model):
+    """The density of a number: a mixture of normals."""
 
-    def __init__(self, contexts: int, *, width: int, components: int) -> None:
-        super().__init__(name="share")
+    def __init__(self, name: str, contexts: int, *, width: int, components: int) -> None:
+        super().__init__(name=name)
         self._first = keras.layers.Dense(2 * width, "silu", name="first")
         self._second = keras.layers.Dense(width, "silu", name="second")
         small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
@@ -117,8 +185,25 @@ class ShareDensity(keras.Model):
         self.built = True
 
     def mixture(self, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, means and log widths, (M, components), of layers with these `contexts` (M, contexts)."""
+        """Log weights, means and log widths, (M, components), of numbers with these `contexts` (M, contexts)."""
         return _mixture(tf.cast(self._last(self._second(self._first(contexts))), tf.float32))
+
+
+class CountDensity(keras.Model):
+    """How likely 0, 1, ... cells of a colour are hit in a layer; the last chance is of `counts` - 1 and more."""
+
+    def __init__(self, name: str, contexts: int, *, width: int, counts: int) -> None:
+        super().__init__(name=name)
+        self._first = keras.layers.Dense(width, "silu", name="first")
+        self._second = keras.layers.Dense(width, "silu", name="second")
+        self._last = keras.layers.Dense(counts, name="last")
+        for layer, inputs in ((self._first, contexts), (self._second, width), (self._last, width)):
+            layer.build((None, inputs))
+        self.built = True
+
+    def log_chances(self, contexts: Tensor) -> Tensor:
+        """(M, counts), of layers with these `contexts` (M, contexts)."""
+        return tf.nn.log_softmax(tf.cast(self._last(self._second(self._first(contexts))), tf.float32))
 
 
 class CellDensity(keras.Model):

@@ -53,6 +53,15 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
     return tf.concat([neighbours, cells.place(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
 
 
+def met(view: Batch, geometry: Geometry) -> Tensor:
+    """The cells (N * layers, 4), shower, x, y, layer, that the axes meet, or those nearest to them."""
+    mesh = mesh_of(geometry)
+    axis = tf.reshape(view["axis"], [-1, 2])
+    shower, layer = (tf.range(tf.shape(axis)[0]) // mesh.layers, tf.range(tf.shape(axis)[0]) % mesh.layers)
+    x, y = mesh.indices(mesh.clipped(mesh.met(axis, layer), layer))
+    return tf.stack([shower, x, y, layer], 1)
+
+
 def _own(place: Tensor, geometry: Geometry) -> Tensor:
     """Where cells `place` (R, 4) are in the planes."""
     mesh = mesh_of(geometry)
@@ -63,11 +72,11 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
     """`number` hits of the colour `parity`, at even distances in the list of all showers' hits.
 
-    `view` holds the hits' `place` (N, K, 3) and `value` (N, K). Gives places (number, 4), log energies (number,), and
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), log energies (number,), and
     how many hits each represents.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
-    of_colour = (value > 0) & (colour(place[:, 0], place[:, 1]) == parity)
+    of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
     counted = tf.cumsum(tf.cast(of_colour, tf.int32))
     step = tf.cast(counted[-1], tf.float32) / tf.cast(number, tf.float32)
     targets = (tf.cast(tf.range(number), tf.float32) + draws.uniform("hits", [])) * step
@@ -107,7 +116,7 @@ def some_empty(
     met = mesh.met(axis, layer)
     x = met[:, 0] + pair // pairs_a_row + mesh.start[0]
     y = met[:, 1] + 2 * (pair % pairs_a_row) + mesh.start[1]
-    y = tf.where(colour(x, y) == parity, y, y + 1)
+    y = tf.where(colour(x, y, met) == parity, y, y + 1)
     inside = mesh.inside(x, y, layer)
     x, y = tf.clip_by_value(x, 0, n - 1), tf.clip_by_value(y, 0, m - 1)
     place = tf.stack([shower, x, y, layer], 1)

@@ -9,12 +9,15 @@ it, have no total: v is 0.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.frame import Axis, Constants, column
 from training.models.autoregressive.labels import More
-from training.models.autoregressive.mesh import Tensor
+from training.models.autoregressive.mesh import Mesh, Tensor
+from training.models.autoregressive.networks import interpolated
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
@@ -26,8 +29,18 @@ MEAN_TERMS, SCALE_TERMS = 11, 6
 _SMALLEST = 1e-6
 
 
+OFFSETS = 4  # numbers of the axis's offset
+BLUR = 0.4  # of a cell
+WAVES = 4  # sine and cosine of the place within a cell, along x and along y
+_GROUPS = 6  # of layers that they are summed over
+
+
 def number_of_totals(layers: int) -> int:
-    return layers + 4 + len(BUDGETS)
+    return layers + OFFSETS + len(BUDGETS)
+
+
+def number_of_phases(layers: int) -> int:
+    return WAVES * min(layers, _GROUPS)
 
 
 def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, more: More | None = None) -> Tensor:
@@ -48,8 +61,8 @@ def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, mor
 
 
 def noise_numbers(layers: int) -> int:
-    """Uniform numbers that the totals of a shower take: three each, and one for each layer."""
-    return 3 * number_of_totals(layers) + layers
+    """Uniform numbers that the totals of a shower take: three each and each offset, and one for each layer."""
+    return 3 * (number_of_totals(layers) + OFFSETS) + layers
 
 
 def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tuple[Tensor, Tensor]:
@@ -79,7 +92,33 @@ def defined(there: Tensor) -> Tensor:
     """Which totals (N, layers + 10) showers with these layers, `there` (N, layers), have: 1 or 0."""
     later = tf.cumsum(there, axis=1, reverse=True, exclusive=True)
     logits = there[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
-    return tf.concat([tf.ones_like(there[:, :1]), logits, tf.ones_like(there[:, :1]) * tf.ones([4 + len(BUDGETS)])], 1)
+    others = tf.ones([number_of_totals(0)])
+    return tf.concat([tf.ones_like(there[:, :1]), logits, tf.ones_like(there[:, :1]) * others], 1)
+
+
+def blur_scale(labels: Tensor, constants: Constants) -> Tensor:
+    """By how much (N, 4) the offsets of the axes are blurred: the width of their spread, or .4 of a cell if less."""
+    return tf.minimum(2.0 * tf.exp(_scale_terms(labels) @ constants["blur_scale"]), constants["blur_most"])
+
+
+def blurred(totals: Tensor, labels: Tensor, noise: Tensor, constants: Constants) -> Tensor:
+    """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again."""
+    padding = [[0, 0], [totals.shape[1] - OFFSETS - len(BUDGETS), len(BUDGETS)]]
+    return totals + tf.pad(noise * blur_scale(labels, constants), padding)
+
+
+def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
+    """Where in their cells the axes meet the layers, (N, number_of_phases): sums of waves with the period of a cell.
+
+    A layer counts by its `energy` (N, layers); neighbouring layers are summed. The first moments of the energy follow
+    from these sums, to first order (the S-curve of coarse cells).
+    """
+    share = energy / tf.reduce_sum(energy, 1, keepdims=True)
+    angle = 2 * math.pi * mesh.within(tf.stack([axis.x, axis.y], -1))
+    waves = tf.concat([tf.sin(angle), tf.cos(angle)], -1) * tf.cast(mesh.folds, tf.float32)
+    groups = min(mesh.layers, _GROUPS)
+    sums = tf.einsum("nl,nlw,lg->nwg", share, waves, interpolated(mesh.layers, groups))
+    return tf.reshape(sums, [-1, WAVES * groups])
 
 
 def layers_of(
@@ -130,9 +169,15 @@ def scores(residual: Tensor, labels: Tensor, quantiles: Tensor) -> Tensor:
     return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
 
 
-def to_normal(totals: Tensor, known: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+def _means(labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+    """The means (N, D) of the totals; those of the budgets depend on the `phases` too."""
+    budgets = phases @ constants["mean_of_phases"]
+    return labels @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
+
+
+def to_normal(totals: Tensor, known: Tensor, labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `labels` as `label_terms` gives them."""
-    residual = (totals - labels @ constants["mean"]) / scales(labels, constants)
+    residual = (totals - _means(labels, phases, constants)) / scales(labels, constants)
     normal = scores(residual, labels, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
     rows = known[..., None]
@@ -140,7 +185,7 @@ def to_normal(totals: Tensor, known: Tensor, labels: Tensor, constants: Constant
     return tf.linalg.triangular_solve(system, rows * normal[..., None])[..., 0]
 
 
-def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+def from_normal(normal: Tensor, labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
     place = (normal @ tf.transpose(constants["colouring"]) + QUANTILE_REACH) / step
@@ -151,7 +196,7 @@ def from_normal(normal: Tensor, labels: Tensor, constants: Constants) -> Tensor:
     energy = interpolation(labels[:, 1], ENERGIES)[:, None]
     low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
     residual = low + (place - left) * (high - low)
-    return labels @ constants["mean"] + scales(labels, constants) * residual
+    return _means(labels, phases, constants) + scales(labels, constants) * residual
 
 
 def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:

@@ -1,95 +1,50 @@
-"""Showers drawn cell by cell: layer after layer, in each the even cells and then the odd ones.
+"""One layer of showers drawn: first the cells of the colour that the axis meets, called even, then the others.
 
-Of the thousands of cells of a layer about a hundred are looked at: those about the axis, odd ones beside an even hit,
-and a few anywhere, each of the last proposed with a known chance that its own is divided by. That biases nothing as
-long as the chance of the proposal is the larger.
+Of the thousands of cells of a layer some hundreds are looked at: those that `proposals` proposes, and odd ones beside
+an even hit.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from dataclasses import dataclass
 
 import tensorflow as tf
 
-from calopipe.showers.cells import Geometry
-from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.constants import FAR_MOST, ConstantsStore, normalised
-from training.models.autoregressive.context import SHARE_REACH, Plan, context, plan, with_share
-from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.labels import More
-from training.models.autoregressive.mesh import AROUND, Tensor, mesh_of
-from training.models.autoregressive.networks import CellDensity, ShareDensity, TotalsDensity, draw_mixture
-from training.models.autoregressive.shared_energy import fitting, scaled, stretched
+from training.models.autoregressive import cells, frame
+from training.models.autoregressive.constants import ConstantsStore, normalised
+from training.models.autoregressive.context import SHARE_REACH, Plan, context, with_share
+from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
+from training.models.autoregressive.networks import (
+    CellDensity,
+    CountDensity,
+    NumberDensity,
+    TotalsDensity,
+    draw_mixture,
+)
+from training.models.autoregressive.sampling.proposals import LayerProposals
+from training.models.autoregressive.sampling.shared_energy import COUNTS, kept, log_chances, scaled, stretched
 from training.models.randomness import box_muller, hashed_uniform
 
 
-def noise_numbers(geometry: Geometry) -> int:
-    """Uniform numbers in [0, 1) that a shower takes: for its totals, its far cells, its other cells, its reflection."""
-    layers = geometry.shape[2]
-    return totals.noise_numbers(layers) + layers * (FAR_MOST + 1) + 3
-
-
-class Sampler:
-    """Draws showers of `geometry` from the `densities` of totals, of shares, of even and of odd cells.
-
-    With a `capacity` of so many cells a shower, layer and colour all shapes are static, as XLA wants them; without it
-    there are as many as there are, which is faster on a processor.
+@dataclass(frozen=True)
+class Densities:
+    """What showers are drawn from: of totals, of the noise of places and slopes, of the even cells' share of a layer's
+    energy, and, of either colour, of how many cells are hit, and of cells.
     """
 
-    def __init__(
-        self, store: ConstantsStore, densities: tuple[TotalsDensity, ShareDensity, CellDensity, CellDensity],
-        geometry: Geometry, capacity: int = 0,
-    ) -> None:  # fmt: skip
-        self._store, (self._totals, self._share, *self._cells) = store, densities
-        self._geometry, self._capacity = geometry, capacity
-        self._mesh = mesh_of(geometry)
-
-    def showers(self, energy_gev: Tensor, theta_rad: Tensor, noise: Tensor, more: More | None = None) -> Tensor:
-        """Cells (N, x, y, layer) in units of 0.02 GeV, of labels (N,) and uniform numbers (N, noise_numbers)."""
-        more = more or More()
-        layers = self._geometry.shape[2]
-        sizes = [totals.noise_numbers(layers), layers * (FAR_MOST + 1), 3]
-        of_totals, far, rest = tf.split(noise, sizes, 1)
-        planned = self._plan(energy_gev, frame.reflected_angle(theta_rad), of_totals, more.reflected(self._geometry))
-        keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
-        turned = tf.stack([more.left(rest[:, 2] < 0.5), theta_rad > math.pi / 2], 1)
-        return self._all_layers(planned, tf.reshape(far, [-1, layers, FAR_MOST + 1]), keys, turned)
-
-    def _plan(self, energy_gev: Tensor, reflected: Tensor, noise: Tensor, more: More) -> Plan:
-        """The plans of showers whose totals are drawn with `noise` (N, 3 D + layers)."""
-        layers, number = self._geometry.shape[2], totals.number_of_totals(self._geometry.shape[2])
-        choice, one, two, presence = tf.split(noise, [number, number, number, layers], 1)
-        labels = totals.label_terms(energy_gev, reflected, self._store, more)
-        inputs = totals.label_inputs(labels)
-        there = self._totals.sample_presence(inputs, self._store["presence"], presence)
-        normal = self._totals.sample(there, totals.defined(there), inputs, choice, box_muller(one, two)[0])
-        values = totals.from_normal(normal, labels, self._store)
-        return plan((values, there), energy_gev, reflected, self._store, self._geometry, more=more)
-
-    def _all_layers(self, planned: Plan, far: Tensor, keys: Tensor, turned: Tensor) -> Tensor:
-        """Showers; those `turned` (N, 2) are reflected in x and in y."""
-        mesh, showers = self._mesh, tf.shape(keys)[0]
-        empty = tf.zeros([showers, mesh.places + 1])
-        none = tf.zeros([showers, len(SUMS)])
-        deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None, mesh.places])
-
-        def step(layer: Tensor, seen: Any, sums: Any, deposits: Any) -> Any:
-            drawing = _Layer(self, layer, planned.at(layer), images=seen, sums=sums, keys=keys)
-            cell, value, own = drawing.draw(far[:, layer])
-            image = tf.pad(drawing.image(cell, cells.scaled(value, self._store)), [[0, 0], [0, 1]])
-            before, one, _ = sums
-            written = deposits.write(layer, drawing.image(drawing.turned(cell, turned), value))
-            return layer + 1, (image, seen[0]), (before + own, own, one), written
-
-        state = (tf.constant(0), (empty, empty), (none, none, none), deposits)
-        *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)
-        return tf.reshape(tf.transpose(deposits.stack(), [1, 2, 0]), [showers, *self._geometry.shape])
+    constants: ConstantsStore
+    totals: TotalsDensity
+    place: NumberDensity
+    slope: NumberDensity
+    share: NumberDensity
+    counts: tuple[CountDensity, CountDensity]
+    cells: tuple[CellDensity, CellDensity]
 
 
 # How near to its end the logit of a share counts as nothing, or all.
 _ALL = 0.1
-_DRAWS = 8  # of the hits of a colour in a layer, one of which is kept
+_BLOCK = 8  # random numbers; as many draws of the hits of a colour in a layer, one of which is kept
+_NEVER = -1e3  # the log of a chance
 
 
 def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
@@ -98,36 +53,34 @@ def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
     return [tf.pad(each, [[0, more], *[[0, 0]] * (each.shape.rank - 1)]) for each in found]
 
 
-class _Layer:
+class LayerDrawing:
     """One layer of N showers: `images` are those before it, scaled, with an empty cell, `sums` their SUMS."""
 
     def __init__(
-        self, sampler: Sampler, layer: Tensor, planned: Plan, *, images: tuple[Tensor, Tensor],
-        sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
+        self, densities: Densities, mesh: Mesh, capacity: int, layer: Tensor, planned: Plan, *,
+        images: tuple[Tensor, Tensor], sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
     ) -> None:  # fmt: skip
-        self._store, self._share, self._densities = sampler._store, sampler._share, sampler._cells
-        self._mesh, self._capacity = sampler._mesh, sampler._capacity
+        self._store, self._share, self._densities = densities.constants, densities.share, densities.cells
+        self._counts, self._mesh, self._capacity = densities.counts, mesh, capacity
         self._layer, self._planned, self._images, self._sums, self._keys = layer, planned, images, sums, keys
         self._met = self._mesh.met(planned.axis, layer)
         # where the lattice begins
         self._corner = self._met + self._mesh.start
+        self._proposals = LayerProposals(
+            self._store, layer, planned.busy, keys, 2 * mesh.layers * (mesh.places + 2) * _BLOCK
+        )
 
-    def draw(self, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
         """Cells (R, 2), shower and place; their deposits (R,), which sum to about the layer's energy; SUMS (N, 12)."""
         mesh = self._mesh
-        number = tf.reduce_sum(tf.cast(tf.gather(self._store["far_counts"], self._layer) < far[:, :1], tf.int32), 1)
-        entry = tf.cast(far[:, 1:] * self._store["far_table"].shape[1], tf.int32)
-        away = tf.gather(tf.gather(self._store["far_table"], self._layer), entry)
-        away = tf.where(tf.range(FAR_MOST) < number[:, None], away, -1.0)
-        core = tf.gather(self._store["core"], self._layer)
-        proposed = self._marked(tf.concat([away, tf.repeat(core[None], tf.shape(away)[0], axis=0)], 1))
-        parity = tf.constant(mesh.parity)
+        proposed = self._marked(self._proposals.places())
+        colour = self._colour()
         given = context(self._planned, *self._sums, None)
         logit = self._drawn_share(given)
-        own = tf.zeros([tf.shape(far)[0], mesh.places + 1])
+        own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
         share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
         cell, value = self._deposits(
-            0, *self._chosen(proposed & (parity == 0)), beside=tf.zeros_like(proposed), own=own,
+            0, *self._chosen(proposed & (colour == 0)), beside=tf.zeros_like(proposed), own=own,
             given=with_share(given, logit, self._planned.energy), energy=share * self._planned.energy,
         )  # fmt: skip
         even = self._summed(cell, value)
@@ -135,16 +88,24 @@ class _Layer:
         beside = self._beside(cell, value)
         left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
         odd = self._deposits(
-            1, *self._chosen((proposed | beside) & (parity == 1)), beside=beside, own=own,
+            1, *self._chosen((proposed | beside) & (colour == 1)), beside=beside, own=own,
             given=context(self._planned, *self._sums, even), energy=left,
         )  # fmt: skip
         return self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
 
+    def _colour(self) -> Tensor:
+        """The colours (N, places) of the cells of this layer."""
+        met = tf.reduce_sum(self._met, 1, keepdims=True)
+        return tf.math.floormod(tf.constant(self._mesh.parity) + met, COLOURS)
+
     def _drawn_share(self, given: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
-        numbers = [self._random(self._keys, self._counter(0, k))[:, 0] for k in range(3)]
-        mixture = self._share.mixture(normalised(given, self._store, odd=False))
-        return draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:])[0])
+        numbers = tf.unstack(self._of_layer(2), axis=1)
+        met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
+        dx, dy, ring = self._distance(met)
+        about = self._known(met, self._images[0], (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)), odd=False)
+        mixture = self._share.mixture(tf.concat([normalised(given, self._store, odd=False), about], 1))
+        return draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:3])[0])
 
     def _marked(self, at: Tensor) -> Tensor:
         """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
@@ -192,56 +153,58 @@ class _Layer:
         dx, dy, ring = self._distance(cell)
         radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
         density = self._densities[colour]
-        shared = density.of_layers(normalised(given, self._store, odd=bool(colour)))
+        contexts = normalised(given, self._store, odd=bool(colour))
+        shared = density.of_layers(contexts)
         known = self._known(cell, own, (dx, dy, radius), odd=bool(colour))
         hidden = density.hidden(known, tf.gather(shared, shower))
         layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
         proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
-        number = self._layer * self._mesh.places + place
-        accepted = self._random(tf.gather(self._keys, shower), 4 * number)
-        hit = chosen[:, None] & (accepted * proposed[:, None] < tf.sigmoid(log_odds)[:, None])  # (R, _DRAWS)
+        chance = tf.where(chosen, tf.minimum(tf.sigmoid(log_odds) / proposed, 1.0), 0.0)
+        hit = self._hits(colour, cell, chance, contexts, energy)
         # a row of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
         more = tf.minimum(tf.shape(self._keys)[0], 1)
         if not self._capacity:
-            several = tf.reduce_any(hit, 1)
-            cell, hidden, radius, number, hit = _rows(several, more, cell, hidden, radius, number, hit)
-        layer = tf.zeros_like(number) + self._layer
+            cell, hidden, radius, hit = _rows(hit, more, cell, hidden, radius, hit)
+        layer = tf.zeros_like(cell[:, 1]) + self._layer
         weights, means, widths = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         mean = tf.reduce_sum(tf.exp(weights + means + 0.5 * tf.exp(2 * widths)), 1)
-        expected, hits = (
-            tf.math.unsorted_segment_sum(tf.where(hit, each, 0.0), cell[:, 0], tf.size(energy))
-            for each in (mean[:, None], 1.0)
-        )
-        kept = fitting(expected, hits, energy, least, self._random(self._keys, self._counter(1 + colour, 3)))
-        hit = tf.gather(hit, tf.gather(kept, cell[:, 0]), batch_dims=1)
-        if not self._capacity:
-            columns = (cell, mean, number, hit, weights, means, widths)
-            cell, mean, number, hit, weights, means, widths = _rows(hit, more, *columns)
-        numbers = [self._random(tf.gather(self._keys, cell[:, 0]), 4 * number + k)[:, 0] for k in (1, 2, 3)]
-        value = tf.exp(draw_mixture(weights, means, widths, numbers[0], box_muller(*numbers[1:])[0]))
+        numbers = tf.unstack(self._of_cell(cell, 1), axis=1)
+        value = tf.exp(draw_mixture(weights, means, widths, numbers[0], box_muller(*numbers[1:3])[0]))
         value = tf.where(hit, tf.maximum(value, least), 0.0)
         return cell, scaled(stretched(value, mean, cell[:, 0], energy, least), cell[:, 0], energy, least)
 
-    def _counter(self, kind: int, number: int) -> Tensor:
-        """The counter (N,) of random numbers of this `kind` for the layer as a whole; those of cells are below."""
-        counter = 4 * (self._mesh.layers * (self._mesh.places + kind) + self._layer) + number
-        return tf.zeros_like(self._keys[:, 0]) + counter
+    def _hits(self, colour: int, cell: Tensor, chance: Tensor, contexts: Tensor, energy: Tensor) -> Tensor:
+        """Which cells (R, 2) are hit, each with its `chance` (R,), in numbers as the density of counts says."""
+        shower = cell[:, 0]
+        drawn = self._of_cell(cell, 0) < chance[:, None]
+        hits = tf.math.unsorted_segment_sum(tf.cast(drawn, tf.float32), shower, tf.size(energy))
+        # what has energy has a hit
+        none = tf.where(energy[:, None] > 0, tf.one_hot(0, COUNTS) * _NEVER, 0.0)
+        told = self._counts[colour].log_chances(contexts) + none
+        choice = self._of_layer(colour)
+        which = kept(hits, told, log_chances(chance, shower, tf.size(energy)), choice)
+        return tf.gather(drawn, tf.gather(which, shower), batch_dims=1)
 
-    @staticmethod
-    def _random(keys: Tensor, counters: Tensor) -> Tensor:
-        """Uniform numbers (R, _DRAWS), a function of `keys` (R, 2) and `counters` (R,)."""
-        return hashed_uniform(keys, counters, _DRAWS)
+    def _of_cell(self, cell: Tensor, block: int) -> Tensor:
+        """Uniform numbers (R, 8) of `cell` (R, 2): a block of two that are its own."""
+        number = self._layer * self._mesh.places + cell[:, 1]
+        return hashed_uniform(tf.gather(self._keys, cell[:, 0]), 2 * number + block, _BLOCK)
+
+    def _of_layer(self, block: int) -> Tensor:
+        """Uniform numbers (N, 8) of the layer as a whole: a block of four."""
+        counter = 2 * self._mesh.layers * self._mesh.places + 4 * self._layer + block
+        return hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + counter, _BLOCK)
 
     def _chance(self, cell: Tensor) -> Tensor:
         """With which chance (R,) each cell was proposed."""
         mesh = self._mesh
         x, y = (each - tf.gather(self._corner[:, k], cell[:, 0]) for k, each in enumerate(mesh.indices(cell[:, 1])))
         at = tf.clip_by_value(x * mesh.lattice_shape[1] + y, 0, mesh.lattice_shape[0] * mesh.lattice_shape[1] - 1)
-        return tf.gather(tf.gather(self._store["chance"], self._layer), at)
+        return self._proposals.chance(at, cell[:, 0])
 
     def _known(self, cell: Tensor, own: Tensor, distance: tuple[Tensor, Tensor, Tensor], *, odd: bool) -> Tensor:
-        """What is known of cells `cell` (R, 2), as `rows.known` gives it in training."""
+        """What is known of cells `cell` (R, 2), as `rows.known` gives it in training; `own` counts for odd cells."""
         mesh, (shower, place) = self._mesh, (cell[:, 0], cell[:, 1])
         layer, number = tf.zeros_like(place) + self._layer, len(AROUND)
         at = mesh.neighbours(mesh.around, layer, place) + shower[:, None] * (mesh.places + 1)

@@ -1,0 +1,148 @@
+"""Which cells are looked at: as often as is said, and so many that no hits are lost where there are many."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import CONFIG, as_batch, noise_of
+
+from calopipe.showers.cells import FloatArray, Geometry, Layer
+from training.models.autoregressive import cells
+from training.models.autoregressive.labels import More
+from training.models.autoregressive.mesh import Mesh
+from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling import layer, proposals
+from training.models.autoregressive.sampling.proposals import LayerProposals
+from training.models.base import build
+
+_KEYS = 20_000
+_PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
+_GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
+
+
+def _constants() -> tuple[dict[str, tf.Tensor], Any]:
+    """Of cells that are hit the less the farther out they are; and the chances of those of the second layer."""
+    mesh = Mesh(_GEOMETRY)
+    radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
+    share = np.stack([each * np.exp(-radius / 1.5) + 1e-5 for each in (0.9, 0.5, 0.02)])
+    found = proposals.tables(share, mesh, 1)
+    assert {name: each.shape for name, each in found.items()} == proposals.shapes(mesh)
+    assert mesh.lattice_radius().shape == (3, 15 * 15)  # as large as the layer
+    chance = np.interp(mesh.lattice_radius()[1], radius, share[1])
+    return {name: tf.constant(each, tf.float32) for name, each in found.items()}, chance
+
+
+def _keys(number: int) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(1).integers(0, 2**24, (number, 2)), tf.int32)
+
+
+@pytest.mark.parametrize("busy", [0.01, 0.3, 1.0, 3.0, 1e6])
+def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
+    """In layers less busy than the average, and more; each place is so often among the proposed ones."""
+    store, expected = _constants()
+    given = tf.fill([_KEYS], busy), _keys(_KEYS), 7
+    found = LayerProposals(store, tf.constant(1), *given)
+    places = found.places().numpy().astype(int)
+    marks = np.zeros((_KEYS, 226), bool)
+    np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
+    often = marks[:, :225].mean(0)
+    said = found.chance(tf.range(225), tf.zeros(225, tf.int32)).numpy()
+    np.testing.assert_array_equal(often[said == 1], 1)
+    error = np.sqrt(said * (1 - said) / _KEYS)
+    assert (np.abs(often - said) < 4.5 * error + 1e-6).all()
+    assert (said > 0).all()
+    # four times as often as they are hit, times how busy the layer is; nearly always is always, up to 256 draws in all
+    often = np.minimum(max(busy, 0.05), 256 / float(store["far_total"][1]))
+    rate = -np.log1p(-np.clip(4 * expected, 2e-4, 1 - 1e-6))
+    bound = np.where(rate * max(often, 1) > 1.3, 1.0, 1 - np.exp(-often * rate))
+    assert (said > 0.9 * bound - 2e-4).all()
+
+
+def test_places_are_a_function_of_the_keys() -> None:
+    store, _ = _constants()
+    keys = _keys(20)
+    places = [
+        LayerProposals(store, tf.constant(0), tf.ones([len(each)]), each, 7).places().numpy()
+        for each in (keys, keys[5:], keys + 1)
+    ]
+    np.testing.assert_array_equal(places[0][5:], places[1])
+    assert (places[0] != places[2]).any(1).all()
+
+
+def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Showers of 1 to 300 GeV about the beam, with as many hits as energy: cells in units of 0.02 GeV."""
+    rng, mesh = np.random.default_rng(2), Mesh(_GEOMETRY)
+    energy = np.exp(rng.uniform(0, np.log(300), events)).astype(np.float32)
+    radius = np.hypot(mesh.x, mesh.y)  # (layers, places)
+    mean = 0.1 * energy[:, None, None] * np.exp(-radius / 1.2)
+    hit = rng.random(mean.shape) < 1 - np.exp(-0.05 * mean - 0.1 * (radius < 0.5))
+    hit[:, :, 112] = True  # on the axis
+    found = np.where(hit, mean * rng.lognormal(0, 0.3, mean.shape), 0).transpose(0, 2, 1)
+    return found.reshape(events, 15, 15, 3).astype(np.float32), energy, np.full(events, np.pi / 2, np.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> Autoregressive:
+    """One whose cells have the odds of their prior times the energy over its mean, about as the showers' have."""
+    found = build(CONFIG, _GEOMETRY)
+    assert isinstance(found, Autoregressive)
+    images, energy, theta = _showers(600)
+    ends = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
+    found.adapt([as_batch(images, energy, theta)], SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
+    for density in found._cells:
+        _by_energy(density, float(np.log(energy).std()), float(np.log(energy).mean() - np.log(energy.mean())))
+    return found
+
+
+def _by_energy(density: Any, power: float, bias: float) -> None:
+    """Let the log odds be the prior plus `bias` and `power` times the first context, the scaled log energy.
+
+    x = silu(x) - silu(-x), so two units carry it through each layer.
+    """
+    for weight in density.weights:
+        weight.assign(tf.zeros_like(weight))
+    into, out = (np.zeros(each.kernel.shape) for each in (density._context_in, density._context_out))
+    into[0, :2], out[:2, :2] = (1, -1), ((1, -1), (-1, 1))
+    odds = np.zeros(density._occupied.kernel.shape)
+    odds[:2, 0] = power, -power
+    for each, kernel in ((density._context_in, into), (density._context_out, out), (density._occupied, odds)):
+        each.kernel.assign(kernel)
+    density._occupied.bias.assign([bias])
+
+
+class _All(LayerProposals):
+    """Every cell is looked at."""
+
+    def places(self) -> tf.Tensor:
+        return tf.zeros_like(self._keys[:, :1], tf.float32) + tf.range(15.0 * 15)
+
+    def chance(self, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(place, tf.float32)
+
+
+class _Average(LayerProposals):
+    """As many cells are proposed in each shower as in the average one."""
+
+    def __init__(self, constants: Any, at: Any, busy: Any, keys: Any, counter: Any) -> None:
+        super().__init__(constants, at, tf.ones_like(busy), keys, counter)
+
+
+def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over decades there are as many hits as when every cell is looked at; with proposals of the average, fewer."""
+    monkeypatch.setattr(layer, "kept", lambda hits, *_: tf.zeros_like(hits[:, 0], tf.int32))
+    energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
+    hits = {}
+    for name, how in (("usual", LayerProposals), ("all", _All), ("average", _Average)):
+        monkeypatch.setattr(layer, "LayerProposals", how)
+        given = (tf.constant(each) for each in (energy, np.full(900, np.pi / 2, np.float32), noise))
+        made = model._sampler.showers(*given, More()).numpy()
+        hits[name] = (made > 0).sum((1, 2, 3)).reshape(3, 300).astype(float)
+    error = np.sqrt(2) * hits["all"].std(1) / np.sqrt(300)
+    assert (np.abs(hits["usual"] - hits["all"]).mean(1) > 0).all()  # other cells were looked at
+    assert (np.abs((hits["usual"] - hits["all"]).mean(1)) < 3 * error + 0.01 * hits["all"].mean(1)).all()
+    assert hits["all"][2].mean() > 5 * hits["all"][0].mean()
+    assert hits["average"][2].mean() < 0.9 * hits["all"][2].mean()

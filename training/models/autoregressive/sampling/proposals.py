@@ -1,0 +1,127 @@
+"""Which cells are looked at: in training, empty ones, and in sampling, those that may be hit.
+
+Of the thousands of cells of a layer a few hundred are. Each has a rate: four times its chance to be hit, as the radius
+says it on average, as the mean number of draws that propose it. A layer that is to have twice the cells of the average
+layer has twice the draws, so that proposals hold over decades of energy. Cells that would nearly always be proposed are
+the core, and always looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from training.models.autoregressive import cells
+from training.models.autoregressive.mesh import Mesh, Tensor
+from training.models.randomness import hashed_uniform
+
+Array = npt.NDArray[Any]
+
+_DRAWS = 256  # of cells outside of the core in a layer, at most
+_CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
+_HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
+_ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
+_LEAST_BUSY = 0.05  # more than was expected may be in a layer
+_ENTRIES = 4096  # of the table of a layer, as often as its places are proposed; more where there are more places
+
+
+def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
+    """Name and shape of the constants."""
+    layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
+    return {
+        "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),  # in training
+        "far_table": (layers, _entries(places)), "far_total": (layers,), "rate": (layers, places),
+        "core": (layers, mesh.core_most),
+    }  # fmt: skip
+
+
+def _entries(places: int) -> int:
+    return max(_ENTRIES, 3 * places // 2)
+
+
+def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
+    """The constants, from the `share` (layers, knots) of the cells at a radius that are hit.
+
+    Where there are several `kinds` of particles, all hits may be one's.
+    """
+    layers, radius = mesh.layers, mesh.lattice_radius()
+    knots, places = np.arange(share.shape[1]), radius.shape[1]
+    there = np.broadcast_to(np.isfinite(radius), (layers, places))
+    at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells.FINEST) / cells.STEP
+    at = np.broadcast_to(at, (layers, places))
+    chance = np.stack(
+        [np.interp(*given) for given in zip(at, [knots] * layers, share, strict=True)]
+    )  # (layers, lattice)
+
+    grid = np.where(there, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
+    padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
+    pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
+    cumulative = np.cumsum(pairs.reshape(-1))
+
+    bound = np.where(there, np.clip(_HEADROOM * kinds * chance, 2e-4, 1 - 1e-6), 0.0)
+    rate = -np.log1p(-bound)
+    core = np.argsort(-rate, axis=1, kind="stable")[:, : mesh.core_most]
+    core = np.pad(core, ((0, 0), (0, mesh.core_most - core.shape[1])), constant_values=-1)
+    # where there is no more room in the core
+    least = np.take_along_axis(rate, core[:, -1:], 1) if places > mesh.core_most else 0.0
+    far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
+    entries = _entries(places)
+    table, total = np.zeros((layers, entries)), far.sum(axis=1)
+    for layer in np.flatnonzero(total):
+        wanted = far[layer] / total[layer] * (entries - np.count_nonzero(far[layer]))
+        counts = np.floor(wanted) + (far[layer] > 0)
+        short = entries - int(counts.sum())
+        counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
+        table[layer] = np.repeat(np.arange(places), counts.astype(int))
+        rate[layer] = np.where(far[layer] > 0, total[layer] * counts / entries, rate[layer])  # as the table makes it
+    return {
+        "proposal": cumulative / cumulative[-1], "core": core, "far_table": table, "far_total": total, "rate": rate,
+    }  # fmt: skip
+
+
+class LayerProposals:
+    """The cells of one `layer` of N showers that are proposed: `busy` (N,), how many cells it is to have over the mean,
+    and random numbers of `keys` (N, 2) decide, of which the first `taken` are others'.
+    """
+
+    def __init__(self, constants: Any, layer: Tensor, busy: Tensor, keys: Tensor, taken: int) -> None:
+        self._of: Mapping[str, Tensor] = {
+            name: tf.gather(constants[name], layer) for name in ("far_table", "far_total", "rate", "core")
+        }
+        most = _DRAWS / tf.maximum(self._of["far_total"], 1.0)  # draws that propose each a cell
+        self._busy, self._keys = tf.clip_by_value(busy, _LEAST_BUSY, most), keys
+        self._counter = tf.zeros_like(keys[:, 0]) + layer + taken // _DRAWS + 1
+
+    def places(self) -> Tensor:
+        """Places (N, ...) of the lattice about the axis, -1 for none."""
+        return tf.concat([self._drawn(), self._core()], 1)
+
+    def chance(self, place: Tensor, shower: Tensor) -> Tensor:
+        """With which chance `place` (R,) of the lattice is proposed in `shower` (R,)."""
+        rate, busy = tf.gather(self._of["rate"], place), tf.gather(self._busy, shower)
+        drawn = -tf.math.expm1(_DRAWS * tf.math.log1p(-tf.minimum(busy * rate / _DRAWS, 0.5)))
+        return tf.where(self._in_core(rate, busy), 1.0, drawn)
+
+    def _in_core(self, rate: Tensor, busy: Tensor) -> Tensor:
+        """Whether cells of this `rate` are looked at whatever is drawn: as many as the core has room for."""
+        core, places = self._of["core"], self._of["rate"].shape[0]
+        least = 0.0
+        if places > core.shape[0]:  # all the places of the core are filled
+            least = _ROOM * tf.gather(self._of["rate"], tf.cast(core[-1], tf.int32))
+        return (rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (rate > least)
+
+    def _drawn(self) -> Tensor:
+        table = self._of["far_table"]
+        often = self._busy * self._of["far_total"] / _DRAWS  # the chance that a draw proposes a cell
+        drawn = hashed_uniform(self._keys, self._counter, _DRAWS) / tf.maximum(often, 1e-9)[:, None]
+        entry = tf.cast(tf.minimum(drawn, 1.0) * table.shape[0], tf.int32)
+        return tf.where(drawn < 1, tf.gather(table, tf.minimum(entry, table.shape[0] - 1)), -1.0)
+
+    def _core(self) -> Tensor:
+        core = self._of["core"]
+        rate = tf.gather(self._of["rate"], tf.cast(tf.maximum(core, 0), tf.int32))
+        return tf.where((core >= 0) & self._in_core(rate, self._busy[:, None]), core, -1.0)
