@@ -171,6 +171,8 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
         name, earlier, found = differs
         raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {found}")
+    if reason := config.begins_anew(card.valid_range, manifest.valid_range):
+        raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
     if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
         raise InputError(f"--warm-start {place}: of showers with {other[0]}, the dataset's have {other[1]}")
     return card

@@ -130,6 +130,12 @@ class FitConfig(ABC):
     def check_shape(self, geometry: Any) -> None:  # noqa: B027  most take any
         """Raise InputError unless the model takes this `geometry` of its `domain`."""
 
+    def begins_anew(self, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:  # noqa: ARG002  most never do
+        """Why training cannot begin with the weights of a model of the valid range `earlier` on showers of the range
+        `now`, by names of labels; "" if it can.
+        """
+        return ""
+
     def check_labels(self, labels: LabelRange) -> None:
         """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
         if labels.vary:

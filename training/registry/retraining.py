@@ -105,7 +105,7 @@ def retrain(
         if theirs is not None:
             judges = digests_in(dataset, manifest, [JUDGES])
             seen = require_unseen(copy, theirs, judges, f"--registry {registry.place}: its current model")
-            if origin == FROM_INCUMBENT and _may_begin(theirs, config, knows=seen is not None):
+            if origin == FROM_INCUMBENT and _may_begin(theirs, config, manifest, knows=seen is not None):
                 begin = copy
         card = fit(dataset, model, config, begin)
         say(card.summary() + (f"; begun with the weights of {incumbent.model}" if incumbent and begin else ""))
@@ -137,7 +137,7 @@ def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) 
         )
 
 
-def _may_begin(theirs: Card, config: FitConfig, *, knows: bool) -> bool:
+def _may_begin(theirs: Card, config: FitConfig, manifest: Manifest, *, knows: bool) -> bool:
     """Whether training may start from the weights of the current model, whose card is `theirs`; printed too.
 
     `knows` is whether that model says which events it was trained on.
@@ -147,6 +147,8 @@ def _may_begin(theirs: Card, config: FitConfig, *, knows: bool) -> bool:
         reason = f": that is a {theirs.config.model}"
     elif not knows:
         reason = ": that does not say which events it was trained on"
+    elif range_differs := config.begins_anew(theirs.valid_range, manifest.valid_range):
+        reason = f": {range_differs}"
     weights = "new weights, not those of the current model" if reason else "the weights of the current model"
     say(f"training begins with {weights}{reason}")
     return not reason
