@@ -1,15 +1,14 @@
 """The quality ladder: how good the model becomes with so many showers and so much training, over several seeds.
 
     python benchmarks/fidelity.py --train 'train/*.h5' --test 'test/*.h5' --output runs/fidelity \
-        [--showers 1000 4000 10000] [--configs fast standard full] [--seeds 1 2 3 4 5] [--without PIECE ...]
+        [--showers 1000 4000 10000] [--configs fast standard full] [--seeds 1 2 3 4 5]
 
 For each cell of the ladder and each seed it preprocesses, trains, generates with the labels of the test files, and
 judges under both grades with the training files at hand. Each training's numbers are in `CELL/SEED/row.json`, and what
 stands is not made again, so that it can be stopped. It prints a row a cell: means and the spread (largest less
 smallest) over the seeds. Files of the training and of the test must be of different showers.
 
-The last file of --train chooses the epoch, the others are trained on. --without drops a piece of the model's design:
-see PIECES. Times are those of the machine's load.
+The last file of --train chooses the epoch, the others are trained on. Times are those of the machine's load.
 """
 
 from __future__ import annotations
@@ -28,53 +27,12 @@ import numpy as np
 
 from calopipe import storage
 
-# Pieces of the design, each with the Python that drops it from a training and from the showers it makes.
-PIECES = {
-    "budgets": """
-from training.models.autoregressive import constants, context, sampling
-whole = context.context
-def told(*arguments):
-    found = whole(*arguments)
-    kept = found.shape[1] - len(context.BUDGETS) - 4
-    return tf.concat([found[:, :kept], tf.zeros_like(found[:, kept:])], 1)
-constants.context = sampling.context = told
-""",
-    "mixture": """
-from training.models.autoregressive import model
-whole = model.Autoregressive.optimizer
-model.Autoregressive.optimizer = lambda self, network, rate, showers: whole(
-    self, network, (lambda: 0.0) if network == "totals" else rate, showers)
-""",
-    "priors": """
-from training.models.autoregressive import cells
-cells.prior = lambda table, layer, radius: tf.zeros_like(radius) - 3.0
-""",
-    "shape-of-place": """
-from training.models.autoregressive import cells
-whole = cells.place
-cells.place = lambda dx, dy, slope: whole(dx, dy, slope) * ([1.0] * (cells.PLACE - 5) + [0.0] * 5)
-""",
-    "noise-on-promises": """
-from training.models.autoregressive import model
-model._BUDGET_NOISE = model._AXIS_NOISE = model._SLOPE_NOISE = 0.0
-""",
-}
-_COMMAND = """
-import sys
-import tensorflow as tf
-{patch}
-from training.__main__ import main
-main(sys.argv[1:])
-"""
-SHOWN = ("auc_observables", "auc_cells", "fpd", "kpd", "coverage", "angle_deg")
-
-
-def train(patch: str, *arguments: str) -> None:
-    _run(sys.executable, "-c", _COMMAND.format(patch=patch), *arguments)
+SHOWN = ("auc_observables", "auc_cells", "fpd", "coverage", "hottest_kept", "overlap")
+CONTINUITY = {"Hottest cell kept to the next layer": "hottest_kept", "Overlap of neighbouring layers": "overlap"}
 
 
 def _run(*command: str) -> None:
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
     if found.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(command[-12:])}\n{found.stderr[-2000:]}")
 
@@ -97,8 +55,8 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
     """Train, generate and judge once; the numbers of the row."""
     *train_files, validation_file = options.train
     paths = some_files(train_files, showers)
-    name = f"{showers}-{config}" + "".join(f"-without-{piece}" for piece in options.without)
-    patch = "\n".join(PIECES[piece] for piece in options.without)
+    name = f"{showers}-{config}"
+    geometry = ["--geometry", options.geometry] if options.geometry else []
     folder = options.output / name / str(seed)
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "row.json"
@@ -106,26 +64,28 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
         return json.loads(done.read_text())
     dataset, model, generated = options.output / f"dataset-{showers}", folder / "model", folder / "generated.h5"
     splits = [option for path in paths for option in ("--split-file", f"train={Path(path).name}")]
-    _run(sys.executable, "-m", "preprocessing", "--input", *paths, validation_file, "--output", str(dataset),
-         *splits, "--split-file", f"validation={Path(validation_file).name}")  # fmt: skip
-    train(patch, "fit", "--config", config, "--seed", str(seed), "--dataset", str(dataset), "--output", str(model),
-          *options.fit)  # fmt: skip
+    _run("preprocessing", "--input", *paths, validation_file, "--output", str(dataset), *splits, *geometry,
+         "--split-file", f"validation={Path(validation_file).name}")  # fmt: skip
+    _run("training", "fit", "--config", config, "--seed", str(seed), "--dataset", str(dataset), "--output", str(model),
+         *options.fit)  # fmt: skip
     began = time.monotonic()
-    train(patch, "generate", "--model", str(model), "--like", *options.test, "--split", "all", "--seed", str(seed),
-          "--output", str(generated))  # fmt: skip
+    _run("training", "generate", "--model", str(model), "--like", *options.test, "--split", "all", "--seed", str(seed),
+         "--output", str(generated), "--outside", "skip", *geometry)  # fmt: skip
     seconds = time.monotonic() - began
     card = json.loads((model / "card.json").read_text())
     row: dict[str, Any] = {"showers": showers, "config": name, "seed": seed, "minutes": card["trained"]["seconds"] / 60,
                            "losses": card["losses"], "generation_s": seconds}  # fmt: skip
     for grade in ("gan", "precision"):
         verdict = folder / grade
-        _run(sys.executable, "-m", "validation", "--reference", *options.test, "--candidate", str(generated),
-             "--training", *paths, *splits, "--grade", grade, "--output", str(verdict))  # fmt: skip
+        _run("validation", "--reference", *options.test, "--candidate", str(generated), "--training", *paths, *splits,
+             "--grade", grade, "--output", str(verdict), *geometry)  # fmt: skip
         document = json.loads((verdict / "verdict.json").read_text())
         scalars = document["scalars"]
         row[grade] = document["verdict"]
         row[f"{grade}_counts"] = [int(scalars[f"criteria_{each}"]) for each in ("pass", "fail", "inconclusive")]
-        row |= {key: scalars.get(key) for key in SHOWN}
+        row |= {key: scalars.get(key) for key in SHOWN if key not in CONTINUITY.values()}
+        first = {each["name"]: each["value"] for each in reversed(document["criteria"])}  # of the first bin of energy
+        row |= {key: first[name] for name, key in CONTINUITY.items()}
         row["memorisation"] = document["memorisation"]
         row["cautions"] = document["cautions"]
     done.write_text(json.dumps(row))
@@ -160,7 +120,7 @@ def main() -> None:
     command.add_argument("--showers", type=int, nargs="+", default=[1000, 4000, 10000], metavar="N")
     command.add_argument("--configs", nargs="+", default=["fast", "standard", "full"], metavar="NAME")
     command.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], metavar="N")
-    command.add_argument("--without", nargs="+", default=[], choices=list(PIECES), metavar="PIECE")
+    command.add_argument("--geometry", default="", help="of the files, if they do not say")
     command.add_argument("--fit", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="more, for the training")
     options = command.parse_args()
     options.train, options.test = (
