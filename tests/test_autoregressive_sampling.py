@@ -93,7 +93,8 @@ class _Drawn:
         rate, total = (model._store[name].numpy().astype(np.float64) for name in ("rate", "far_total"))
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
-            busier = np.clip(busy[shower, layer], 0.05, 256 / max(total[layer], 1))
+            steps = np.ceil(4 * np.log2(np.clip(busy[shower, layer], 0.05, None) / 0.05) - 1e-5)
+            busier = min(0.05 * 2 ** (steps / 4), 256 / max(total[layer], 1))
             drawn = 1 - (1 - np.minimum(busier * rate[layer] / 256, 1)) ** 256
             chance = np.where(rate[layer] * max(busier, 1) > 1.2, 1.0, drawn)
             at = np.argwhere(np.ones((_NX, _NY))) - 8 + middle[shower, layer] + 8

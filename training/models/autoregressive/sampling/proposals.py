@@ -25,7 +25,8 @@ _DRAWS = 256  # of cells outside of the core in a layer, at most
 _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
-_LEAST_BUSY = 0.05  # more than was expected may be in a layer
+# How busy a layer may be, in steps of a fifth; at the least .05, as more than was expected may be in it.
+_LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
 _ENTRIES = 4096  # of the table of a layer, as often as its places are proposed; more where there are more places
 
 
@@ -93,7 +94,10 @@ class LayerProposals:
             name: tf.gather(constants[name], layer) for name in ("far_table", "far_total", "rate", "core")
         }
         most = _DRAWS / tf.maximum(self._of["far_total"], 1.0)  # draws that propose each a cell
-        self._busy, self._keys = tf.clip_by_value(busy, _LEAST_BUSY, most), keys
+        # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
+        level = tf.reduce_sum(tf.cast(busy[:, None] > _LEVELS, tf.int32), 1)
+        self._busy = tf.minimum(tf.gather(_LEVELS, tf.minimum(level, len(_LEVELS) - 1)), most)
+        self._keys = keys
         self._counter = tf.zeros_like(keys[:, 0]) + layer + taken // _DRAWS + 1
 
     def places(self) -> Tensor:
@@ -103,8 +107,9 @@ class LayerProposals:
     def chance(self, place: Tensor, shower: Tensor) -> Tensor:
         """With which chance `place` (R,) of the lattice is proposed in `shower` (R,)."""
         rate, busy = tf.gather(self._of["rate"], place), tf.gather(self._busy, shower)
-        drawn = -tf.math.expm1(_DRAWS * tf.math.log1p(-tf.minimum(busy * rate / _DRAWS, 0.5)))
-        return tf.where(self._in_core(rate, busy), 1.0, drawn)
+        # doubles, since float32 knows no 1 - 1e-8, and ONNX neither log1p nor expm1
+        missed = _DRAWS * tf.math.log(1 - tf.cast(tf.minimum(busy * rate / _DRAWS, 0.5), tf.float64))
+        return tf.where(self._in_core(rate, busy), 1.0, tf.cast(1 - tf.exp(missed), tf.float32))
 
     def _in_core(self, rate: Tensor, busy: Tensor) -> Tensor:
         """Whether cells of this `rate` are looked at whatever is drawn: as many as the core has room for."""

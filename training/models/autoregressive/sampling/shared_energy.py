@@ -26,7 +26,7 @@ def log_chances(chance: Tensor, shower: Tensor, showers: Tensor) -> Tensor:
     """
     chance = tf.cast(tf.minimum(chance, 0.999), tf.float64)  # of surer cells the polynomials are lost in rounding
     odds = chance / (1 - chance)
-    parts = tf.stack([tf.math.log1p(-chance), odds, odds**2, odds**3], 1)
+    parts = tf.stack([tf.math.log(1 - chance), odds, odds**2, odds**3], 1)
     none, one, two, three = tf.unstack(tf.math.unsorted_segment_sum(parts, shower, showers), axis=1)
     symmetric = [tf.ones_like(one), one, (one**2 - two) / 2, (one**3 - 3 * one * two + 2 * three) / 6]
     few = tf.exp(none)[:, None] * tf.maximum(tf.stack(symmetric, 1), 0.0)
