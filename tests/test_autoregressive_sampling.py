@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from likelihoods import LAYERS, drawn, new_model, noise_of, of_every_cell
 from scipy.special import expit
+from scipy.stats import poisson
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
@@ -135,8 +136,9 @@ def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
                     continue
                 error = np.sqrt((expected * (1 - expected)).sum())
                 found = hit[..., layer][these].sum()
-                # of cells that are nearly sure one or two are missed where a tenth is expected: no normal number
-                assert abs(found - expected.sum()) < 4.5 * error + 2, (layer, parity, number)
+                # of nearly sure cells a tenth of one is missed on the average, and now and then a few: no normal number
+                few = poisson.isf(1e-6, error**2) if error < 1 else 0
+                assert abs(found - expected.sum()) < max(4.5 * error + 0.5, few), (layer, parity, number)
                 seen += 1
     assert seen > 50
 
