@@ -69,7 +69,8 @@ def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(datase
         for _ in range(2 if first else 1):
             done = subprocess.run(given, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert "8 showers each over 2 replica(s)" in done.stdout
+        items = read_manifest(dataset).geometry.items
+        assert f"8 {items} each over 2 replica(s)" in done.stdout
     assert "steps 10 to 14" in done.stdout
     same_training(tmp_path / "halves", tmp_path / "whole")
     if read_manifest(dataset).geometry.items == "showers":
