@@ -1,4 +1,4 @@
-"""Tables of quality are of today's code: when a model with fixed weights makes other showers, they are measured again."""
+"""Tables of quality are of the code: when a model with fixed weights makes other showers, they are measured again."""
 
 from __future__ import annotations
 
