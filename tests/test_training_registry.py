@@ -393,6 +393,23 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     ]  # the history is kept
 
 
+def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    registry.promote(second)
+    registry.promote(candidate(tmp_path, 3, second))
+    one, two, three = registry.history()
+    registry.rollback(one.model)
+    with pytest.raises(InputError, match="no earlier model is left") as refused:
+        registry.rollback()
+    assert str(refused.value).endswith(f"known besides the current {one.model}, for --to: {two.model}, {three.model}")
+    assert registry.rollback(two.model).model == two.model
+    registry.rollback(three.model)
+    assert {each.model for each in registry.withdrawn().values()} == {three.model, two.model}
+
+
 def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
     tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:

@@ -17,10 +17,12 @@ from calopipe.grade import built_in_grades, load_grade, tolerances
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits
 from calopipe.verdict import overall, read_verdict
-from validation.judge import faults
+from validation.judge import criteria, faults
 from validation.judge.answers import Measurement, judge, judge_all
 from validation.measure.observables import Observables, observe
+from validation.measure.table import Tables
 from validation.report.summary import summary
+from validation.statistics.binning import Binning
 from validation.statistics.estimates import Estimate
 
 
@@ -111,6 +113,18 @@ def test_built_in_grades() -> None:
     strict, loose = load_grade("precision"), load_grade("gan")
     assert strict.tolerance["response"] == 0.01
     assert all(strict.tolerance[key] < loose.tolerance[key] for key in tolerances())
+
+
+def test_a_criterion_without_a_tolerance_is_told() -> None:
+    mean = criteria.Mean("Mean of nothing", "nothing", "response")
+    mine = table(60)
+    tables = Tables(mine, mine, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(criteria, "MEANS", (mean,))
+        with pytest.raises(InputError, match=r"grades: no grade has tolerance\.nothing, which a criterion needs"):
+            criteria.measure_criteria(
+                tables, binning=Binning.of(mine, 60), grade=load_grade("gan"), rng=np.random.default_rng(0)
+            )
 
 
 def grade_text(**changed: object) -> str:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from validation.judge.answers import Measurement, judge
 from validation.statistics.estimates import (
     Array,
     Estimate,
@@ -43,6 +44,20 @@ def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook(
     assert ratio.standard_error == pytest.approx(ratio.value * math.sqrt(parts), rel=0.12)
     assert difference.standard_error == pytest.approx(math.sqrt(4 / 5_000 + 9 / 2_500), rel=0.12)
     assert ratio.events == 2_500
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])
+def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -> None:
+    """A ratio over zero: of a candidate that has nothing either, of one that has, and of one with an odd shower."""
+    candidate = np.zeros((200, 1))
+    candidate[: round(200 * share)] = 3.0
+    found = drawn(np.zeros((300, 1)), candidate)
+    estimates = tuple(found.estimate(ratio_of_means("f")))
+    measured = Measurement("m", "m", "", "", 1.0, 0.1, estimates, {"value": None})
+    assert judge(measured, 50).verdict == answer
+    widths = drawn(*(np.concatenate([1 + each, (1 + each) ** 2], axis=1) for each in (np.zeros((300, 1)), candidate)))
+    (ratio,) = widths.estimate(ratio_of_widths("f"))
+    assert ratio.value == 1 if share == 0 else ratio.value > 1e6
 
 
 def test_pairs_are_resampled_together() -> None:
