@@ -15,13 +15,16 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import h5py
 import pytest
 from showers import make_file
 
+from calopipe.lock import alone
 from calopipe.showers.contents import MEMORY
 from calopipe.verdict import summary_line
 from components.generate import generate
@@ -100,7 +103,7 @@ def test_what_a_run_prints(run: tuple[Path, list[object], str]) -> None:
     """A line for each step and nothing of what libraries print, which is in the log."""
     output, _, printed = run
     (log,) = output.glob("logs/*.log")
-    first, *steps = printed.splitlines()[:-2]
+    first, *steps = printed.splitlines()[:-3]
     assert first == f"log: {log}"
     found, *others = [re.sub(r" +\d+\.\d s  ", ": ", line) for line in steps]
     assert found == "discover: 2 files, 90 showers"
@@ -132,10 +135,61 @@ def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
     assert verdict["inputs"]["cut_gev"] == manifest["settings"]["cut_gev"] == 0.3
     assert verdict["inputs"]["geometry"]["x0_per_layer"] == manifest["geometry"]["x0_per_layer"] == 5
     assert {"name", "verdict", "value", "interval", "tolerance", "floor"} <= verdict["criteria"][0].keys()
-    assert printed.splitlines()[-2:] == [
+    assert printed.splitlines()[-3:] == [
         f"verdict: {verdict['verdict']}",
         f"report:  {output / 'report.html'}",
+        f"open:    {output / 'index.html'}",
     ]
+
+
+class _Links(HTMLParser):
+    """The addresses that a page links to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [unquote(value) for name, value in attrs if (tag, name) == ("a", "href") and value]
+
+
+def test_the_first_page_leads_to_what_a_run_left(run: tuple[Path, list[object], str]) -> None:
+    output, _, _ = run
+    (log,) = output.glob("logs/*.log")
+    links = _Links(output / "index.html").found
+    assert {"report.html", "verdict.json", "model/card.json", "model/history.jsonl", "generated.h5"} <= {*links}
+    assert {"dataset/manifest.json", f"logs/{log.name}"} <= {*links}
+    assert [link for link in links if not (output / link).exists()] == []
+    told = (output / "index.html").read_text()
+    for text in ("90 showers (train 54, validation 6, test 30)", "60 showers", "2 steps of", "no model was promoted"):
+        assert text in told
+    assert "<script" not in told
+
+
+def test_the_state_of_a_run_here(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
+    output, _, _ = run
+    first, *parts, last = submit("status", output).stdout.splitlines()
+    assert first == f"{output}: no run goes on"
+    assert [line.split()[:2] for line in parts[:4]] == [[n, "done"] for n in ("dataset", "model", "showers", "verdict")]
+    assert parts[4].split(maxsplit=3)[1:] == ["not", "yet", "no model was promoted"]
+    assert last == f"open: {output / 'index.html'}"
+    begun = tmp_path / "begun"  # as a training that was killed leaves it
+    for name in ("run.json", "dataset/manifest.json", "model/checkpoints/step-000000002.json"):
+        (begun / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(output / name, begun / name)
+    shutil.copytree(output / "dataset/shards", begun / "dataset/shards")
+    next((begun / "dataset/shards").glob("*train.tfrecord")).unlink()
+    with alone(begun):
+        first, dataset, model, *others = submit("status", begun).stdout.splitlines()
+    assert first == f"{begun}: runs, process {os.getpid()} of {os.uname().nodename}"
+    assert re.match(r"dataset +damaged  .*train.tfrecord: missing", dataset)
+    assert re.match(r"model +begun +step 2 is saved", model)
+    assert [line.split()[:3] for line in others] == [[n, "not", "yet"] for n in ("showers", "verdict", "registry")]
+    nothing = submit("status", tmp_path)
+    assert nothing.returncode == 2
+    assert "run.json: no such file" in nothing.stderr
+    assert "only runs on a cluster are followed" in submit("status", output, "--wait").stderr
 
 
 def test_no_other_user_may_change_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
