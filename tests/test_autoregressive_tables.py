@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from fixed_model import GOLDEN, showers
+from fixed_model import GOLDEN, showers, tables
 
 
 def test_showers_of_fixed_weights_are_those_that_the_tables_were_measured_with() -> None:
@@ -18,3 +18,7 @@ def test_showers_of_fixed_weights_are_those_that_the_tables_were_measured_with()
         "the model makes other showers than when docs/model.md was written: measure its tables of quality again "
         "(benchmarks/fidelity.py), then run python tests/fixed_model.py"
     )
+
+
+def test_tables_of_quality_are_those_that_are_written_down_beside_the_showers() -> None:
+    assert json.loads(GOLDEN.read_text())["tables"] == tables(), "run python tests/fixed_model.py"
