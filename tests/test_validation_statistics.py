@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from validation.judge.answers import Measurement, judge
+from validation.judge.criteria import _Bin
 from validation.statistics.estimates import (
     Array,
     Estimate,
@@ -126,6 +128,26 @@ def test_floors_are_the_distances_of_independent_sets_of_these_sizes() -> None:
     rng = np.random.default_rng(17)
     found = drawn(rng.normal(5, 2, (4_000, 1)), rng.normal(9, 1, (1_000, 1)))  # whose own width it has not
     assert found.floors(difference_of_means("f"), 0.0) == pytest.approx(2 * math.sqrt(1 / 4_000 + 1 / 1_000), rel=0.15)
+
+
+def test_the_floor_of_a_separation_power_is_the_spread_of_independent_sets_of_these_sizes() -> None:
+    """With B bins and n, m events it has the standard deviation sqrt(2 (B - 1)) (1 / n + 1 / m) / 4."""
+    rng = np.random.default_rng(18)
+    found = drawn(one_hot(rng.random(4_000)), one_hot(rng.random(400)))
+    renamed = Pair({"S f": found.halves.reference["f"]}, {"S f": found.halves.candidate["f"]})
+    inside = _Bin("", {"separation": 0.1}, replace(found, halves=renamed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Resampled, "separation", lambda *_: Estimate(0.0, 0.1, 400))
+        floor = inside.separation("f", "f").floor["value"]
+    assert floor == pytest.approx(math.sqrt(2 * 9) / 4 * (1 / 4_000 + 1 / 400), rel=0.2)
+
+
+def test_a_ratio_over_what_some_resamples_have_none_of_has_no_error() -> None:
+    reference = np.zeros((20, 1))
+    reference[0] = 1.0
+    (ratio,) = drawn(reference, np.ones((20, 1))).estimate(ratio_of_means("f"))
+    assert ratio.value == pytest.approx(20)
+    assert math.isnan(ratio.standard_error)
 
 
 def test_entries_of_one_event_do_not_count_as_independent() -> None:
