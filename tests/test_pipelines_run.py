@@ -244,6 +244,7 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     assert outputs() == before
 
 
+@pytest.mark.slow
 def test_shares_that_are_killed_and_joined_are_the_bytes_of_one_process(
     run: tuple[Path, list[object], str], tmp_path: Path
 ) -> None:
