@@ -152,7 +152,8 @@ def _facts(card: Card) -> dict[str, str]:
         "Model": f"{config.model}, {card.fingerprint()[:16]}",
         "Training": f"{trained['steps']:,} steps of {config.batch * trained['replicas']}, {trained['epochs']} epochs, "
         f"{trained['seconds'] / 60:.3g} min; the weights of step {trained['chosen_step']:,}",
-        "Trained on": f"{card.dataset['train_events']:,} {card.geometry.items} of the dataset {card.dataset['fingerprint'][:16]}",
+        "Trained on": f"{card.dataset['train_events']:,} {card.geometry.items} of the dataset "
+        f"{card.dataset['fingerprint'][:16]}",
         "Labels": "; ".join(ranges),
         "Began with": f"the weights of {trained['warm_start'][:16]}" if trained["warm_start"] else "new weights",
         "Versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
