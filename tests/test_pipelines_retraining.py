@@ -66,9 +66,10 @@ class Schedule:
         return done.stdout
 
     def written(self) -> dict[Path, int]:
-        """What is kept, by the time of its last change; not kfp's files, logs, and what is remembered of inputs."""
+        """What is kept, by the time of its last change; not kfp's files, nor what tells of the run and of its input."""
+        others = {"kfp", "logs", "inputs.json", "run.json", "index.html"}
         files = (path for place in ("run", "registry") for path in (self.folder / place).rglob("*") if path.is_file())
-        return {p: p.stat().st_mtime_ns for p in files if not {"kfp", "logs", "inputs.json"} & set(p.parts)}
+        return {p: p.stat().st_mtime_ns for p in files if not others & set(p.parts)}
 
 
 @pytest.mark.slow
