@@ -1,0 +1,35 @@
+// Files in the format safetensors: eight bytes that say how long the header is, a header in JSON, and the arrays.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "json.hh"
+
+namespace calopipe {
+
+class TensorFile {
+ public:
+  // Throws std::runtime_error where `path` cannot be read or is no such file.
+  explicit TensorFile(const std::string& path);
+
+  // What the file says of itself under `name`: a string. Throws std::runtime_error where it says nothing.
+  const std::string& said(const std::string& name) const { return header_["__metadata__"][name].as_string(); }
+  bool has(const std::string& name) const { return header_.has(name); }
+  // The shape of an array. Throws std::runtime_error where there is none.
+  std::vector<std::size_t> shape(const std::string& name) const;
+  // The numbers of an array of this `shape`. Throws std::runtime_error where there is none.
+  std::vector<float> floats(const std::string& name, const std::vector<std::size_t>& shape) const;
+  std::vector<std::int32_t> integers(const std::string& name, const std::vector<std::size_t>& shape) const;
+
+ private:
+  template <class Number>
+  std::vector<Number> numbers(const std::string& name, const std::vector<std::size_t>& shape, const char* type) const;
+
+  Json header_;
+  std::string arrays_;
+};
+
+}  // namespace calopipe
