@@ -5,6 +5,7 @@
 #include <G4PhysListFactory.hh>
 #include <G4PrimaryParticle.hh>
 #include <G4PrimaryVertex.hh>
+#include <G4Run.hh>
 #include <G4RunManagerFactory.hh>
 #include <G4SDManager.hh>
 #include <G4SystemOfUnits.hh>
