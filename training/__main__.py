@@ -46,6 +46,7 @@ examples:
   python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
+  python -m training export --model runs/model --output runs/model.safetensors
   python -m training estimate --config 3dgan --showers 178600 --devices v100:2 v100:128 tpu-v3:128
   python -m training discriminate --reference geant4.h5 --candidate generated.h5 --output classifier.json
   python -m training rollout --model runs/flow --start data/vortex/re100.h5:0 --steps 40 --output runs/flow.h5
@@ -90,11 +91,14 @@ def parser() -> argparse.ArgumentParser:
 
     export = tasks.add_parser(
         "export",
-        help="write a SavedModel or an ONNX file",
-        description="Write a TensorFlow SavedModel, or an ONNX file, that generates showers in GeV.",
+        help="write a SavedModel, an ONNX file or a file for Geant4",
+        description="Write a TensorFlow SavedModel or an ONNX file that generates showers in GeV, or all numbers of a "
+        "likelihood model for the library in geant4/.",
     )
     export.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-    export.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel, or FILE.onnx")
+    export.add_argument(
+        "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
+    )
     return command
 
 

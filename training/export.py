@@ -1,4 +1,4 @@
-"""A trained model as a TensorFlow SavedModel or an ONNX file, for programs that hold nothing of this one."""
+"""A trained model as a TensorFlow SavedModel, an ONNX file or plain arrays, for programs that hold nothing of this one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import safetensors.numpy
 import tensorflow as tf
 
 from calopipe import storage
@@ -24,21 +25,22 @@ from training.models.base import Model
 
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
-ONNX_IDENTITY, ONNX_CARD = "calopipe_export", "calopipe_card"  # names of an ONNX file's metadata, JSON both
+IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata, JSON both
 _KIND = "calopipe.export"
 _SCHEMA_VERSION = 1
 
 
 def export(model: Path, output: Path) -> None:
-    """Write the model in folder `model` to `output`: an ONNX file if its name ends in .onnx, else a SavedModel.
+    """Write the model in folder `model` to `output`: what its name ends in says which file, else a SavedModel.
 
-    Either is written whole or not at all. What it takes and gives is the model's `serving` and `onnx`; for a model that
+    FILE.onnx and FILE.safetensors are the others; the last is for the library in `geant4/`. Each is written whole or not
+    at all. What it takes and gives is the model's `serving` and `onnx`, what it holds are its `arrays`; for a model that
     generates showers, see `training.models.showers`.
 
     The program that loads a SavedModel decides whether GPUs round products: TensorFlow lets them, unless
     `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
 
-    `assets.extra/card.json`, or an ONNX file's metadata, hold the fingerprint of the model (`model`) and its card as
+    `assets.extra/card.json`, or a file's metadata, hold the fingerprint of the model (`model`) and its card as
     the model folder has it, with the valid range and the geometry. The geometry's `file_unit_gev` is the training's; of
     showers that are given out the unit is `cells_unit_gev`, 1.
 
@@ -52,13 +54,13 @@ def export(model: Path, output: Path) -> None:
         "model": card.fingerprint(),
         **loaded.exported,
     }
-    onnx = output.suffix == ".onnx"
+    identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
-        _require_same(output, _identity_of_onnx(output) if onnx else _identity_of_saved_model(output), identity)
+        _require_same(output, identity_of(output), identity)
         print(f"export stands: {output}; nothing to do")
         return
     storage.require_writable(output.parent)
-    (_write_onnx if onnx else _write_saved_model)(loaded, card, output, identity)
+    write(loaded, card, output, identity)
     print(f"export: {output}")
 
 
@@ -89,8 +91,7 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
     os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
     graph, _ = tf2onnx.convert.from_function(function, function.input_signature, opset=OPSET)
     name_batch(graph)
-    documents = {ONNX_IDENTITY: identity, ONNX_CARD: card.to_json()}
-    onnx.helper.set_model_props(graph, {name: json.dumps(document) for name, document in documents.items()})
+    onnx.helper.set_model_props(graph, _metadata(card, identity))
     try:
         onnx.checker.check_model(graph)
     except onnx.checker.ValidationError as error:
@@ -98,6 +99,16 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
         raise InputError(f"{output}: ONNX cannot say what the model computes ({reason}); export a SavedModel") from None
     with storage.replacing(output) as temporary:
         temporary.write_bytes(graph.SerializeToString())
+
+
+def _write_arrays(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
+    arrays = dict(model.arrays())
+    with storage.replacing(output) as temporary:
+        temporary.write_bytes(safetensors.numpy.save(arrays, _metadata(card, identity)))
+
+
+def _metadata(card: Card, identity: Mapping[str, Any]) -> dict[str, str]:
+    return {IDENTITY: json.dumps(identity), CARD_OF_FILE: json.dumps(card.to_json())}
 
 
 def name_batch(model: Any) -> None:
@@ -121,8 +132,16 @@ def _identity_of_onnx(output: Path) -> Any:
 
     try:
         found = {each.key: each.value for each in onnx.load(output, load_external_data=False).metadata_props}
-        return json.loads(found[ONNX_IDENTITY])
+        return json.loads(found[IDENTITY])
     except Exception:  # whatever protobuf says of a file of another kind
+        return None
+
+
+def _identity_of_arrays(output: Path) -> Any:
+    try:
+        with safetensors.safe_open(output, framework="numpy") as found:
+            return json.loads(found.metadata()[IDENTITY])
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -133,3 +152,6 @@ def _require_same(output: Path, found: Any, identity: Mapping[str, Any]) -> None
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
     if not identity.items() <= found.items():  # beside a SavedModel is also how long the training took
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")
+
+
+_FORMS = {".onnx": (_identity_of_onnx, _write_onnx), ".safetensors": (_identity_of_arrays, _write_arrays)}

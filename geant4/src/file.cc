@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 namespace calopipe {
@@ -10,8 +10,9 @@ namespace calopipe {
 TensorFile::TensorFile(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw std::runtime_error("cannot be opened");
-  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.eof()) throw std::runtime_error("cannot be read");
+  std::ostringstream read;
+  if (!(read << stream.rdbuf())) throw std::runtime_error("cannot be read, or is empty");
+  const std::string whole = read.str();
   std::uint64_t length = 0;
   for (std::size_t byte = 0; byte < 8 && byte < whole.size(); ++byte) {
     length |= static_cast<std::uint64_t>(static_cast<unsigned char>(whole[byte])) << 8 * byte;

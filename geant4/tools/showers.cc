@@ -9,6 +9,7 @@
 //   calopipe-showers --time N FILE.safetensors < requests
 //
 // draws each request N times, and writes the milliseconds of processor time that a shower takes.
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>

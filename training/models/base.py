@@ -23,6 +23,7 @@ from training.models.randomness import Draws
 Tensor = Any  # of whichever backend Keras runs on
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
+Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]  # what a judge keeps of each shower, (N, numbers)
 # The least and the largest value of each label that a model was trained on; of the kinds of particles, all.
 ValidRange = Mapping[str, tuple[Any, ...]]
@@ -168,6 +169,16 @@ class Model(ABC):
     def onnx(self, valid: ValidRange) -> Any:
         """The same for an ONNX file, in operations that ONNX has: `tanh` and `silu`, for example, not `gelu`."""
         return self.serving(valid)
+
+    def arrays(self) -> Mapping[str, Array]:
+        """All that showers are computed from, by name, for the library in `geant4/`.
+
+        InputError for a model that the library does not know.
+        """
+        raise InputError(
+            f"a model of the kind {type(self).__name__} has no such file, which is for likelihood models; export a "
+            "SavedModel or FILE.onnx"
+        )
 
 
 def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Model:

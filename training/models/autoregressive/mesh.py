@@ -39,7 +39,8 @@ class Mesh:
     `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `kind` (layers,) counts the
     layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
     in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
-    beside the axis hits one sector of the first layers, and not its image.
+    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets the cell
+    with the indices place * `per_unit` + `middle`, rounded; `most` are the highest.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -63,24 +64,24 @@ class Mesh:
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
         counts = np.array([layer.cells for layer in geometry.every_layer])
-        self._most = (counts - 1).astype(np.int32)
+        self.most = (counts - 1).astype(np.int32)
         if geometry.rings:
             self.start, self.lattice_shape = (0, 0), (n, m)
-            self._per_unit = np.zeros((self.layers, 2), np.float32)
-            self._middle = np.zeros((self.layers, 2), np.float32)
+            self.per_unit = np.zeros((self.layers, 2), np.float32)
+            self.middle = np.zeros((self.layers, 2), np.float32)
         else:
             half = (n // 2, m // 2)
             self.start = (-half[0], -half[1])
             self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
-            self._per_unit = (unit / sizes).astype(np.float32)
-            self._middle = ((counts - 1) / 2).astype(np.float32)
+            self.per_unit = (unit / sizes).astype(np.float32)
+            self.middle = ((counts - 1) / 2).astype(np.float32)
 
     def cells_across(self, depth: float) -> Array:
         """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""
         if self.geometry.rings:
             return np.full(2, self.reach, np.float32)
-        return 1 / self._per_unit[np.abs(self.depth - depth).argmin()]
+        return 1 / self.per_unit[np.abs(self.depth - depth).argmin()]
 
     @property
     def core_most(self) -> int:
@@ -101,23 +102,23 @@ class Mesh:
             *(np.arange(count) + start for count, start in zip(self.lattice_shape, self.start, strict=True)),
             indexing="ij",
         )
-        step = np.stack([each.reshape(-1) for each in grid], 1) / self._per_unit[:, None]  # (layers, lattice, 2)
+        step = np.stack([each.reshape(-1) for each in grid], 1) / self.per_unit[:, None]  # (layers, lattice, 2)
         return np.hypot(step[..., 0], step[..., 1]).astype(np.float32)
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
-        per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self._per_unit, self._middle))
+        per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self.per_unit, self.middle))
         return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
     def met_by(self, axis: Tensor) -> Tensor:
         """Indices (..., layers, 2) of the cells that the axis (..., layers, 2) meets in all layers."""
-        return tf.cast(tf.round(axis * tf.constant(self._per_unit) + tf.constant(self._middle)), tf.int32)
+        return tf.cast(tf.round(axis * tf.constant(self.per_unit) + tf.constant(self.middle)), tf.int32)
 
     def within(self, axis: Tensor) -> Tensor:
         """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
         if self.geometry.rings:
             return tf.clip_by_value(axis, -2.0, 2.0)
-        scaled = axis * tf.constant(self._per_unit) + tf.constant(self._middle)
+        scaled = axis * tf.constant(self.per_unit) + tf.constant(self.middle)
         return scaled - tf.round(scaled)
 
     def place(self, first: Tensor, second: Tensor) -> Tensor:
@@ -130,7 +131,7 @@ class Mesh:
 
     def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
         """The place of the cell of `layer` that is nearest to indices `met` (N, 2)."""
-        most = tf.gather(tf.constant(self._most), layer)
+        most = tf.gather(tf.constant(self.most), layer)
         return self.place(*(tf.clip_by_value(met[:, k], 0, most[..., k]) for k in (0, 1)))
 
     def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:

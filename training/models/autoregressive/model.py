@@ -14,6 +14,7 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, offsets, rows, totals
+from training.models.autoregressive.arrays import arrays
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
 from training.models.autoregressive.frame import SUMS
@@ -23,7 +24,7 @@ from training.models.autoregressive.networks import CellDensity, CountDensity, N
 from training.models.autoregressive.sampling.layer import Densities
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
 from training.models.autoregressive.sampling.shared_energy import COUNTS
-from training.models.base import Batch, Losses, Phase
+from training.models.base import Array, Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import ShowerModel
 
@@ -184,6 +185,9 @@ class Autoregressive(ShowerModel):
     ) -> Tensor:
         noise = draws.uniform("showers", (tf.shape(energy_gev)[0], self.noise_numbers))
         return self._sampler.showers(energy_gev, theta_rad, noise, More.of(more, self._with))
+
+    def arrays(self) -> Mapping[str, Array]:
+        return arrays(self.densities, self._geometry, self._with)
 
     @tf.autograph.experimental.do_not_convert
     def _of_offset(self, part: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them

@@ -26,7 +26,7 @@ _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
 # How busy a layer may be, in steps of a fifth; at the least .05, as more than was expected may be in it.
-_LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
+LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
 _ENTRIES = 4096  # of the table of a layer, as often as its places are proposed; more where there are more places
 
 
@@ -95,8 +95,8 @@ class LayerProposals:
         }
         most = _DRAWS / tf.maximum(self._of["far_total"], 1.0)  # draws that propose each a cell
         # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
-        level = tf.reduce_sum(tf.cast(busy[:, None] > _LEVELS, tf.int32), 1)
-        self._busy = tf.minimum(tf.gather(_LEVELS, tf.minimum(level, len(_LEVELS) - 1)), most)
+        level = tf.reduce_sum(tf.cast(busy[:, None] > LEVELS, tf.int32), 1)
+        self._busy = tf.minimum(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), most)
         self._keys = keys
         self._counter = tf.zeros_like(keys[:, 0]) + layer + taken // _DRAWS + 1
 

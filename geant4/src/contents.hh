@@ -1,0 +1,84 @@
+// What an exported file holds, as the sampler uses it. Energies are in units of 0.02 GeV, lengths in units of the card's
+// `cell_mm`, depths in units of its `layer_pitch_mm`, as in training/models/autoregressive.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "calopipe/showers.hh"
+#include "kernels.hh"
+
+namespace calopipe {
+
+constexpr float kUnitGev = 0.02f;
+constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kPlaceNumbers = 16;
+constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
+constexpr int kCounts = 5, kDraws = 256, kBlock = 8;
+
+using Ladder = std::vector<std::array<Dense, 3>>;  // a network for each step
+
+// One network for all steps, of which each has biases of its own.
+struct Chain {
+  std::array<Dense, 3> layers;
+  std::vector<std::array<std::vector<float>, 2>> biases;  // of the first and the last
+  std::vector<std::vector<float>> where;
+};
+
+struct CellDensity {
+  Dense context_in, context_out, cell_in, occupied, deposit;
+  std::vector<Dense> hidden;
+};
+
+// Constants that training computed, by their names there.
+struct Constants {
+  float depth, radius_half, radius_most, deposit, least;
+  std::vector<float> log_energy, cos_theta, sin_phi;
+  std::vector<float> mean, scale, quantiles, mean_of_phases, colouring, presence, blur_scale, blur_most, expected;
+  std::vector<float> odds, log_deposit, layer_cells, far_total, rate;
+  std::array<std::vector<float>, 2> context_mean, context_scale;
+  std::vector<std::int32_t> far_table, core;
+  int knots, entries, core_most;
+};
+
+struct Mesh {
+  int layers, places, kinds;
+  std::array<int, 2> shape, start, lattice;
+  bool rings;
+  float unit;  // layers' pitch over the size of cells
+  std::vector<float> x, y, ring, log_area, depth, per_unit, middle, levels;
+  std::vector<std::int32_t> exists, kind, around, mirror, most;
+  std::vector<float> other_colour;
+  int lattice_places() const { return lattice[0] * lattice[1]; }
+  int groups() const { return layers < 6 ? layers : 6; }
+};
+
+struct Model::Contents {
+  std::string fingerprint;
+  std::vector<Layer> layers;
+  double cell_mm, layer_pitch_mm;
+  Range energy_gev, theta_rad;
+  std::optional<Range> phi_rad;
+  std::vector<int> particles;
+
+  Mesh mesh;
+  Constants constants;
+  Ladder presence, others;
+  Chain of_layers;
+  std::array<std::array<Dense, 3>, 3> numbers;  // of place, slope and share
+  std::array<std::array<Dense, 3>, 2> counts;
+  std::array<CellDensity, 2> cells;
+
+  int more() const {  // terms of labels beside energy and theta
+    const int kinds = static_cast<int>(particles.size());
+    return (phi_rad ? 4 : 0) + (kinds > 1 ? 6 * (kinds - 1) : 0);
+  }
+  int totals() const { return mesh.layers + kOffsets + kBudgets; }
+  int noise_numbers() const { return 3 * (totals() + kOffsets) + mesh.layers + 3; }
+};
+
+// Weights (places, knots) of linear interpolation between `knots`, both even over the same range.
+std::vector<std::vector<float>> interpolated(int places, int knots);
+
+}  // namespace calopipe

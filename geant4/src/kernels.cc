@@ -1,0 +1,201 @@
+#include "kernels.hh"
+
+#include <cstdint>
+#include <cstring>
+
+// On x86 with GCC or Clang each function is compiled for three kinds of processors, and the best one is taken when the
+// program runs. All helpers are inlined into it, so that none of them is compiled for a processor that is not there.
+#define CALOPIPE_INLINE inline __attribute__((always_inline))
+
+namespace calopipe {
+namespace {
+
+typedef float Float4 __attribute__((vector_size(16)));
+typedef float Float8 __attribute__((vector_size(32)));
+typedef float Float16 __attribute__((vector_size(64)));
+typedef std::int32_t Int4 __attribute__((vector_size(16)));
+typedef std::int32_t Int8 __attribute__((vector_size(32)));
+typedef std::int32_t Int16 __attribute__((vector_size(64)));
+
+template <int size>
+struct Lanes;
+template <>
+struct Lanes<4> {
+  using Float = Float4;
+  using Int = Int4;
+};
+template <>
+struct Lanes<8> {
+  using Float = Float8;
+  using Int = Int8;
+};
+template <>
+struct Lanes<16> {
+  using Float = Float16;
+  using Int = Int16;
+};
+
+template <class Vector>
+CALOPIPE_INLINE void load(Vector& into, const float* from) {
+  __builtin_memcpy(&into, from, sizeof(Vector));
+}
+
+template <class Vector>
+CALOPIPE_INLINE void store(float* into, const Vector& from) {
+  __builtin_memcpy(into, &from, sizeof(Vector));
+}
+
+// exp(-x), written to `found`, by 2^n and the Taylor series of what is left, at most ln(2) / 2.
+template <int lanes>
+CALOPIPE_INLINE void exp_of_minus(const typename Lanes<lanes>::Float& x, typename Lanes<lanes>::Float& found) {
+  using Vector = typename Lanes<lanes>::Float;
+  using Int = typename Lanes<lanes>::Int;
+  constexpr float kMost = 87.0f, kRounder = 12582912.0f;  // 1.5 x 2^23: adding it rounds
+  Vector y = -x;
+  y = y > kMost ? Vector{} + kMost : y;
+  y = y < -kMost ? Vector{} - kMost : y;
+  const Vector rounded = y * 1.44269504f + kRounder;
+  const Vector n = rounded - kRounder;
+  const Vector r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vector series = r * (1.0f / 5040) + 1.0f / 720;
+  series = series * r + 1.0f / 120;
+  series = series * r + 1.0f / 24;
+  series = series * r + 1.0f / 6;
+  series = series * r + 0.5f;
+  series = series * r + 1.0f;
+  series = series * r + 1.0f;
+  found = (Vector)((Int)series + ((Int)rounded << 23));  // the same bits
+}
+
+template <int lanes>
+CALOPIPE_INLINE void silu_here(float* into, const float* values, int count, bool added) {
+  using Vector = typename Lanes<lanes>::Float;
+  for (int at = 0; at < count; at += lanes) {
+    Vector x, e, before = {};
+    load(x, values + at);
+    if (added) load(before, into + at);
+    exp_of_minus<lanes>(x, e);
+    store(into + at, before + x / (1.0f + e));
+  }
+}
+
+// out (rows, wide) += value(k, r) x kernel row which[k] (or k), for `columns` vectors from column `from` on. The value
+// is at values[k * step + r * row].
+template <int lanes, int rows, int columns>
+CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int count, const float* values, int step,
+                          int row, float* out, int from) {
+  using Vector = typename Lanes<lanes>::Float;
+  Vector sum[rows][columns];
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c)
+      load(sum[r][c], out + r * wide + from + c * lanes);
+  for (int k = 0; k < count; ++k) {
+    const float* weights = kernel + (which ? which[k] : k) * wide + from;
+    Vector weight[columns];
+    for (int c = 0; c < columns; ++c) load(weight[c], weights + c * lanes);
+    for (int r = 0; r < rows; ++r) {
+      const float value = values[k * step + r * row];
+      for (int c = 0; c < columns; ++c) sum[r][c] += value * weight[c];
+    }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c)
+      store(out + r * wide + from + c * lanes, sum[r][c]);
+}
+
+template <int lanes, int rows, int columns>
+CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, int count, const float* values, int step,
+                             int row, float* out) {
+  int from = 0;
+  for (; from + columns * lanes <= wide; from += columns * lanes)
+    tile<lanes, rows, columns>(kernel, wide, which, count, values, step, row, out, from);
+  for (; from < wide; from += lanes)
+    tile<lanes, rows, 1>(kernel, wide, which, count, values, step, row, out, from);
+}
+
+template <int lanes>
+CALOPIPE_INLINE void affine_here(const Dense& layer, const float* in, float* out, const float* bias) {
+  std::memcpy(out, bias ? bias : layer.bias.data(), sizeof(float) * static_cast<std::size_t>(layer.wide));
+  product<lanes, 1, 4>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, 0, out);
+}
+
+template <int lanes, int columns>
+CALOPIPE_INLINE void features_here(const Dense& first, const std::vector<Dense>& others, const int* which,
+                                   const float* values, int count, float* hidden) {
+  const int wide = first.wide, all = kRows * wide;
+  constexpr int kMost = 256;
+  float more[kRows * kMost];
+  product<lanes, kRows, columns>(first.kernel.data(), wide, which, count, values, kRows, 1, hidden);
+  silu_here<lanes>(hidden, hidden, all, false);
+  for (const Dense& layer : others) {
+    for (int r = 0; r < kRows; ++r)
+      std::memcpy(more + r * wide, layer.bias.data(), sizeof(float) * static_cast<std::size_t>(wide));
+    product<lanes, kRows, columns>(layer.kernel.data(), wide, nullptr, layer.inputs, hidden, 1, wide, more);
+    silu_here<lanes>(hidden, more, all, true);
+  }
+}
+
+CALOPIPE_INLINE void hashed_here(const int* keys, unsigned counter, int count, float* out) {
+  const auto one = static_cast<std::uint32_t>(keys[0]), two = static_cast<std::uint32_t>(keys[1]);
+  const std::uint32_t begin = counter * static_cast<std::uint32_t>(count);
+  for (int k = 0; k < count; ++k) {
+    std::uint32_t bits = (begin + static_cast<std::uint32_t>(k)) * 0x9E3779B1u + one;
+    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
+    bits = (bits ^ bits >> 13) * 0xC2B2AE35u + two;
+    bits = (bits ^ bits >> 16) * 0xCC9E2D51u;
+    bits = (bits ^ bits >> 13) * 0x1B873593u + one;
+    bits ^= bits >> 16;
+    out[k] = static_cast<float>(static_cast<std::int32_t>(bits >> 8)) * 0x1p-24f;
+  }
+}
+
+#if defined(__x86_64__)
+#define CALOPIPE_WIDEST __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
+#define CALOPIPE_WIDE __attribute__((target("avx2,fma")))
+enum class Processor { kAny, kWide, kWidest };
+const Processor processor = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")
+                                ? Processor::kWidest
+                            : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Processor::kWide
+                                                                                              : Processor::kAny;
+// Defines NAME_widest, NAME_wide and NAME_any, and NAME itself, which calls the best of them.
+#define CALOPIPE_VERSIONS(name, parameters, arguments, widest, wide, any) \
+  CALOPIPE_WIDEST static void name##_widest parameters { widest; }        \
+  CALOPIPE_WIDE static void name##_wide parameters { wide; }              \
+  static void name##_any parameters { any; }                              \
+  void name parameters {                                                  \
+    if (processor == Processor::kWidest) return name##_widest arguments;  \
+    if (processor == Processor::kWide) return name##_wide arguments;      \
+    name##_any arguments;                                                 \
+  }
+#else
+#define CALOPIPE_VERSIONS(name, parameters, arguments, widest, wide, any) \
+  void name parameters { any; }
+#endif
+
+}  // namespace
+
+CALOPIPE_VERSIONS(affine, (const Dense& layer, const float* in, float* out, const float* bias), (layer, in, out, bias),
+                  affine_here<16>(layer, in, out, bias), affine_here<8>(layer, in, out, bias),
+                  affine_here<4>(layer, in, out, bias))
+
+CALOPIPE_VERSIONS(silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
+                  silu_here<8>(values, values, count, false), silu_here<4>(values, values, count, false))
+
+CALOPIPE_VERSIONS(add_silu, (float* into, const float* values, int count), (into, values, count),
+                  silu_here<16>(into, values, count, true), silu_here<8>(into, values, count, true),
+                  silu_here<4>(into, values, count, true))
+
+CALOPIPE_VERSIONS(features,
+                  (const Dense& first, const std::vector<Dense>& others, const int* which, const float* values,
+                   int count, float* hidden),
+                  (first, others, which, values, count, hidden),
+                  (features_here<16, 4>(first, others, which, values, count, hidden)),
+                  (features_here<8, 2>(first, others, which, values, count, hidden)),
+                  (features_here<4, 2>(first, others, which, values, count, hidden)))
+
+CALOPIPE_VERSIONS(hashed_uniform, (const int* keys, unsigned counter, int count, float* out),
+                  (keys, counter, count, out), hashed_here(keys, counter, count, out),
+                  hashed_here(keys, counter, count, out), hashed_here(keys, counter, count, out))
+
+}  // namespace calopipe

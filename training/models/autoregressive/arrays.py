@@ -1,0 +1,43 @@
+"""All numbers that showers are drawn from, by name, for a program that draws them without TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.labels import LabelRange
+from calopipe.showers.cells import Geometry
+from training.models.autoregressive import constants
+from training.models.autoregressive.mesh import mesh_of
+from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sampling.layer import Densities
+
+_ONLY_IN_TRAINING = ("proposal",)
+_WHOLE = ("far_table", "core")  # constants that are whole numbers
+
+
+def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict[str, npt.NDArray[Any]]:
+    """Float32, and int32 of what is counted: weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`."""
+    found = {}
+    networks = (densities.totals, densities.place, densities.slope, densities.share)
+    for network in (*networks, *densities.counts, *densities.cells):
+        found |= {f"{network.name}.{each.path.replace('/', '.')}": each.numpy() for each in network.weights}
+    for name in constants.shapes(geometry, labels):
+        if name not in _ONLY_IN_TRAINING:
+            found[f"constants.{name}"] = densities.constants[name].numpy()
+    found |= {f"mesh.{name}": each for name, each in _mesh(geometry).items()}
+    whole = {f"constants.{name}" for name in _WHOLE}
+    return {
+        name: np.asarray(each, np.float32 if each.dtype.kind == "f" and name not in whole else np.int32, order="C")
+        for name, each in found.items()
+    }
+
+
+def _mesh(geometry: Geometry) -> dict[str, npt.NDArray[Any]]:
+    mesh = mesh_of(geometry)
+    named = ("x", "y", "ring", "log_area", "depth", "exists", "kind", "around", "mirror", "per_unit", "middle", "most")
+    return {name: getattr(mesh, name) for name in named} | {
+        "start": np.array(mesh.start), "lattice": np.array(mesh.lattice_shape), "levels": proposals.LEVELS,
+    }  # fmt: skip
