@@ -1,4 +1,4 @@
-"""A trained model as a TensorFlow SavedModel, an ONNX file or plain arrays, for programs that hold nothing of this one."""
+"""A trained model as a SavedModel, an ONNX file or plain arrays, for programs that hold nothing of this one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _SCHEMA_VERSION = 1
 def export(model: Path, output: Path) -> None:
     """Write the model in folder `model` to `output`: what its name ends in says which file, else a SavedModel.
 
-    FILE.onnx and FILE.safetensors are the others; the last is for the library in `geant4/`. Each is written whole or not
-    at all. What it takes and gives is the model's `serving` and `onnx`, what it holds are its `arrays`; for a model that
-    generates showers, see `training.models.showers`.
+    FILE.onnx and FILE.safetensors are the others; the last is for the library in `geant4/`. Each is written whole or
+    not at all. What it takes and gives is the model's `serving` and `onnx`, what it holds its `arrays`; for a model
+    that generates showers, see `training.models.showers`.
 
     The program that loads a SavedModel decides whether GPUs round products: TensorFlow lets them, unless
     `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.

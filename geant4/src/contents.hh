@@ -1,5 +1,5 @@
-// What an exported file holds, as the sampler uses it. Energies are in units of 0.02 GeV, lengths in units of the card's
-// `cell_mm`, depths in units of its `layer_pitch_mm`, as in training/models/autoregressive.
+// What an exported file holds, as the sampler uses it. Energies are in units of 0.02 GeV, lengths in units of the
+// card's `cell_mm`, depths in units of its `layer_pitch_mm`, as in training/models/autoregressive.
 #pragma once
 
 #include <array>

@@ -87,8 +87,7 @@ CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int c
   using Vector = typename Lanes<lanes>::Float;
   Vector sum[rows][columns];
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c)
-      load(sum[r][c], out + r * wide + from + c * lanes);
+    for (int c = 0; c < columns; ++c) load(sum[r][c], out + r * wide + from + c * lanes);
   for (int k = 0; k < count; ++k) {
     const float* weights = kernel + (which ? which[k] : k) * wide + from;
     Vector weight[columns];
@@ -99,8 +98,7 @@ CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int c
     }
   }
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c)
-      store(out + r * wide + from + c * lanes, sum[r][c]);
+    for (int c = 0; c < columns; ++c) store(out + r * wide + from + c * lanes, sum[r][c]);
 }
 
 template <int lanes, int rows, int columns>
@@ -109,8 +107,7 @@ CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, in
   int from = 0;
   for (; from + columns * lanes <= wide; from += columns * lanes)
     tile<lanes, rows, columns>(kernel, wide, which, count, values, step, row, out, from);
-  for (; from < wide; from += lanes)
-    tile<lanes, rows, 1>(kernel, wide, which, count, values, step, row, out, from);
+  for (; from < wide; from += lanes) tile<lanes, rows, 1>(kernel, wide, which, count, values, step, row, out, from);
 }
 
 template <int lanes>

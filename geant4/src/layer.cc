@@ -96,7 +96,8 @@ void LayerDrawing::mark(int at) {
 
 void LayerDrawing::propose() {
   const float total = of_.far_total[size(layer_)];
-  const auto level = std::count_if(mesh_.levels.begin(), mesh_.levels.end(), [&](float each) { return here_->busy > each; });
+  const auto level =
+      std::count_if(mesh_.levels.begin(), mesh_.levels.end(), [&](float each) { return here_->busy > each; });
   busy_ = mesh_.levels[std::min(static_cast<std::size_t>(level), mesh_.levels.size() - 1)];
   busy_ = std::min(busy_, kDraws / std::max(total, 1.0f));
 
@@ -437,10 +438,22 @@ void LayerDrawing::place_numbers(int place, const Distance& distance, float* out
   const float slope = plan_->slope, log_area = mesh_.log_area[size(layer_ * mesh_.places + place)];
   const auto far = [](float length) { return std::min(length / 8.0f, 8.0f); };
   const std::array<float, kPlaceNumbers> found = {
-      clip(dx, 2), clip(dy, 2), clip(dx, 0.8f), clip(dy, 0.8f),
-      std::exp(-1.5f * r), std::exp(-r / 1.5f), std::exp(-r / 5.0f), std::log(r + 0.3f), far(r),
-      std::min(r, 3.0f) - 1.5f, (dx * dx - dy * dy) / (r * r + 1.0f), far(std::abs(dx)), far(std::abs(dy)),
-      slope * clip(dy, 1), slope * clip(dy, 6), log_area,
+      clip(dx, 2),
+      clip(dy, 2),
+      clip(dx, 0.8f),
+      clip(dy, 0.8f),
+      std::exp(-1.5f * r),
+      std::exp(-r / 1.5f),
+      std::exp(-r / 5.0f),
+      std::log(r + 0.3f),
+      far(r),
+      std::min(r, 3.0f) - 1.5f,
+      (dx * dx - dy * dy) / (r * r + 1.0f),
+      far(std::abs(dx)),
+      far(std::abs(dy)),
+      slope * clip(dy, 1),
+      slope * clip(dy, 6),
+      log_area,
   };
   for (int k = 0; k < kPlaceNumbers; ++k) out[k * stride] = found[size(k)];
 }

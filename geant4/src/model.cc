@@ -255,7 +255,8 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
   model.presence = ladder(file, "totals.presence", layers, layers + labels, 1);
   model.of_layers = chain(file, "totals.of_layers", layers, labels);
   const int others = kOffsets + kBudgets;
-  model.others = ladder(file, "totals.others", others, others + 7 + labels, mixture_numbers(file, "totals.others.last"));
+  model.others =
+      ladder(file, "totals.others", others, others + 7 + labels, mixture_numbers(file, "totals.others.last"));
   const int offsets = 2 * model.mesh.groups() + labels + 6;
   const int even = static_cast<int>(model.constants.context_mean[0].size());
   const int odd = static_cast<int>(model.constants.context_mean[1].size());

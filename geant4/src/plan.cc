@@ -31,7 +31,8 @@ std::vector<Budgets> expected_layers(const Model::Contents& model, const Asked& 
   return found;
 }
 
-void promise(const Model::Contents& model, const Asked& asked, const Totals& totals, const Numbers& energy, Plan& plan) {
+void promise(const Model::Contents& model, const Asked& asked, const Totals& totals, const Numbers& energy,
+             Plan& plan) {
   const std::size_t layers = energy.size();
   const float* offset = totals.values.data() + layers;
   float whole = 0, depth = 0, variance = 0, passed = 0;
@@ -45,7 +46,8 @@ void promise(const Model::Contents& model, const Asked& asked, const Totals& tot
   for (std::size_t layer = 0; layer < layers; ++layer) {
     variance += share[layer] * (static_cast<float>(layer) - depth) * (static_cast<float>(layer) - depth);
   }
-  Numbers of_shower = {asked.terms[1], asked.terms[2], totals.values[0], depth, std::sqrt(variance), offset[1], offset[3]};
+  Numbers of_shower = {asked.terms[1],      asked.terms[2], totals.values[0], depth,
+                       std::sqrt(variance), offset[1],      offset[3]};
   for (std::size_t k = 0; k < kBudgets; ++k) {
     of_shower.push_back(std::log(plan.budgets[k] / plan.layers[0].expected[k]));
   }
@@ -97,7 +99,8 @@ Plan drawn_plan(const Model::Contents& model, const Asked& asked, const float* n
     of.expected = expected;
   }
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    found.layers[layer].busy = of_layers[layer][0] * (found.budgets[0] / expected[0]) / model.constants.layer_cells[layer];
+    found.layers[layer].busy =
+        of_layers[layer][0] * (found.budgets[0] / expected[0]) / model.constants.layer_cells[layer];
   }
   promise(model, asked, totals, energy, found);
   return found;

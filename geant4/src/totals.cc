@@ -1,9 +1,10 @@
 // Draws the totals of a shower, with sharp offsets: `TotalsDensity.sample`, `totals` and `offsets` of the model.
+#include "totals.hh"
+
 #include <algorithm>
 #include <cmath>
 
 #include "plan.hh"
-#include "totals.hh"
 
 namespace calopipe {
 namespace {
@@ -30,8 +31,15 @@ Numbers scale_terms(const Numbers& terms) {
 class Drawing {
  public:
   Drawing(const Model::Contents& model, const Asked& asked)
-      : model_(model), mesh_(model.mesh), of_(model.constants), asked_(asked), layers_(model.mesh.layers),
-        totals_(model.totals()), mean_(static_cast<std::size_t>(totals_)), scale_(mean_.size()), blur_(kOffsets),
+      : model_(model),
+        mesh_(model.mesh),
+        of_(model.constants),
+        asked_(asked),
+        layers_(model.mesh.layers),
+        totals_(model.totals()),
+        mean_(static_cast<std::size_t>(totals_)),
+        scale_(mean_.size()),
+        blur_(kOffsets),
         hats_(interpolated(layers_, mesh_.groups())) {
     const Numbers scales = scale_terms(asked.terms);
     product(asked.terms, of_.mean, totals_, 0, totals_, mean_.data());
@@ -146,7 +154,8 @@ class Drawing {
     const float place = std::clamp(asked_.terms[1], -1.0f, 1.0f);
     std::array<float, kEnergies> weight;
     for (int e = 0; e < kEnergies; ++e) {
-      weight[static_cast<std::size_t>(e)] = std::max(1 - std::abs(place - (-1.0f + 0.25f * static_cast<float>(e))) * 4, 0.0f);
+      weight[static_cast<std::size_t>(e)] =
+          std::max(1 - std::abs(place - (-1.0f + 0.25f * static_cast<float>(e))) * 4, 0.0f);
     }
     Numbers found(number);
     for (std::size_t k = 0; k < number; ++k) {
@@ -223,7 +232,8 @@ class Drawing {
     const auto groups = static_cast<std::size_t>(mesh_.groups());
     inputs_.clear();
     for (std::size_t wave = 0; wave < 2; ++wave) {
-      for (std::size_t group = 0; group < groups; ++group) inputs_.push_back(waves[(2 * wave + direction) * groups + group]);
+      for (std::size_t group = 0; group < groups; ++group)
+        inputs_.push_back(waves[(2 * wave + direction) * groups + group]);
     }
     const float span = std::max(mesh_.depth.back() - mesh_.depth.front(), 1.0f);
     inputs_.push_back((axis.back()[direction] - axis.front()[direction]) / span);

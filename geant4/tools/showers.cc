@@ -9,6 +9,8 @@
 //   calopipe-showers --time N FILE.safetensors < requests
 //
 // draws each request N times, and writes the milliseconds of processor time that a shower takes.
+#include "calopipe/showers.hh"
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -19,8 +21,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "calopipe/showers.hh"
 
 namespace {
 

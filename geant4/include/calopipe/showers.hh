@@ -61,7 +61,7 @@ class Model {
 
   Range energy_gev() const;
   Range theta_rad() const;
-  std::optional<Range> phi_rad() const;    // none: all showers have the azimuth 0
+  std::optional<Range> phi_rad() const;       // none: all showers have the azimuth 0
   const std::vector<int>& particles() const;  // kinds by their PDG codes, rising; none: they are not recorded
   // Whether the model was trained for these labels. One may lie outside by a thousandth of its range.
   bool covers(const Labels& labels) const;

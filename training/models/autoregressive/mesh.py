@@ -39,8 +39,8 @@ class Mesh:
     `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `kind` (layers,) counts the
     layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
     in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
-    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets the cell
-    with the indices place * `per_unit` + `middle`, rounded; `most` are the highest.
+    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
+    the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.

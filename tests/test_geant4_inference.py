@@ -1,0 +1,197 @@
+"""The C++ library draws the showers that TensorFlow draws of the same labels and noise."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from likelihoods import CONFIG
+from rings import make_rings
+from safetensors.numpy import load_file
+from showers import make_showers, write_file
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
+from calopipe.showers.writer import shower_writer
+from preprocessing.dataset import Settings
+from preprocessing.inputs import discover
+from preprocessing.pipeline import preprocess
+from training.export import export
+from training.fit import fit
+from training.generator import Generator
+from training.models.randomness import NoiseDraws
+
+_LIBRARY = Path(__file__).parent.parent / "geant4"
+_SHOWERS = 40
+# Rounding may decide otherwise in the last bit: whether a cell is hit, and with it the rest of a shower.
+_ALIKE = 0.95
+_UNEVEN = Geometry.of_layers(
+    [Layer(4.0, 1.0, (9, 7), size_mm=(6.0, 8.0))] * 2 + [Layer(8.0, 2.0, (5, 5), size_mm=(12.0, 12.0))] * 3, 0.02
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("there is no C++ compiler")
+    built = tmp_path_factory.mktemp("build") / "calopipe-showers"
+    sources = [*(_LIBRARY / "src").glob("*.cc"), _LIBRARY / "tools" / "showers.cc"]
+    includes = [f"-I{_LIBRARY / each}" for each in ("include", "src")]
+    warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    subprocess.run([compiler, "-std=c++17", "-O2", *warnings, *includes, *sources, "-o", built], check=True)
+    return built
+
+
+def _trained(place: Path, files: Path) -> tuple[Generator, Path]:
+    """A model of three steps, and its export."""
+    preprocess(discover([str(files)]), place / "ds", Settings())
+    fit(place / "ds", place / "model", replace(CONFIG, steps=3))
+    export(place / "model", place / "model.safetensors")
+    return Generator(place / "model"), place / "model.safetensors"
+
+
+def _labelled(path: Path, geometry: Geometry) -> Path:
+    """Showers of two kinds that fall off from an axis with an azimuth."""
+    rng, events = np.random.default_rng(1), 150
+    energy = rng.uniform(10, 60, events).astype(np.float32)
+    theta, phi = (rng.uniform(*ends, events).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
+    grid = np.meshgrid(*(np.arange(count) - count // 2 for count in geometry.shape[:2]), indexing="ij")
+    away = np.exp(-np.hypot(*grid))[None, :, :, None] * np.ones(geometry.shape[2])
+    for number, layer in enumerate(geometry.every_layer):
+        away[:, layer.cells[0] :, :, number] = away[:, :, layer.cells[1] :, number] = 0
+    cells = (rng.poisson(away * energy[:, None, None, None] / 10) * 2.0).astype(np.float32)
+    cells[:, 2, 2] += 1
+    more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), events)}
+    with shower_writer(path, geometry, {}) as writer:
+        writer.write(Showers(cells, energy, theta, theta, more=more))
+    return path
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
+    place = tmp_path_factory.mktemp("squares")
+    return _trained(place, write_file(place / "a.h5", make_showers(events=120)))
+
+
+def _asked(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any], FloatArray]:
+    rng, valid = np.random.default_rng(3), generator.card.valid_range
+    energy, theta = (rng.uniform(*valid[name], _SHOWERS).astype(np.float32) for name in ("energy_gev", "theta_rad"))
+    more: dict[str, Any] = {}
+    if "phi_rad" in valid:
+        more["phi_rad"] = rng.uniform(*valid["phi_rad"], _SHOWERS).astype(np.float32)
+    if "particle" in valid:
+        more["particle"] = rng.choice(np.array(valid["particle"], np.int32), _SHOWERS)
+    whole = rng.integers(0, 2**24, (_SHOWERS, generator.model.noise_numbers))
+    return energy, theta, more, (whole * 2.0**-24).astype(np.float32)
+
+
+def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, ...]) -> FloatArray:
+    energy, theta, more, noise = asked
+    none = np.zeros(len(energy), np.int32)
+    columns = (energy, theta, more.get("phi_rad", none), more.get("particle", none))
+    rows = zip(*columns, noise, strict=True)
+    text = "\n".join(" ".join(repr(each.item()) for each in (*row[:4], *row[4])) for row in rows)
+    words = iter(subprocess.run([program, file], input=text, capture_output=True, text=True, check=True).stdout.split())
+    cells = np.zeros((len(energy), *shape), np.float32)
+    for shower in cells:
+        for _ in range(int(next(words))):
+            place = tuple(int(next(words)) for _ in range(3))
+            assert shower[place] == 0  # a cell comes once
+            shower[place] = float(next(words))
+    assert next(words, None) is None
+    return cells
+
+
+def _check(program: Path, generator: Generator, file: Path) -> None:
+    """The same cells are hit in nearly all showers, and hold the same energies."""
+    energy, theta, more, noise = _asked(generator)
+    draws, given = NoiseDraws(tf.constant(noise)), {name: tf.constant(each) for name, each in more.items()}
+    labels = tf.constant(energy), tf.constant(theta)
+    expected = generator.model.generate(*labels, draws, **({"more": given} if given else {})).numpy() * 0.02
+    found = _drawn(program, file, (energy, theta, more, noise), generator.card.geometry.shape)
+    same = ((found > 0) == (expected > 0)).all(axis=(1, 2, 3))
+    assert same.mean() >= _ALIKE
+    assert (expected > 0).sum(axis=(1, 2, 3)).mean() > 10
+    np.testing.assert_allclose(found[same], expected[same], rtol=2e-3, atol=1e-6)
+
+
+def test_of_squares(program: Path, squares: tuple[Generator, Path]) -> None:
+    _check(program, *squares)
+
+
+def test_of_rings(program: Path, tmp_path: Path) -> None:
+    _check(program, *_trained(tmp_path, make_rings(tmp_path / "a.h5", events=150, seed=1)))
+
+
+def test_of_layers_that_differ_with_azimuth_and_kinds(program: Path, tmp_path: Path) -> None:
+    _check(program, *_trained(tmp_path, _labelled(tmp_path / "a.h5", _UNEVEN)))
+
+
+def _refused(program: Path, file: Path, request: str = "") -> str:
+    found = subprocess.run([program, file], input=request, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert found.stderr.count("\n") == 1
+    return found.stderr
+
+
+def test_what_the_model_does_not_cover_is_refused(program: Path, squares: tuple[Generator, Path]) -> None:
+    file = squares[1]
+    numbers = squares[0].model.noise_numbers
+    assert "the model was not trained for showers of 900.0" in _refused(program, file, "900 1.5 0 11")
+    assert f"3 numbers of noise, expected {numbers}" in _refused(program, file, "150 1.5 0 11 0.1 0.2 0.3")
+    assert "noise must be from 0 to 1, found 1.5" in _refused(program, file, "150 1.5 0 11" + " 1.5" * numbers)
+
+
+def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
+    whole = squares[1].read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + length])
+
+    def changed(change: Any) -> bytes:
+        document = json.loads(json.dumps(header))
+        change(document)
+        text = json.dumps(document).encode()
+        return struct.pack("<Q", len(text)) + text + whole[8 + length :]
+
+    bad = {
+        b"": "is empty",
+        b"\xff" * 8: "not a whole file of safetensors",
+        whole[:100]: "not a whole file of safetensors",
+        whole[:-4]: "is not whole",
+        struct.pack("<Q", 4) + b"{{{{": "not a JSON document",
+        changed(lambda document: document.pop("even.cell_in.kernel")): '"even.cell_in.kernel" is missing',
+        changed(lambda document: document.pop("__metadata__")): '"__metadata__" is missing',
+        changed(lambda document: document["mesh.x"].update(shape=[1, 2])): '"mesh.x" is not what this version',
+    }
+    for number, (content, reason) in enumerate(bad.items()):
+        file = tmp_path / f"{number}.safetensors"
+        file.write_bytes(content)
+        assert reason in _refused(program, file)
+    assert "cannot be opened" in _refused(program, tmp_path / "none.safetensors")
+    assert "no model of showers" in _refused(program, tmp_path)
+
+
+def test_a_file_holds_what_showers_are_drawn_from(squares: tuple[Generator, Path], tmp_path: Path) -> None:
+    generator, file = squares
+    arrays = load_file(file)
+    assert {str(each.dtype) for each in arrays.values()} == {"float32", "int32"}
+    np.testing.assert_array_equal(arrays["even.cell_in.kernel"], generator.model.networks["even"].get_weights()[4])
+    assert "constants.proposal" not in arrays
+    before = file.stat().st_mtime_ns
+    export(file.parent / "model", file)
+    assert file.stat().st_mtime_ns == before
+    (tmp_path / "a.safetensors").write_text("another's")
+    with pytest.raises(InputError, match="not an export of a model"):
+        export(file.parent / "model", tmp_path / "a.safetensors")
