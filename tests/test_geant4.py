@@ -31,10 +31,13 @@ _DATA = (
     "SAIDXSDATA", "ABLADATA", "INCLDATA", "ENSDFSTATEDATA", "CHANNELINGDATA", "TENDLDATA",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("cmake") and (shutil.which("geant4-config") or (WHEEL and SOURCE))),
-    reason="needs CMake, and Geant4 or GEANT4_WHEEL and GEANT4_SOURCE",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("cmake") and (shutil.which("geant4-config") or (WHEEL and SOURCE))),
+        reason="needs CMake, and Geant4 or GEANT4_WHEEL and GEANT4_SOURCE",
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ class BeamSettings : public G4UImessenger {
   void SetNewValue(G4UIcommand* command, G4String value) override;
 
   bool cylinder;
-  double depth;                                // of the calorimeter
-  std::pair<double, double> energy, theta;     // drawn evenly, of the cylinder evenly in log E
+  double depth;                                 // of the calorimeter
+  std::pair<double, double> energy, theta;      // drawn evenly, of the cylinder evenly in log E
   std::vector<std::pair<double, double>> like;  // energy and theta by event, in place of drawn ones
-  bool gun = false;                            // shoots as /gun/ says
+  bool gun = false;                             // shoots as /gun/ says
 
  private:
   std::unique_ptr<G4UIdirectory> directory_;

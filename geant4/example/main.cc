@@ -49,7 +49,8 @@ struct Options {
 int count_of(const std::string& name, const std::string& text) {
   char* end = nullptr;
   const long found = std::strtol(text.c_str(), &end, 10);
-  if (*end != '\0' || found < 1 || found > 10000) throw std::invalid_argument(name + " " + text + ": give a whole number");
+  if (*end != '\0' || found < 1 || found > 10000)
+    throw std::invalid_argument(name + " " + text + ": give a whole number");
   return static_cast<int>(found);
 }
 
@@ -122,7 +123,8 @@ class Runs : public G4UserRunAction {
     const int events = run->GetNumberOfEvent();
     if (shared_.file) shared_.file->end_run();
     if (events > 0) {
-      G4cout << events << " events, " << seconds << " s of processors, " << 1e3 * seconds / events << " ms each" << G4endl;
+      G4cout << events << " events, " << seconds << " s of processors, " << 1e3 * seconds / events << " ms each"
+             << G4endl;
     }
   }
 

@@ -28,7 +28,8 @@ void PhysicsWithoutData::ConstructProcess() {
   helper->RegisterProcess(photoelectric, G4Gamma::Definition());
   helper->RegisterProcess(new G4ComptonScattering, G4Gamma::Definition());
   helper->RegisterProcess(new G4GammaConversion, G4Gamma::Definition());
-  for (G4ParticleDefinition* particle : std::initializer_list<G4ParticleDefinition*>{G4Electron::Definition(), G4Positron::Definition()}) {
+  for (G4ParticleDefinition* particle :
+       std::initializer_list<G4ParticleDefinition*>{G4Electron::Definition(), G4Positron::Definition()}) {
     auto* scattering = new G4eMultipleScattering;
     scattering->SetEmModel(new G4UrbanMscModel);
     helper->RegisterProcess(scattering, particle);

@@ -7,10 +7,10 @@
 
 namespace {
 
-constexpr std::size_t together = 20;           // showers in a chunk
-constexpr double unit_mev = 20;                // of the sample: a deposit of 1 is 0.02 GeV
-constexpr double sampling_fraction = .0313;    // of the cylinder: deposits are divided by it,
-constexpr double least_mev = .01515;           // and less is nothing
+constexpr std::size_t together = 20;         // showers in a chunk
+constexpr double unit_mev = 20;              // of the sample: a deposit of 1 is 0.02 GeV
+constexpr double sampling_fraction = .0313;  // of the cylinder: deposits are divided by it,
+constexpr double least_mev = .01515;         // and less is nothing
 
 hid_t checked(hid_t handle, const std::string& what) {
   if (handle < 0) throw std::runtime_error(what);
@@ -187,5 +187,6 @@ void ShowersFile::close() {
   const herr_t closed = H5Fclose(handle_);
   handle_ = -1;
   checked(closed, file_ + ".part: cannot be closed");
-  if (std::rename((file_ + ".part").c_str(), file_.c_str()) != 0) throw std::runtime_error(file_ + ": cannot be written");
+  if (std::rename((file_ + ".part").c_str(), file_.c_str()) != 0)
+    throw std::runtime_error(file_ + ": cannot be written");
 }

@@ -52,8 +52,9 @@ FastSimulationControl::State::State() : directory_(std::make_unique<G4UIdirector
   };
   model_command_ = add(std::make_unique<G4UIcmdWithAString>("/calopipe/model", this), "file",
                        "The model: a file of `python -m training export --output FILE.safetensors`.");
-  particles_command_ = add(std::make_unique<G4UIcmdWithAString>("/calopipe/particles", this), "names",
-                           "The particles that the model is for, where its training did not record them: e-, or e- e+.");
+  particles_command_ =
+      add(std::make_unique<G4UIcmdWithAString>("/calopipe/particles", this), "names",
+          "The particles that the model is for, where its training did not record them: e-, or e- e+.");
   auto minimum = std::make_unique<G4UIcmdWithADoubleAndUnit>("/calopipe/minimumEnergy", this);
   minimum->SetUnitCategory("Energy");
   minimum_command_ =
@@ -80,7 +81,8 @@ void FastSimulationControl::State::SetNewValue(G4UIcommand* command, G4String va
     minimum_energy_ = G4UIcommand::ConvertToDimensionedDouble(value);
   } else if (command == fraction_command_) {
     const double fraction = G4UIcommand::ConvertToDouble(value);
-    if (!(fraction > 0 && fraction <= 1)) return fail(command, "a sampling fraction is above 0 and at most 1, not " + value);
+    if (!(fraction > 0 && fraction <= 1))
+      return fail(command, "a sampling fraction is above 0 and at most 1, not " + value);
     sampling_fraction_ = fraction;
   } else if (command == active_command_) {
     active_ = G4UIcommand::ConvertToBool(value);
@@ -161,8 +163,8 @@ double FastSimulationControl::State::aim_mm(const std::vector<double>& depth_mm)
   if (!aim_mm_) {
     aim_mm_ = calopipe::aim_mm(model_, depth_mm);
     if (verbose_ > 0) {
-      G4cout << "calopipe: the model's particles cross the middle of the window " << *aim_mm_
-             << " mm behind the front" << G4endl;
+      G4cout << "calopipe: the model's particles cross the middle of the window " << *aim_mm_ << " mm behind the front"
+             << G4endl;
     }
   }
   return *aim_mm_;
@@ -177,7 +179,8 @@ G4bool FastSimulationControl::State::Notify(G4ApplicationState requested) {
 
 void FastSimulationControl::State::begin_run() {
   for (Counts& counts : counts_) counts = Counts();
-  if (G4RunManager::GetRunManager()->GetNumberOfEventsToBeProcessed() == 0) return;  // Geant4 initialises its threads so
+  if (G4RunManager::GetRunManager()->GetNumberOfEventsToBeProcessed() == 0)
+    return;  // Geant4 initialises its threads so
   const char* place = "calopipe::FastSimulation";
   if (active_ && !fault_.empty()) G4Exception(place, "calopipe001", FatalErrorInArgument, fault_.c_str());
   if (model() && particles_.empty()) {
@@ -197,8 +200,12 @@ void FastSimulationControl::State::end_run() const {
     sum.seconds += counts.seconds;
     for (std::size_t reason = 0; reason < sum.left.size(); ++reason) sum.left[reason] += counts.left[reason];
   }
-  static constexpr const char* reasons[] = {"of other kinds",          "below the minimum energy", "of energies outside the model's range",
-                                            "not through the front", "of angles outside the model's range", "too near to an edge"};
+  static constexpr const char* reasons[] = {"of other kinds",
+                                            "below the minimum energy",
+                                            "of energies outside the model's range",
+                                            "not through the front",
+                                            "of angles outside the model's range",
+                                            "too near to an edge"};
   std::ostringstream line;
   long left = 0;
   for (std::size_t reason = 0; reason < sum.left.size(); ++reason) {

@@ -27,10 +27,10 @@ enum class Reason { kind, threshold, energy, side, angle, edge, count };
 // Of one thread, in one run. Energies are in Geant4's units.
 struct Counts {
   long showers = 0;
-  double energy = 0;          // of the particles that became showers
-  double deposited = 0;       // by showers, in sensitive detectors
-  double lost = 0;            // by showers, where there is no sensitive detector
-  double seconds = 0;         // of the processor
+  double energy = 0;     // of the particles that became showers
+  double deposited = 0;  // by showers, in sensitive detectors
+  double lost = 0;       // by showers, where there is no sensitive detector
+  double seconds = 0;    // of the processor
   std::array<long, static_cast<std::size_t>(Reason::count)> left{};
 };
 

@@ -133,7 +133,8 @@ bool FastSimulation::Thread::trigger(const G4FastTrack& track) {
 
   const double tolerance = window_->tolerance_rad();
   const auto theta = within(model_->theta_rad(), std::acos(direction_.y()), tolerance);
-  const auto phi = within(model_->phi_rad().value_or(Range{0, 0}), std::atan2(direction_.x(), direction_.z()), tolerance);
+  const auto phi =
+      within(model_->phi_rad().value_or(Range{0, 0}), std::atan2(direction_.x(), direction_.z()), tolerance);
   if (!theta || !phi) return leave(Reason::angle);
   labels_ = {energy / GeV, *theta, *phi, particle.GetDefinition()->GetPDGEncoding()};
   if (!window_->holds(place_, direction_)) return leave(Reason::edge);

@@ -14,9 +14,9 @@
 namespace calopipe {
 namespace {
 
-constexpr double tolerance = 1e-6;     // of lengths, relative
-constexpr int most_cells = 1000;       // in a period of the pattern
-constexpr double margin_cells = 2;     // between the particle's line and the sides of the volume
+constexpr double tolerance = 1e-6;      // of lengths, relative
+constexpr int most_cells = 1000;        // in a period of the pattern
+constexpr double margin_cells = 2;      // between the particle's line and the sides of the volume
 constexpr double tolerated_shift = .1;  // of a cell, by an angle outside the range
 
 bool whole(double number) { return std::abs(number - std::round(number)) < tolerance; }
@@ -103,7 +103,8 @@ std::array<double, 2> Window::stand(const G4ThreeVector& point) const {
   if (model_->in_rings()) return {point.x(), point.y()};
   std::array<double, 2> found{};
   for (std::size_t axis = 0; axis < 2; ++axis) {
-    if (std::isfinite(period_[axis])) found[axis] = period_[axis] * std::floor(point[static_cast<int>(axis)] / period_[axis] + .5);
+    if (std::isfinite(period_[axis]))
+      found[axis] = period_[axis] * std::floor(point[static_cast<int>(axis)] / period_[axis] + .5);
   }
   return found;
 }
@@ -124,7 +125,8 @@ G4ThreeVector Window::cell(const Deposit& deposit, const std::array<double, 2>& 
   auto middle = model_->position_mm(deposit.x, deposit.y, deposit.layer);
   const auto layer = static_cast<std::size_t>(deposit.layer);
   const Layer& of = model_->layers()[layer];
-  if (model_->in_rings() && of.cells[0] == 1) {  // the cell goes round the axis, and its deposit is anywhere on the ring
+  if (model_->in_rings() &&
+      of.cells[0] == 1) {  // the cell goes round the axis, and its deposit is anywhere on the ring
     const auto ring = static_cast<std::size_t>(deposit.y);
     const double radius = (of.r_edges_mm[ring] + of.r_edges_mm[ring + 1]) / 2;
     const double angle = CLHEP::twopi * G4UniformRand();

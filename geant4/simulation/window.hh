@@ -26,7 +26,9 @@ class Window {
          const std::optional<G4Transform3D>& front);
 
   G4ThreeVector place(const G4ThreeVector& point) const { return from_volume_ * HepGeom::Point3D<double>(point); }
-  G4ThreeVector direction(const G4ThreeVector& vector) const { return from_volume_ * HepGeom::Vector3D<double>(vector); }
+  G4ThreeVector direction(const G4ThreeVector& vector) const {
+    return from_volume_ * HepGeom::Vector3D<double>(vector);
+  }
   double depth() const { return depth_; }
   // The middle of each layer's sensitive material on the axis, from the front.
   const std::vector<double>& sensitive_depths() const { return sensitive_; }

@@ -5,7 +5,8 @@
 //     // in its ConstructSDandField, on every thread
 //     new calopipe::FastSimulation("calopipe", region, *control_);
 //
-// and G4FastSimulationPhysics, activated for the particles of the model, among the physics. docs/geant4.md has the rest.
+// and G4FastSimulationPhysics, activated for the particles of the model, among the physics. docs/geant4.md has the
+// rest.
 #pragma once
 
 #include <G4FastHit.hh>
