@@ -16,6 +16,13 @@ from calopipe.verdict import finite
 _GRADES = Path(__file__).parent / "grades"
 
 
+class _Tolerances(dict[str, float]):
+    """By key. One that no grade has is an InputError: a criterion was added, and its tolerance was not."""
+
+    def __missing__(self, key: str) -> float:
+        raise InputError(f"{_GRADES}: no grade has tolerance.{key}, which a criterion needs; add it to each")
+
+
 @dataclass(frozen=True)
 class Grade:
     """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `tolerances`.
@@ -61,4 +68,4 @@ def load_grade(name_or_path: str, field: str = "") -> Grade:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             found = "it is missing" if value is None else f"found {value!r}"
             raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {found}")
-    return Grade(path.stem if built_in else path.name, {key: float(table[key]) for key in known})
+    return Grade(path.stem if built_in else path.name, _Tolerances({key: float(table[key]) for key in known}))

@@ -17,6 +17,7 @@ def discover(
     dataset: str,
     registry: str,
     output: str,
+    showers: dsl.Output[dsl.Dataset],
     on_doubt: str = "stop",
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
@@ -26,13 +27,14 @@ def discover(
     Returns:
         The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
         from calopipe.progress import say
         from calopipe.showers.flaws import Tolerance
         from calopipe.storage import expand, location, on_disk
         from components.parameters import require_plain
+        from preprocessing.dataset import news
         from preprocessing.inputs import discover as find
         from training.registry.registry import Registry
 
@@ -42,7 +44,17 @@ def discover(
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files, doubt=on_doubt)
         folder = dataset or f"{output}/dataset"
         found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
-        say(f"{len(found.files)} files, {sum(file.events for file in found.files)} showers")
+        if since := news(found.files, location(folder)):
+            say(since)
+        events = sum(file.events for file in found.files)
+        say(f"{len(found.files)} files, {events} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: the manifest records which are left out
         require_plain({"input": files})
+        facts = {
+            "fingerprint": found.fingerprint(),
+            "files": len(files),
+            "showers": events,
+            "since_the_last_run": since,
+        }
+        describe(showers, " ".join(patterns), **facts)
         return (files, found.fingerprint(), folder, promoted)

@@ -21,6 +21,9 @@ def generate(
     per_event: int,
     seed: int,
     challenge: bool,
+    model: dsl.Input[dsl.Model],
+    showers: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
     share: str = "",
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Generated", [("fingerprint", str), ("incumbent", str)]
@@ -37,7 +40,7 @@ def generate(
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
-    from components.step import held_out, step
+    from components.step import describe, held_out, step
 
     with step():
         from pathlib import Path
@@ -53,22 +56,26 @@ def generate(
         )
         hashes = {}
         # The model comes last, so that the step's last message is about it.
-        for model, showers, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
+        for name, file, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
             if not expected:
                 continue
-            require_model(Path(output) / model, expected)
-            generate(
-                Path(output) / model,
+            require_model(Path(output) / name, expected)
+            count = generate(
+                Path(output) / name,
                 conditions,
-                Path(output) / f"{showers}.h5",
+                Path(output) / f"{file}.h5",
                 per_event=per_event,
                 seed=seed,
                 share=Share.parse(share) if share else None,
                 outside="skip",
-                extrapolate=model == "incumbent",
+                extrapolate=name == "incumbent",
+                measured=metrics.log_metric if name == "model" else None,
             )
             if not share:
-                hashes[model] = sha256_of_file(Path(output) / f"{showers}.h5")
+                hashes[name] = sha256_of_file(Path(output) / f"{file}.h5")
+        made_from = model.metadata.get("fingerprint", fingerprint)
+        facts = {"share": share} if share else {"sha256": hashes["model"], "showers": count}
+        describe(showers, f"{output}/generated.h5", made_from=made_from, seed=seed, **facts)
         if challenge and not share:
             time_generation(Path(output) / "model", conditions, Path(output) / "timing.json")
         return (hashes.get("model", ""), hashes.get("incumbent", ""))

@@ -6,7 +6,15 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def generate_flow(output: str, fingerprint: str, files: list[str], split_files: list[str], rollout_steps: int) -> str:
+def generate_flow(
+    output: str,
+    fingerprint: str,
+    files: list[str],
+    split_files: list[str],
+    rollout_steps: int,
+    model: dsl.Input[dsl.Model],
+    rollouts: dsl.Output[dsl.Dataset],
+) -> str:
     """Write OUTPUT/rollouts, a flow file and a movie for each simulation; roll-outs that are there are kept.
 
     Args:
@@ -16,7 +24,7 @@ def generate_flow(output: str, fingerprint: str, files: list[str], split_files: 
     Returns:
         A fingerprint of the roll-outs' files.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
         from pathlib import Path
@@ -26,6 +34,8 @@ def generate_flow(output: str, fingerprint: str, files: list[str], split_files: 
         from training.rollout.held_out import roll_out_held_out
 
         require_model(Path(output) / "model", fingerprint)
-        return roll_out_held_out(
-            Path(output) / "model", files, Path(output) / "rollouts", SplitRule.parse(split_files), rollout_steps
-        )
+        made, rule = Path(output) / "rollouts", SplitRule.parse(split_files)
+        content = roll_out_held_out(Path(output) / "model", files, made, rule, rollout_steps)
+        made_from = model.metadata.get("fingerprint", fingerprint)
+        describe(rollouts, str(made), fingerprint=content, made_from=made_from)
+        return content

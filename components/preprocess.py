@@ -21,6 +21,8 @@ def preprocess(
     on_bad_file: str,
     max_bad_events: float,
     max_bad_files: float,
+    showers: dsl.Input[dsl.Dataset],
+    data: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Preprocessed", [("files", list[str]), ("fingerprint", str)]
@@ -34,7 +36,7 @@ def preprocess(
     Returns:
         The files that could be read, and the dataset's fingerprint.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
         from calopipe.showers.flaws import Tolerance
@@ -52,6 +54,8 @@ def preprocess(
         selection = Selection(rule=SplitRule.parse(split_files), cut_gev=cut_gev, geometry=geometry)
         settings = Settings(selection, threshold_gev)
         manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)
+        made_from = showers.metadata.get("fingerprint", "")
+        describe(data, dataset, made_from=made_from, cut_gev=cut_gev, **manifest.facts())
         metrics.log_metric("showers read", manifest.events["read"])
         metrics.log_metric("showers written", manifest.events["written"])
         for reason, count in manifest.events["dropped"].items():

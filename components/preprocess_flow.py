@@ -16,6 +16,7 @@ def preprocess_flow(
     beam_options: list[str],
     on_bad_event: str,
     on_bad_file: str,
+    data: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Preprocessed", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
@@ -25,13 +26,15 @@ def preprocess_flow(
     Returns:
         The files that could be read, the dataset's fingerprint, and the folders of dataset and registry.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
+        from calopipe.progress import say
         from calopipe.showers.flaws import Tolerance
         from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
         from components.parameters import require_plain
+        from preprocessing.dataset import news
         from preprocessing.flow.manifest import PairSettings
         from preprocessing.flow.pairs import discover_pairs
         from preprocessing.pipeline import preprocess
@@ -39,7 +42,11 @@ def preprocess_flow(
         tolerance = Tolerance(on_bad_event, on_bad_file)
         settings = PairSettings(SplitRule.parse(split_files), pair_step)
         found = discover_pairs(patterns, settings, tolerance)
-        manifest = preprocess(found, location(f"{output}/dataset"), settings, beam_options, tolerance=tolerance)
+        place = location(f"{output}/dataset")
+        if since := news(found.files, place):
+            say(since)
+        manifest = preprocess(found, place, settings, beam_options, tolerance=tolerance)
+        describe(data, f"{output}/dataset", made_from=" ".join(patterns), since_the_last_run=since, **manifest.facts())
         metrics.log_metric("pairs read", manifest.events["read"])
         metrics.log_metric("pairs written", manifest.events["written"])
         used = {source.sha256 for source in manifest.inputs}

@@ -6,7 +6,14 @@ from components.image import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
+def promote(
+    output: str,
+    fingerprint: str,
+    verdict: str,
+    registry: str,
+    model: dsl.Input[dsl.Model],
+    judged: dsl.Output[dsl.Model],
+) -> str:
     """Read the verdict itself, and promote the model only if that says so.
 
     Args:
@@ -16,20 +23,32 @@ def promote(output: str, fingerprint: str, verdict: str, registry: str) -> str:
     Returns:
         What was done, and why.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
         from pathlib import Path
 
         from calopipe.progress import say
         from calopipe.storage import location
-        from training.folder import require_model
+        from calopipe.verdict import VERDICT_FILE, read_verdict
+        from training.folder import read_card, require_model
         from training.registry.candidate import Candidate
         from training.registry.registry import Registry
 
         run = Path(output)
         require_model(run / "model", fingerprint)
         candidate = Candidate(run / "model", run / "generated.h5", run, verdict, run / "incumbent.h5")
-        message = Registry(location(registry)).promote(candidate)
+        promoted = Registry(location(registry))
+        message = promoted.promote(candidate)
         say(message)
+        used = promoted.current()
+        describe(
+            judged,
+            model.metadata.get("location", str(run / "model")),
+            verdict=read_verdict(run / VERDICT_FILE)["verdict"],
+            outcome=message,
+            in_use=used.model if used else "",
+            registry=registry,
+            **read_card(run / "model").facts(),
+        )
         return message

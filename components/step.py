@@ -1,5 +1,6 @@
 """What the bodies of several steps have in common."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,10 +37,27 @@ def held_out(dataset: str, split_files: list[str], geometry: str, cut_gev: float
     return Selection("test", SplitRule.parse(split_files), cut_gev, on_bad_event, geometry, location(dataset))
 
 
-def hand_on(verdict: dict[str, Any], output: str, report: Any, summary: Any, metrics: Any) -> tuple[str, str]:
-    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in OUTPUT; gives it and its `request`."""
+def describe(artifact: Any, place: str, **facts: Any) -> None:
+    """Let `artifact` tell of what lies at `place`, and stays there: by its metadata, and the same as its content.
+
+    The address is metadata and not the artifact's URI, since the launcher copies what a URI names into the pod of each
+    step that takes the artifact, and fails at one outside the pipeline root. No fact may be None, which Kubeflow's
+    store of metadata refuses.
+    """
+    artifact.metadata |= {"location": place} | facts
+    Path(artifact.path).write_text(json.dumps(artifact.metadata, indent=1) + "\n")
+
+
+def hand_on(
+    verdict: dict[str, Any], judged: Any, output: str, report: Any, summary: Any, metrics: Any
+) -> tuple[str, str]:
+    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in OUTPUT; gives it and its `request`.
+
+    The report says in its metadata where the showers lie that were `judged`.
+    """
     from validation.report.summary import summary as markdown
 
+    report.metadata |= {"location": f"{output}/report.html", "of": judged.metadata.get("location", "")}
     shutil.copyfile(Path(output) / "report.html", report.path)
     Path(summary.path).write_text(markdown(verdict))
     for name, value in verdict["scalars"].items():

@@ -22,6 +22,8 @@ def train(
     seed: int,
     job: dict,  # type: ignore[type-arg]
     devices: str,
+    data: dsl.Input[dsl.Dataset],
+    model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Trained", [("fingerprint", str), ("incumbent", str)]
@@ -38,28 +40,36 @@ def train(
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
     """
-    from components.step import step
+    from components.step import describe, step
 
     with step():
         from pathlib import Path
 
+        from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset
         from training.configs import named_config, with_settings
+        from training.folder import model_in
         from training.registry.registry import Registry
         from training.registry.retraining import fit_on, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
+        asked, place = with_settings(named, settings), Path(output) / "model"
+        if last := model_in(place):
+            say(last.since(fingerprint, asked))
         card, incumbent = retrain(
             location(dataset),
-            Path(output) / "model",
-            with_settings(named, settings),
+            place,
+            asked,
             Registry(location(registry)),
             origin=warm_start,
             copy=Path(output) / "incumbent",
             fit=fit_on_nodes(config, **job) if job else fit_on(devices, config),
         )
+        against = incumbent.model if incumbent else ""
+        made_from = data.metadata.get("fingerprint", fingerprint)
+        describe(model, str(place), made_from=made_from, config=config, incumbent=against, **card.facts())
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():
             metrics.log_metric(f"validation {name}", value)

@@ -21,6 +21,7 @@ def validate(
     grade: str,
     seed: int,
     challenge: bool,
+    showers: dsl.Input[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
@@ -70,4 +71,4 @@ def validate(
             challenge=asked,
             seed=seed,
         )
-        return hand_on(verdict, output, report, summary, metrics)
+        return hand_on(verdict, showers, output, report, summary, metrics)

@@ -14,6 +14,7 @@ def validate_flow(
     fingerprint: str,
     grade: str,
     floor: list[str],
+    rollouts: dsl.Input[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
@@ -37,12 +38,12 @@ def validate_flow(
 
         from calopipe.errors import InputError
         from calopipe.storage import expand, location
-        from training.rollout.held_out import rollouts
+        from training.rollout.held_out import rollouts as rollouts_in
         from validation.flow.compare import validate
 
-        made, found = rollouts(Path(output) / "rollouts")
+        made, found = rollouts_in(Path(output) / "rollouts")
         if found != fingerprint:
             raise InputError(f"{output}/rollouts: not the roll-outs just made; does another run write there?")
         others = expand(floor) if floor else ()
         verdict = validate([location(file) for file in files], made, Path(output), floor=others, grade=grade)
-        return hand_on(verdict, output, report, summary, metrics)
+        return hand_on(verdict, rollouts, output, report, summary, metrics)

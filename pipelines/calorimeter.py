@@ -120,6 +120,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             on_bad_file=on_bad_file,
             max_bad_events=max_bad_events,
             max_bad_files=max_bad_files,
+            showers=found.outputs["showers"],
         )
         model = train(
             dataset=found.outputs["dataset"],
@@ -135,6 +136,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             seed=seed,
             job=platform.job() if platform else {},
             devices=platform.devices() if platform else "",
+            data=prepared.outputs["data"],
         )
         test_split = {
             "files": prepared.outputs["files"],
@@ -151,6 +153,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             "fingerprint": model.outputs["fingerprint"],
             "incumbent": model.outputs["incumbent"],
             "per_event": per_event,
+            "model": model.outputs["model"],
         }
         # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...
         showers = generate(**asked)
@@ -161,12 +164,14 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             fingerprint=showers.outputs["fingerprint"],
             incumbent=showers.outputs["incumbent"],
             grade=grade,
+            showers=showers.outputs["showers"],
         )
         promotion = promote(
             output=output,
             fingerprint=model.outputs["fingerprint"],
             verdict=verdict.outputs["request"],
             registry=found.outputs["registry"],
+            model=model.outputs["model"],
         )
         tasks = [found, prepared, model, showers, *divided, verdict, promotion]
         equip(tasks, platform)

@@ -22,6 +22,8 @@ examples:
       the whole pipeline here, on the Geant4 sample of this repository, into runs/demo
   python pipelines/submit.py run --input '/data/showers/*.h5' --output runs/mine --epochs 20
       the same on your files
+  python pipelines/submit.py status runs/mine
+      what the run in that folder has made so far
   python pipelines/submit.py run --pipeline vortex
       the pipeline of a flow, on the simulations of this repository, into runs/vortex
   python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
@@ -92,7 +94,10 @@ def compile_package(options: argparse.Namespace) -> None:
 
 
 def use_server(options: argparse.Namespace) -> None:
-    """Carry out one of the commands that a server of Kubeflow Pipelines answers."""
+    """Carry out one of the commands that a server of Kubeflow Pipelines answers; `status` also of a run here."""
+    if options.task == "status" and options.run and Path(options.run).is_dir():
+        _show_here(Path(options.run), wait=options.wait)
+        return
     given = parameters.given(options) if "input" in options else {}
     if given:
         from pipelines.checks import check  # noqa: PLC0415
@@ -102,6 +107,21 @@ def use_server(options: argparse.Namespace) -> None:
     from pipelines.remote import commands  # noqa: PLC0415  the client of the server
 
     commands.perform(options, given)
+
+
+def _show_here(output: Path, *, wait: bool) -> None:
+    """Print what the run in the folder `output` has made, and whether it goes on."""
+    from calopipe.lock import writer  # noqa: PLC0415
+    from components import overview  # noqa: PLC0415  h5py, which the other commands need not wait for
+
+    if wait:
+        raise InputError(f"status {output} --wait: only runs on a cluster are followed; leave --wait out")
+    found = overview.parts(output)
+    process = writer(output)
+    print(f"{output}: {f'runs, {process}' if process else 'no run goes on'}")
+    print("\n".join(map(str, found)))
+    if (page := output / overview.INDEX_FILE).is_file():
+        print(f"open: {page}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -87,6 +87,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             seed=seed,
             job=platform.job() if platform else {},
             devices=platform.devices() if platform else "",
+            data=prepared.outputs["data"],
         )
         made = generate_flow(
             output=output,
@@ -94,13 +95,15 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             files=prepared.outputs["files"],
             split_files=split_files,
             rollout_steps=rollout_steps,
+            model=model.outputs["model"],
         )
         verdict = validate_flow(
             files=prepared.outputs["files"],
             output=output,
-            fingerprint=made.output,
+            fingerprint=made.outputs["Output"],
             grade=grade,
             floor=floor,
+            rollouts=made.outputs["rollouts"],
         )
         tasks = [prepared, model, made, verdict]
         equip(tasks, platform)

@@ -144,6 +144,20 @@ def require_unaltered(
             raise InputError(f"{folder / shard.name}: altered since it was written; delete it, and preprocess again")
 
 
+def news(files: Sequence[Header], folder: Location) -> str:
+    """What has changed in the input `files` since the dataset in `folder` was made, in a line; empty without one."""
+    try:
+        before = {source.sha256: source.name for source in read_manifest(folder).inputs}
+    except InputError:
+        return ""
+    now = {file.sha256: file.path.name for file in files}
+    new, gone = ([name for sha256, name in a.items() if sha256 not in b] for a, b in ((now, before), (before, now)))
+    counts = [
+        f"{len(names)} {what} ({', '.join(names[:3])})" for what, names in (("new", new), ("gone", gone)) if names
+    ]
+    return f"since the last run: of {len(now)} input files {', '.join(counts) or 'none is new and none is gone'}"
+
+
 def require_dataset(folder: Location, fingerprint: str) -> None:
     """Raise InputError unless the dataset in `folder` is complete and has this fingerprint."""
     if read_manifest(folder).fingerprint != fingerprint:

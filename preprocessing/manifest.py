@@ -142,6 +142,14 @@ class Manifest(ABC):
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.events["dropped"].items() if count)
         return f"{self.events['written']} {self.domain.items} ({counts}); dropped: {dropped or 'none'}"
 
+    def facts(self) -> dict[str, Any]:
+        """What tells this dataset from others, for a user interface that shows a few values."""
+        return {
+            "fingerprint": self.fingerprint,
+            "events": {split: self.count(split) for split in SPLITS},
+            "ranges": {name: list(bounds) for name, bounds in self.valid_range.items()},
+        }
+
     def to_json(self) -> dict[str, Any]:
         splits = {split: self.count(split) for split in SPLITS}
         own = asdict(self) | {"geometry": self.geometry.to_json(), "splits": splits}

@@ -22,8 +22,8 @@ from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance, flaws_of_hits
-from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance
+from calopipe.showers.hits import Digests
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
@@ -174,14 +174,12 @@ def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
     written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
     energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
     encoded, bad_events = list[bytes](), list[tuple[int, str]]()
-    for first, cells in file.pieces(plan.start, plan.stop):
-        hits = Hits.of(cells)
-        events = first + np.arange(len(cells))
-        digests.append(file.digests(hits, events))
-        in_cells = flaws_of_hits(hits)
-        flaws = np.where(in_cells != 0, in_cells, file.label_flaws[events])
+    for showers in file.examined(settings.selection, plan.start, plan.stop):
+        hits, flaws, above = showers.hits, showers.flaws, showers.above_cut
+        events = showers.first + np.arange(len(showers))
+        digests.append(showers.digests)
         bad_events += [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-        good, above = flaws == 0, settings.selection.above_cut(hits, file.geometry)
+        good = flaws == 0
         energy.append(file.energy_gev[events[good]])
         below.append(~above[good])
         kept = good & above & ~np.isin(events, plan.skip)

@@ -207,6 +207,20 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
     np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_showers_that_static_shapes_have_no_room_for_are_not_thinned(model: Autoregressive) -> None:
+    """Of a batch that asks for more cells than the capacity the last showers are no numbers, and the others whole."""
+    energy, theta = _labels(5)
+    noise = noise_of(model, 5)
+    expected = drawn(model, energy, theta, noise)
+    sampler = Sampler(model._sampler._densities, SMALL_GEOMETRY, capacity=25)
+    made = tf.function(sampler.showers, autograph=False)(*map(tf.constant, (energy, theta, noise))).numpy()
+    lost = np.isnan(made).any(axis=(1, 2, 3))
+    assert lost[-1]
+    assert not lost[0]
+    np.testing.assert_array_equal(lost, np.sort(lost))
+    np.testing.assert_allclose(made[~lost], expected[~lost], rtol=1e-3, atol=1e-4)
+
+
 def test_a_layer_without_a_hit_has_its_energy_on_the_axis(of_priors: Autoregressive) -> None:
     model = of_priors
     _set_heads(model, log_odds=-40.0, log_width=0.0)

@@ -81,6 +81,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     same_training(tmp_path / "m", model)
 
 
+@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # the engine of both is one
 def test_kerass_fit_ends_in_the_same_weights(
     dataset: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_kerass_fit_ends_in_the_same_weights(
     same_training(tmp_path / "m", model)
 
 
+@pytest.mark.parametrize("dataset", ["flow"], indirect=True)
 def test_several_steps_a_call_are_the_same_steps(dataset: Path, model: Path, tmp_path: Path) -> None:
     """Three a call do not divide the seven of an epoch."""
     fit_small(dataset, tmp_path / "m", "--steps-a-call", "3")

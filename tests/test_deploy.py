@@ -147,6 +147,34 @@ def test_jobset_takes_the_failure_policy() -> None:
     assert len({rule["name"] for rule in rules}) == len(rules)
 
 
+def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_path: Path) -> None:
+    """By kubectl itself, on a config map like that of Kubeflow Pipelines 2.17.0, with other settings beside."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is missing")
+    defaults = {
+        "ttlStrategy": {"secondsAfterCompletion": 3600},
+        "templateDefaults": {"retryStrategy": {"limit": 2, "retryPolicy": "OnError"}},
+    }
+    data = {"workflowDefaults": yaml.safe_dump({"spec": defaults}), "executor": "imagePullPolicy: IfNotPresent\n"}
+    (command,) = (each for each in _commands("docs/kubeflow.md") if each.startswith("kubectl patch configmap"))
+    _, _, kind, name, *options = shlex.split(command)
+    stored = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": _NAMESPACE},
+        "data": data,
+    }
+    path = tmp_path / "map.yaml"
+    path.write_text(yaml.safe_dump(stored))
+    local = ["kubectl", "patch", "--local", "--filename", str(path), "--output", "yaml", *options]
+    patched = yaml.safe_load(subprocess.run(local, check=True, capture_output=True, text=True).stdout)
+    assert (kind, patched["metadata"]["namespace"]) == ("configmap", _NAMESPACE)
+    assert patched["data"]["executor"] == data["executor"]
+    assert yaml.safe_load(patched["data"]["workflowDefaults"]) == {
+        "spec": {"ttlStrategy": {"secondsAfterCompletion": 86400}}
+    }
+
+
 def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
     [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds

@@ -111,6 +111,7 @@ def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) 
             dataset="",
             registry="",
             output=str(tmp_path / "out"),
+            showers=None,
         )
 
 

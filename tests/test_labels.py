@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -24,8 +25,10 @@ from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits
+from training.asked.conditions import LabelsAlone
 from training.configs import named_config
 from training.fit import fit
+from training.generator import Generator
 
 KINDS = np.array([11, -211, 1000822080], np.int32)
 
@@ -68,7 +71,7 @@ def test_a_label_counts_in_an_events_digest_and_without_labels_it_is_as_before()
     np.testing.assert_array_equal(event_digests(hits, *own, {}), event_digests(hits, *own))
     # of version 0.2: another digest would put the event into another split
     first = open_showers(CYLINDER)
-    assert first.digests(Hits.of(first.cells(0, 1)), slice(0, 1)) == [16298030792986584084]
+    assert next(first.examined(Selection())).digests[0] == 16298030792986584084
 
 
 @pytest.mark.parametrize("deposits", ["ECAL", "showers"])
@@ -134,3 +137,21 @@ def test_splits_are_of_events_with_their_labels(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["pdg"][...] = file["pdg"][()] + 1
     assert (np.array([open_showers(path).chosen(Selection(split))[0] for split in SPLITS]) != masks).any()
+
+
+def test_labels_outside_are_told_whichever_they_are() -> None:
+    valid = {"energy_gev": (10.0, 20.0), "theta_rad": (1.0, 1.5), PHI: (-0.2, 0.2), PARTICLE: (11, 22)}
+    known = SimpleNamespace(card=SimpleNamespace(valid_range=valid), _known=LabelRange.from_json(valid))
+    energy, theta, phi = (np.array(each, np.float32) for each in ([15, 25, 15, 15, 15], [1.2] * 5, [0, 0, 0.3, 0.1, 0]))
+    theta[3] = 0.9
+    kinds = np.array([11, 11, 22, 22, 211], np.int32)
+    found = Generator.inside(known, energy, theta, {PHI: phi, PARTICLE: kinds})
+    assert found.tolist() == [True, False, False, False, False]
+    phi[2] = 0.2
+    assert Generator.inside(known, energy, theta, {PHI: phi, PARTICLE: kinds})[2]
+
+
+def test_labels_alone_are_known_by_all_of_their_values() -> None:
+    labels = {"energy_gev": np.array([20, 30], np.float32), "theta_rad": np.array([1, 1], np.float32)}
+    others = {**labels, "energy_gev": np.array([20, 31], np.float32)}
+    assert LabelsAlone(labels).contents == LabelsAlone(dict(labels)).contents != LabelsAlone(others).contents

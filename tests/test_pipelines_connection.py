@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import free_port
 
 from calopipe.errors import InputError
 from pipelines import submit
+from pipelines.remote.client import Server, UnreachableError
 from pipelines.remote.connection import Connection, connection
 from pipelines.remote.schedules import trigger
 
@@ -74,6 +76,13 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
     credential = given("--endpoint", HERE, "--cookie-file", str(tmp_path / "cookie")).credential
     assert credential.read() == "authservice_session=abc; oauth2_proxy_kubeflow=def"
     assert credential.hide("abc, def, ghi") == "***, ***, ghi"
+
+
+def test_what_never_reached_a_server_was_not_done() -> None:
+    server = Server(given("--endpoint", f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(UnreachableError, match="cannot be reached") as refused:
+        server.runs.run_service_create_run({"display_name": "x"})
+    assert "it may have been done" not in str(refused.value)
 
 
 def test_a_ca_file_that_is_not_there() -> None:

@@ -318,6 +318,7 @@ def test_a_run_whose_account_is_missing_says_so(kubeflow: Kubeflow, cluster: Clu
         nodes = {
             "x": {"type": "DAG", "phase": "Error", "message": "child failed"},
             "x-1": {"type": "Pod", "phase": "Error", "message": message, "startedAt": "2026-01-02T03:04:05Z"},
+            "x-0": {"type": "Pod", "phase": "Failed", "message": "before", "startedAt": "2026-01-02T03:04:04Z"},
         }
         labels = {"pipeline/runid": identity}
         cluster.workflows.append({"metadata": {"labels": labels}, "status": {"phase": "Error", "nodes": nodes}})

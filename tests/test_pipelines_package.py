@@ -47,6 +47,11 @@ class _Package:
             step: self.pipeline["deploymentSpec"]["executors"][f"exec-{step}"]["container"] for step in steps
         }
 
+    def made(self, step: str) -> dict[str, Any]:
+        """The artifacts that `step` makes."""
+        component = self.pipeline["components"][self.tasks[step]["componentRef"]["name"]]
+        return dict(component["outputDefinitions"].get("artifacts", {}))
+
     def limits(self, step: str) -> dict[str, str]:
         """What `step` may use, by Kubernetes's names."""
         resources = self.containers[step]["resources"]
@@ -319,7 +324,13 @@ def _readable(compiled: _Package) -> dict[str, Any]:
                 "cached": compiled.tasks[step]["cachingOptions"].get("enableCache", False),
                 "after": compiled.tasks[step].get("dependentTasks", []),
                 "inputs": {
-                    name: _source(value) for name, value in compiled.tasks[step]["inputs"]["parameters"].items()
+                    name: _source(value)
+                    for kind in ("parameters", "artifacts")
+                    for name, value in compiled.tasks[step]["inputs"].get(kind, {}).items()
+                },
+                "artifacts": {
+                    name: f"{made['artifactType']['schemaTitle']} {made['artifactType']['schemaVersion']}"
+                    for name, made in compiled.made(step).items()
                 },
                 "retries": compiled.tasks[step]["retryPolicy"],
                 "image": compiled.containers[step]["image"],
@@ -338,6 +349,8 @@ def _source(value: dict[str, Any]) -> str:
         return f"parameter {value['componentInputParameter']}"
     if "taskOutputParameter" in value:
         return "{producerTask}: {outputParameterKey}".format(**value["taskOutputParameter"])
+    if "taskOutputArtifact" in value:
+        return "{producerTask}: artifact {outputArtifactKey}".format(**value["taskOutputArtifact"])
     return f"constant {value['runtimeValue']['constant']!r}"
 
 
@@ -385,9 +398,10 @@ def test_tasks_within_a_group_have_the_time_of_all_attempts_too() -> None:
 
     @dsl.pipeline
     def looped():
+        model = dsl.importer(artifact_uri="gs://bucket/model", artifact_class=dsl.Model).output
         with dsl.ParallelFor([1, 2]):
             for _ in range(2):
-                promote(output="", fingerprint="", verdict="", registry="").set_retry(2)
+                promote(output="", fingerprint="", verdict="", registry="", model=model).set_retry(2)
 
     spec = looped.pipeline_spec
     allow_retries(spec, Platform(hours=("promote=5",)))

@@ -15,19 +15,25 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import h5py
 import pytest
 from showers import make_file
 
+from calopipe.lock import alone
 from calopipe.showers.contents import MEMORY
+from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
 from components.validate import validate
 from pipelines.here import containers
-from preprocessing.dataset import read_manifest
+from preprocessing.dataset import news, read_manifest
+from preprocessing.inputs import discover
 from training.folder import read_card
 from training.registry.registry import Registry
 
@@ -100,7 +106,7 @@ def test_what_a_run_prints(run: tuple[Path, list[object], str]) -> None:
     """A line for each step and nothing of what libraries print, which is in the log."""
     output, _, printed = run
     (log,) = output.glob("logs/*.log")
-    first, *steps = printed.splitlines()[:-2]
+    first, *steps = printed.splitlines()[:-3]
     assert first == f"log: {log}"
     found, *others = [re.sub(r" +\d+\.\d s  ", ": ", line) for line in steps]
     assert found == "discover: 2 files, 90 showers"
@@ -132,10 +138,61 @@ def test_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
     assert verdict["inputs"]["cut_gev"] == manifest["settings"]["cut_gev"] == 0.3
     assert verdict["inputs"]["geometry"]["x0_per_layer"] == manifest["geometry"]["x0_per_layer"] == 5
     assert {"name", "verdict", "value", "interval", "tolerance", "floor"} <= verdict["criteria"][0].keys()
-    assert printed.splitlines()[-2:] == [
+    assert printed.splitlines()[-3:] == [
         f"verdict: {verdict['verdict']}",
         f"report:  {output / 'report.html'}",
+        f"open:    {output / 'index.html'}",
     ]
+
+
+class _Links(HTMLParser):
+    """The addresses that a page links to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [unquote(value) for name, value in attrs if (tag, name) == ("a", "href") and value]
+
+
+def test_the_first_page_leads_to_what_a_run_left(run: tuple[Path, list[object], str]) -> None:
+    output, _, _ = run
+    (log,) = output.glob("logs/*.log")
+    links = _Links(output / "index.html").found
+    assert {"report.html", "verdict.json", "model/card.json", "model/history.jsonl", "generated.h5"} <= {*links}
+    assert {"dataset/manifest.json", f"logs/{log.name}"} <= {*links}
+    assert [link for link in links if not (output / link).exists()] == []
+    told = (output / "index.html").read_text()
+    for text in ("90 showers (train 54, validation 6, test 30)", "60 showers", "2 steps of", "no model was promoted"):
+        assert text in told
+    assert "<script" not in told
+
+
+def test_the_state_of_a_run_here(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
+    output, _, _ = run
+    first, *parts, last = submit("status", output).stdout.splitlines()
+    assert first == f"{output}: no run goes on"
+    assert [line.split()[:2] for line in parts[:4]] == [[n, "done"] for n in ("dataset", "model", "showers", "verdict")]
+    assert parts[4].split(maxsplit=3)[1:] == ["not", "yet", "no model was promoted"]
+    assert last == f"open: {output / 'index.html'}"
+    begun = tmp_path / "begun"  # as a training that was killed leaves it
+    for name in ("run.json", "dataset/manifest.json", "model/checkpoints/step-000000002.json"):
+        (begun / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(output / name, begun / name)
+    shutil.copytree(output / "dataset/shards", begun / "dataset/shards")
+    next((begun / "dataset/shards").glob("*train.tfrecord")).unlink()
+    with alone(begun):
+        first, dataset, model, *others = submit("status", begun).stdout.splitlines()
+    assert first == f"{begun}: runs, process {os.getpid()} of {os.uname().nodename}"
+    assert re.match(r"dataset +damaged  .*train.tfrecord: missing", dataset)
+    assert re.match(r"model +begun +step 2 is saved", model)
+    assert [line.split()[:3] for line in others] == [[n, "not", "yet"] for n in ("showers", "verdict", "registry")]
+    nothing = submit("status", tmp_path)
+    assert nothing.returncode == 2
+    assert "run.json: no such file" in nothing.stderr
+    assert "only runs on a cluster are followed" in submit("status", output, "--wait").stderr
 
 
 def test_no_other_user_may_change_what_a_run_leaves(run: tuple[Path, list[object], str]) -> None:
@@ -158,6 +215,59 @@ def test_a_model_after_two_steps_is_not_promoted_and_the_run_says_why(run: tuple
     assert not (output / "registry").exists()
 
 
+def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list[object], str]) -> None:
+    """From the input to the promotion, each by the fingerprint of what it was made from; data stay where they are."""
+    output, _, _ = run
+    told = {}
+    for step, name in (
+        ("discover", "showers"), ("preprocess", "data"), ("train", "model"), ("generate", "showers"),
+        ("promote", "judged"),
+    ):  # fmt: skip
+        (written,) = output.glob(f"kfp/*/{step}/executor_output.json")
+        (artifact,) = json.loads(written.read_text())["artifacts"][name]["artifacts"]
+        told[step] = artifact["metadata"]
+        assert None not in artifact["metadata"].values()  # which Kubeflow cannot store
+        (content,) = output.glob(f"kfp/*/{step}/{name}")
+        assert json.loads(content.read_text()) == artifact["metadata"]
+    manifest, card = read_manifest(output / "dataset"), read_card(output / "model")
+    found, data, model, showers, judged = told.values()
+    assert (found["files"], found["showers"], found["since_the_last_run"]) == (2, 90, "")
+    assert data["made_from"] == found["fingerprint"]
+    assert data["location"] == str(output / "dataset")
+    assert data["events"] == {"train": 54, "validation": 6, "test": 30}
+    assert data["ranges"]["energy_gev"] == list(manifest.energy_gev)
+    assert model["made_from"] == data["fingerprint"] == manifest.fingerprint
+    assert model["location"] == str(output / "model")
+    assert (model["config"], model["steps"], model["losses"]) == ("small", 2, card.losses)
+    assert showers["made_from"] == model["fingerprint"] == card.fingerprint()
+    assert (showers["showers"], showers["location"]) == (60, str(output / "generated.h5"))
+    assert showers["sha256"] == sha256_of_file(output / "generated.h5")
+    assert judged["fingerprint"] == model["fingerprint"]
+    assert (judged["verdict"], judged["in_use"]) == ("rejected", "")
+    assert judged["outcome"].startswith("not promoted")
+    kept = {path.name: path.stat().st_size for path in output.glob("kfp/*/*/*")}
+    assert max(size for name, size in kept.items() if name != "report") < 20_000
+
+
+def test_a_run_says_what_has_changed_since_the_last(run: tuple[Path, list[object], str]) -> None:
+    output, _, _ = run
+    card, manifest = read_card(output / "model"), read_manifest(output / "dataset")
+    assert card.since(manifest.fingerprint, card.config) == "since the last model: the same data and settings"
+    changed = replace(card.config, learning_rate=0.5)
+    rate = f"learning_rate {card.config.learning_rate} is now 0.5"
+    assert card.since("another", changed) == f"since the last model: other data, {rate}"
+
+    def told(*names: str) -> str:
+        return news(discover([str(output.parent / name) for name in names]).files, output / "dataset")
+
+    assert told("*.h5") == "since the last run: of 2 input files none is new and none is gone"
+    make_file(output.parent / "more.hdf5", events=5, seed=9)
+    assert told("train.h5", "more.hdf5") == (
+        "since the last run: of 2 input files 1 new (more.hdf5), 1 gone (test [1].h5)"
+    )
+    assert news([], output / "nowhere") == ""
+
+
 def test_artifacts_for_the_ui(run: tuple[Path, list[object], str]) -> None:
     output, _, _ = run
     (html,) = output.glob("kfp/*/validate/report")
@@ -167,6 +277,7 @@ def test_artifacts_for_the_ui(run: tuple[Path, list[object], str]) -> None:
     for step, metric in (
         ("preprocess", "showers written"),
         ("train", "validation ecal"),
+        ("generate", "showers a second"),
         ("validate", "criteria_fail"),
     ):
         (written,) = output.glob(f"kfp/*/{step}/executor_output.json")
@@ -178,9 +289,9 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     output, arguments, _ = run
 
     def outputs() -> dict[Path, int]:
-        """What is remembered of the inputs and what the runner keeps left out."""
+        """What is remembered of the inputs, what the runner keeps, and what tells of the run itself left out."""
         files = (path for path in output.rglob("*") if path.is_file() and not {"kfp", "logs"} & set(path.parts))
-        return {path: path.stat().st_mtime_ns for path in files if path.name != MEMORY}
+        return {path: path.stat().st_mtime_ns for path in files if path.name not in {MEMORY, "run.json", "index.html"}}
 
     before = outputs()
     done = submit(*arguments)
@@ -190,6 +301,7 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     assert outputs() == before
 
 
+@pytest.mark.slow
 def test_shares_that_are_killed_and_joined_are_the_bytes_of_one_process(
     run: tuple[Path, list[object], str], tmp_path: Path
 ) -> None:
@@ -239,16 +351,16 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     assert process.returncode == 0, written
     assert re.search(r"\r\x1b\[Kvalidate +█{20} Monte Carlo: 100% 30/30 ", written)
     *told, end = screen(written)
-    assert (end, len(told)) == ("", 1 + 6 + 3)  # the log, the steps, what came of it
+    assert (end, len(told)) == ("", 1 + 6 + 4)  # the log, the steps, what came of it
     assert not re.search("[█%\x1b]", "".join(told))
-    assert told[-3] == "verdict: accepted"
-    assert told[-4].startswith("promote ")
+    assert told[-4] == "verdict: accepted"
+    assert told[-5].startswith("promote ")
     place = tmp_path / "out/registry"
     current = Registry(place).current()
     assert current is not None
     require_unwritable_by_others(place)
     promoted = place / "models" / current.model
-    assert f"promoted to {promoted}" in told[-4]
+    assert f"promoted to {promoted}" in told[-5]
     assert told[-1] == f"model in use: {current.model}, since {current.at}"
     assert read_card(promoted).weights == read_card(tmp_path / "out/model").weights
     assert json.loads((promoted / "verdict.json").read_text())["verdict"] == "accepted"
@@ -267,9 +379,12 @@ def test_the_report_has_the_challenges_numbers_if_asked(
         "dataset": str(output / "dataset"), "split_files": ["test=test*.h5"], "geometry": "x0_per_layer=5",
         "cut_gev": 0.3, "on_bad_event": "stop", "seed": 1, "challenge": True,
     }  # fmt: skip
-    made, _ = generate.python_func(**given, per_event=2)
-    artifacts = {name: SimpleNamespace(path=str(tmp_path / name)) for name in ("report", "summary")}
+    artifacts = {
+        name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in ("report", "summary", "showers")
+    }
     metrics = SimpleNamespace(log_metric=lambda *_: None)
+    asked = {"per_event": 2, "model": SimpleNamespace(metadata={}), "showers": artifacts["showers"], "metrics": metrics}
+    made, _ = generate.python_func(**given | asked)
     verdict, _ = validate.python_func(**{**given, "fingerprint": made}, grade="gan", metrics=metrics, **artifacts)
     assert verdict == "rejected"
     found = json.loads((tmp_path / "out/verdict.json").read_text())["challenge"]
@@ -350,7 +465,9 @@ if "--function_to_execute" in given:
         outputs = json.loads(given["--executor_input"])["outputs"]
         values = {name: [] if name == "files" else "x" for name in outputs.get("parameters", {})}
         pathlib.Path(outputs["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
-        pathlib.Path(outputs["outputFile"]).write_text(json.dumps({"parameterValues": values}))
+        made = {name: {"artifacts": each["artifacts"]} for name, each in outputs.get("artifacts", {}).items()}
+        document = {"parameterValues": values, "artifacts": made}
+        pathlib.Path(outputs["outputFile"]).write_text(json.dumps(document))
     os._exit(0)
 """
 

@@ -135,6 +135,12 @@ def test_a_run_that_was_terminated_is_cancelled_and_not_failed(
     assert last == f"run {run} was cancelled"
 
 
+@pytest.mark.parametrize(("state", "told"), [("FAILED", "CANCELED"), ("SUCCEEDED", "SUCCEEDED"), (None, "PENDING")])
+def test_a_run_that_ended_well_although_it_was_to_be_terminated_succeeded(state: str | None, told: str) -> None:
+    history = [SimpleNamespace(state="RUNNING"), SimpleNamespace(state="CANCELING")]
+    assert runs.state_of(SimpleNamespace(state=state, state_history=history)) == told
+
+
 def test_the_end_that_kfps_own_wait_does_not_know_ends_the_waiting(
     kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,14 @@ import pytest
 from servers import DaskCluster, dask_cluster, free_port
 from showers import make_file
 
+from calopipe.errors import InputError
 from calopipe.showers.contents import MEMORY
+from preprocessing.__main__ import main
 from preprocessing.dataset import SHARDS
 
 _SECONDS = 300  # which no run may take, on a slow machine either
 _EVENTS, _PIECE = 1000, 10
+_SOON = "--beam-option", "dask_connection_timeout=1"
 
 
 def _command(source: Path, output: Path, address: str = "", *options: str) -> list[str]:
@@ -100,7 +104,6 @@ def test_a_file_that_only_workers_find_damaged(cluster: DaskCluster, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ((f"dask_client_address=tcp://127.0.0.1:{free_port()}", "dask_connection_timeout=1"), "no Dask scheduler"),
         (("dask_client_address=gateway://127.0.0.1:1/x",), "unknown address scheme 'gateway'"),
         (("dask_scheduler_file=/no/such/file",), "/no/such/file: no such file of a Dask scheduler"),
         ((), "the DaskRunner needs --beam-option dask_client_address"),
@@ -108,7 +111,12 @@ def test_a_file_that_only_workers_find_damaged(cluster: DaskCluster, tmp_path: P
 )
 def test_without_a_scheduler(source: Path, tmp_path: Path, options: tuple[str, ...], reason: str) -> None:
     given = [word for option in ("runner=DaskRunner", *options) for word in ("--beam-option", option)]
-    assert reason in _told(_run(source, tmp_path, "", *given))
+    with pytest.raises(InputError, match=re.escape(reason)):
+        main(_command(source, tmp_path, "", *given)[3:])
+
+
+def test_without_a_scheduler_a_command_ends_in_one_line(source: Path, tmp_path: Path) -> None:
+    assert "no Dask scheduler" in _told(_run(source, tmp_path, f"tcp://127.0.0.1:{free_port()}", *_SOON))
 
 
 def test_another_version_on_a_worker(source: Path, tmp_path: Path) -> None:

@@ -112,6 +112,15 @@ IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+def test_hadrons_need_not_be_as_deep_or_as_wide_as_electrons(tmp_path: Path) -> None:
+    """Showers that begin late and are read from the back: none of electrons, but pions may be so."""
+    changed = {"ECAL": _CELLS[..., ::-1], "energy": _SHOWERS.energy_gev}
+    deep = {kind: _look(write_file(tmp_path / f"{kind}.h5", _SHOWERS, chunks=False, **changed, pdg=np.full(60, kind)))
+            for kind in (11, 211)}  # fmt: skip
+    assert any("are these electromagnetic showers?" in doubt for doubt in deep[11].doubts)
+    assert deep[211].doubts == ()
+
+
 @pytest.mark.parametrize("kind", IMPLAUSIBLE)
 def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> None:
     changed, told = IMPLAUSIBLE[kind]

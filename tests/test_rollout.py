@@ -19,10 +19,20 @@ from training import __main__ as command
 from training.configs import named_config
 from training.models.flow import INFLOW
 from training.rollout import mapreduce
+from training.rollout.tiles import tiles
 
 
 def _run(task: str, model: Path, output: Path, *more: str) -> None:
     command.main([task, "--model", str(model), "--output", str(output), *more])
+
+
+@pytest.mark.parametrize("reach", [0, 4, 5, 9])
+def test_a_window_holds_what_the_core_sees(reach: int) -> None:
+    """Up to `reach` cells around it, as far as there is a frame; a reach need not be a multiple of the stride."""
+    for tile in tiles((32, 16), (8, 8), reach=reach, stride=4):
+        for window, core, cells in zip(tile.window, tile.core, (32, 16), strict=True):
+            assert window.start <= max(core.start - reach, 0)
+            assert window.stop >= min(core.stop + reach, cells)
 
 
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

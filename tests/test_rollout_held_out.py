@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from flow_models import carried
@@ -13,11 +14,13 @@ from flows import GRID, street, write_flow
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import open_flow
+from calopipe.flow.mechanics import vorticity
 from calopipe.showers.splits import SplitRule
 from preprocessing.__main__ import main as preprocess
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from training import folder
+from training.rollout import rollout as one_roll_out
 from training.rollout.held_out import roll_out_held_out, rollouts
 from training.rollout.rollout import roll_out
 from training.seen import write_seen
@@ -75,6 +78,13 @@ def test_simulations_of_one_name_are_all_rolled_out(tmp_path: Path) -> None:
     assert roll_out_held_out(tmp_path / "m", files[::-1], output, ALL_TEST, 3) == fingerprint
 
 
+def test_a_longer_roll_out_does_not_stand_for_a_shorter_one(tmp_path: Path) -> None:
+    model, file = carried(tmp_path / "m", grid=GRID), str(write_flow(tmp_path / "a.h5"))
+    for steps in (5, 3):
+        roll_out_held_out(model, [file], tmp_path / "out", ALL_TEST, steps)
+        assert _frames(tmp_path / "out") == {"a.h5": steps + 1}
+
+
 def test_steps_of_several_intervals_end_with_the_simulation(tmp_path: Path) -> None:
     """23 intervals of a simulation are 11 steps of two."""
     file = str(write_flow(tmp_path / "a.h5"))
@@ -82,6 +92,17 @@ def test_steps_of_several_intervals_end_with_the_simulation(tmp_path: Path) -> N
     for steps in (0, 20):
         roll_out_held_out(model, [file], tmp_path / "out", ALL_TEST, steps)
         assert open_flow(tmp_path / "out" / "a.h5").time == pytest.approx(open_flow(Path(file)).time[:23:2])
+
+
+def test_the_movie_has_the_solvers_frames_of_the_models_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    monkeypatch.setattr(one_roll_out, "write_movie", lambda _, flows, __: shown.update(flows))
+    velocity = street()
+    file = write_flow(tmp_path / "a.h5", velocity=velocity)
+    model = carried(tmp_path / "m", grid=replace(GRID, interval_d=2 * GRID.interval_d))
+    roll_out(model, file, tmp_path / "made.h5", frame=4, steps=3, movie=tmp_path / "made.gif")
+    assert len(shown["model"]) == 4
+    np.testing.assert_array_equal(shown["solver"], vorticity(velocity[4:11:2], GRID.cell_d))
 
 
 def test_roll_outs_of_another_split_go_and_an_empty_split_is_one_line(tmp_path: Path) -> None:

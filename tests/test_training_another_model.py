@@ -62,7 +62,6 @@ class Layers(ShowerModel):
     """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
 
     averaged = ("layers",)
-    generation_batch = 16
     noise_numbers = uniform_for_normal(_NOISE)
 
     def __init__(self, geometry: Geometry, *, width: int) -> None:

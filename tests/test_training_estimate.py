@@ -157,7 +157,7 @@ def test_activations_are_kept_by_shower() -> None:
 
 
 def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalogue) -> None:
-    """360 showers a second, .91 of that since densities were added, and .83 since there are more (docs/log.md)."""
+    """360 showers a second, .91 of that since densities were added, .83 since there are more (docs/log/models.md)."""
     likelihood = counting.work_of(named_config("fast"), REFERENCE_GEOMETRY)
     rate = catalogue.kind["cpu"].rate_of("autoregressive", "float32")
     assert rate is not None

@@ -56,6 +56,21 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
 
 
+def test_a_shower_that_a_device_has_no_room_for_is_an_error(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy = open_showers(trained / "mc.h5").energy_gev
+
+    def full(generator: Generator, energy_gev: tf.Tensor, *_: Any) -> tf.Tensor:
+        cells = tf.ones([tf.size(energy_gev), *generator.card.geometry.shape])
+        return tf.where(energy_gev[:, None, None, None] == energy[7], np.float32(np.nan), cells)
+
+    monkeypatch.setattr(Generator, "cells", full)
+    with pytest.raises(InputError, match=rf"shower 7, of {energy[7]:g} GeV, is no number; .* generate on processors"):
+        _generate(trained, tmp_path / "g.h5")
+    assert not (tmp_path / "g.h5").exists()
+
+
 def test_each_event_several_times_and_every_time_another_shower(trained: Path, tmp_path: Path) -> None:
     _generate(trained, tmp_path / "g.h5", "--per-event", 3)
     mc, generated = open_showers(trained / "mc.h5"), open_showers(tmp_path / "g.h5")

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -29,6 +30,7 @@ from training import __main__ as command
 from training import folder
 from training.configs import named_config
 from training.folder import Card, read_card
+from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 
@@ -166,8 +168,16 @@ def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp
     assert [each.grade for each in registry.history()] == 3 * [one.grade]
 
 
+class Tomorrow(datetime):
+    """The time in a day's time."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) + timedelta(days=1)
+
+
 def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
-    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regrade = ["regrade", "--registry", str(registry.place), "--grade", "gan"]
     with pytest.raises(InputError, match="no model was promoted there yet"):
@@ -175,8 +185,11 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     first = candidate(tmp_path, 1)
     registry.promote(first)
     promoted = registry.in_use()
+    monkeypatch.setattr(registry_module, "datetime", Tomorrow)
     command.main(regrade)
+    monkeypatch.undo()
     one, two = registry.history()
+    assert two.at > one.at
     told = f"grade: {two.grade}\nmodel in use: {promoted} (accepted under the grade {one.grade})\n"
     assert (promoted, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
     assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
@@ -393,6 +406,23 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     ]  # the history is kept
 
 
+def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    registry.promote(second)
+    registry.promote(candidate(tmp_path, 3, second))
+    one, two, three = registry.history()
+    registry.rollback(one.model)
+    with pytest.raises(InputError, match="no earlier model is left") as refused:
+        registry.rollback()
+    assert str(refused.value).endswith(f"known besides the current {one.model}, for --to: {two.model}, {three.model}")
+    assert registry.rollback(two.model).model == two.model
+    registry.rollback(three.model)
+    assert {each.model for each in registry.withdrawn().values()} == {three.model, two.model}
+
+
 def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
     tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:
@@ -437,9 +467,10 @@ def test_files_that_contradict_each_other(tmp_path: Path) -> None:
         registry.promote(replace(one, generated=other.generated))
     with pytest.raises(InputError, match="another verdict than the one just given"):
         registry.promote(replace(one, verdict_id="another"))
-    write_verdict(one.judgement, verdict="accepted", outcome="better", split="train")
-    with pytest.raises(InputError, match="only the test split judges"):
-        registry.promote(one)
+    for split in ("train", "validation", "all"):
+        write_verdict(one.judgement, verdict="accepted", outcome="better", split=split)
+        with pytest.raises(InputError, match=f"of the {split} split; only the test split judges"):
+            registry.promote(one)
     with pytest.raises(InputError, match="not made by the model that is to be promoted"):
         registry.promote(replace(other, model=one.model))
     assert not registry.place.exists()

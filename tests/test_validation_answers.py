@@ -17,10 +17,12 @@ from calopipe.grade import built_in_grades, load_grade, tolerances
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Digests, Hits
 from calopipe.verdict import overall, read_verdict
-from validation.judge import faults
+from validation.judge import criteria, faults
 from validation.judge.answers import Measurement, judge, judge_all
 from validation.measure.observables import Observables, observe
+from validation.measure.table import Tables
 from validation.report.summary import summary
+from validation.statistics.binning import Binning
 from validation.statistics.estimates import Estimate
 
 
@@ -113,6 +115,18 @@ def test_built_in_grades() -> None:
     assert all(strict.tolerance[key] < loose.tolerance[key] for key in tolerances())
 
 
+def test_a_criterion_without_a_tolerance_is_told() -> None:
+    mean = criteria.Mean("Mean of nothing", "nothing", "response")
+    mine = table(60)
+    tables = Tables(mine, mine, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(criteria, "MEANS", (mean,))
+        with pytest.raises(InputError, match=r"grades: no grade has tolerance\.nothing, which a criterion needs"):
+            criteria.measure_criteria(
+                tables, binning=Binning.of(mine, 60), grade=load_grade("gan"), rng=np.random.default_rng(0)
+            )
+
+
 def grade_text(**changed: object) -> str:
     values = dict.fromkeys(tolerances(), 0.1) | changed
     return "[tolerance]\n" + "\n".join(f"{key} = {json.dumps(v)}" for key, v in values.items() if v is not None)
@@ -159,6 +173,10 @@ def test_showers_that_do_not_follow_the_energy() -> None:
     assert faults.no_rise_with_energy(mine, replace(mine, scalars=mine.scalars[shuffled])) is not None
     falling = replace(mine, energy_gev=300 - mine.energy_gev)
     assert (faults.no_rise_with_energy(mine, falling) or {})["name"] == "Visible energy does not rise with E"
+    few = table(20)
+    noisy = replace(few, scalars=few.scalars.copy())
+    noisy.column("visible_gev")[:] *= np.random.default_rng(1).uniform(0.3, 3, 20)  # whose slope is not known
+    assert faults.no_rise_with_energy(mine, noisy) is None
     one_energy = replace(mine, energy_gev=np.full(3_000, 100.0))
     assert faults.no_rise_with_energy(one_energy, one_energy) is None
 
@@ -170,6 +188,7 @@ def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> Non
     many.column("hits")[:20] = 0
     assert faults.too_many_empty(mine, some) is None
     assert (faults.too_many_empty(mine, many) or {})["count"] == 20
+    assert faults.too_many_empty(many, some) is None  # fewer are no fault
 
 
 def test_the_same_shower_twice() -> None:

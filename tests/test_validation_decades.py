@@ -9,16 +9,19 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from showers import RING_GEOMETRY, make_file, make_ring_showers, make_showers
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_file, make_ring_showers, make_showers
 
 from calopipe.errors import InputError
+from calopipe.grade import load_grade
 from calopipe.showers.selection import Selection
+from validation.judge.criteria import measure_criteria
 from validation.judge.expectation import corrected_for_labels
 from validation.judge.faults import no_rise_with_energy
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.sets import ShowerSet, require_comparable
-from validation.statistics.binning import Binning, bins, energy_bins
+from validation.measure.table import Tables
+from validation.statistics.binning import Binning, bins, energy_bins, histogram_bins
 from validation.statistics.decades import AtEnergy, pulls, responses
 from validation.statistics.estimates import Pair, ratio_of_widths
 from validation.statistics.resolution import Resolutions, curve, energy_edges
@@ -158,6 +161,43 @@ def test_errors_of_the_terms_are_their_scatter(tails: bool) -> None:
         pulls_of_a.append((term["value"] - 0.2) / term["error"])
     assert 0.75 < np.std(pulls_of_a) < 1.25
     assert abs(np.mean(pulls_of_a)) < 0.5
+
+
+def test_widths_that_scatter_by_more_than_their_errors_make_those_of_the_terms_larger() -> None:
+    """As large as if the errors had been those of the scatter from the first."""
+    energy = np.geomspace(1, 100, 12)
+    width = np.sqrt(0.04 / energy + 0.02**2) * np.exp(0.05 * np.where(np.arange(12) % 2, 1, -1))
+    found = [Resolutions(energy, width, np.full(12, error)).fit(9.0) for error in (0.01, 0.04)]
+    assert all(each["chi2_per_dof"] > 1 for each in found)
+    for name in ("a", "c"):
+        assert found[0]["terms"][name]["error"] == pytest.approx(found[1]["terms"][name]["error"], rel=0.02)
+
+
+def test_over_decades_layers_are_compared_by_their_energies_over_the_root_of_e() -> None:
+    energy = np.geomspace(1, 100, 400)
+    showers = make_showers(events=400)
+    mine = replace(observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY), energy_gev=energy)
+    layers = np.outer(energy, [0.2, 0.5, 0.2, 0.1, 0.0]) * np.random.default_rng(0).uniform(0.9, 1.1, (400, 5))
+    mine = replace(mine, layers=layers)
+    theirs = replace(mine, layers=layers * np.where(energy > 10, 1.2, 1.0)[:, None])
+    found = measure_criteria(
+        Tables(mine, theirs, 1), binning=Binning.of(mine, 400), grade=load_grade("gan"), rng=np.random.default_rng(0)
+    )
+    by_name = {each.name: each for each in found}
+    for layer in range(3):
+        sums = [(each.layers[:, layer] / np.sqrt(energy)).sum() for each in (mine, theirs)]
+        (estimate,) = by_name[f"Mean energy, layer {layer}"].estimates
+        assert estimate.value == pytest.approx(sums[1] / sums[0], rel=1e-3)
+    (covered,) = by_name["Coverage, relative to Monte Carlo's own"].estimates
+    assert (covered.events, covered.groups) == (400, 8)  # the events in the bin, in blocks of fifty
+
+
+def test_the_null_of_a_histogram_spreads_by_a_fifth_of_the_tolerance() -> None:
+    """By formula, for the number of bins given and one more."""
+    for mine, theirs, tolerance in ((1_900, 1_900, 0.01), (4_000, 1_000, 0.01)):
+        count = histogram_bins((mine, theirs), tolerance)
+        spread = [math.sqrt(2 * bins) * (1 / mine + 1 / theirs) / 4 for bins in (count - 1, count)]
+        assert spread[0] <= tolerance / 5 < spread[1]
 
 
 def test_the_scatter_of_the_widths_is_that_of_their_errors() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from scipy import stats
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, one_line_errors
 from calopipe.flow.files import Flow, flow_writer
@@ -16,6 +17,7 @@ from calopipe.flow.grid import Grid
 from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
 from validation.flow.__main__ import main
+from validation.flow.compare import _mean
 from validation.report.summary import summary
 
 CELL_D, INTERVAL_D = 0.25, 0.5
@@ -182,6 +184,31 @@ def test_the_floor_is_the_other_resolution_from_its_nearest_frame(tmp_path: Path
     assert floors["fluctuation"] == pytest.approx(0.44, abs=0.05)  # its strength is 1.2 times that flow's
     assert floors["strouhal"] < 0.01
     assert 0.01 < floors["relative_l2"] < 0.08  # a fifth of the swing; a quarter of a period away it would be 0.2
+
+
+def test_a_floor_may_be_stored_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(globals(), "INTERVAL_D", INTERVAL_D / 2)
+        often = street(tmp_path / "often.h5", frames=70)
+    (floor,) = judged(tmp_path, "--floor", str(often))["floors"]
+    assert floor["strouhal"] == pytest.approx([0.2, 0.2], rel=0.01)
+    assert max(floor["by_step"]["relative_l2"]) < 1e-3
+
+
+def test_the_divergence_is_judged_in_units_of_the_solvers_vorticity(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, noise=0.05, strength=0.5)
+    with h5py.File(tmp_path / "solver0.h5") as file:
+        u, v = np.moveaxis(file["velocity"][8:33].astype(np.float64), -1, 0)
+        turning = np.gradient(v, CELL_D, axis=1) - np.gradient(u, CELL_D, axis=2)
+        rms = np.sqrt(np.mean(turning[:, ~file["solid"][()]] ** 2))
+    found = verdict["simulations"][0]
+    mine, theirs = np.sqrt(np.mean(np.square(found["by_step"]["divergence"]), axis=0))
+    assert found["values"]["divergence"] == pytest.approx((theirs - mine) / rms, rel=1e-3)
+
+
+def test_the_mean_over_simulations_has_its_standard_error() -> None:
+    found = _mean([1.0, 2.0, 4.0, 4.5])
+    assert found.standard_error == pytest.approx(stats.sem([1.0, 2.0, 4.0, 4.5]))
 
 
 def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
+from calopipe.showers.metric import REFERENCE_BINS
 from calopipe.showers.selection import Selection
 from validation.compare import validate
+from validation.judge import judgement
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.measure.observables import observe
@@ -107,6 +109,22 @@ def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
     assert [failure["name"] for failure in judged(reference, worse, binning).hard_failures] == ["Empty showers"]
 
 
+def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files in the order of energy as many of each, where there are more than it takes."""
+    showers = make_showers(events=4_000)
+    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    table = table[np.argsort(table.energy_gev)]
+    all_of_them = judgement._profiles(table)
+    monkeypatch.setattr(judgement, "_METRIC_SHOWERS", 12)
+    some = judgement._profiles(table)
+    for chosen in REFERENCE_BINS:
+        mine, theirs = (each.energy_gev[chosen.holds(each.energy_gev, each.theta_rad)] for each in (all_of_them, some))
+        if len(mine) > 24:
+            assert len(theirs) == 12
+            assert np.mean(theirs) == pytest.approx(np.mean(mine), abs=np.ptp(mine) / 5)
+            assert theirs.max() > np.quantile(mine, 0.8)
+
+
 def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins come from Monte Carlo and the smallest set, not from each candidate."""
     monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ENERGY_BIN", 200)  # so that small sets have several
@@ -122,6 +140,15 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
     assert len(ours.criteria) == len(theirs.criteria) > 50
     assert len(found["criteria"]) == len(ours.criteria) - 2  # coverage, which so few showers cannot tell
     assert found["outcome"] == "worse"
+
+
+def test_of_the_criteria_of_a_key_the_worst_is_plotted() -> None:
+    mine, theirs = (measured(make_showers(events=300, seed=seed)) for seed in (0, 1))
+    found = judged(mine, theirs, Binning.of(mine.table, 300))
+    scalars = found.scalars()
+    layers = [each for each in found.criteria if each.measurement.key == "layer_energy"]
+    assert len(layers) > 2
+    assert scalars["layer_energy"] == max((each.value for each in layers), key=lambda value: abs(value - 1))
 
 
 def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> None:

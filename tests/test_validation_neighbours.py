@@ -149,6 +149,9 @@ def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
     reference = np.concatenate([[[10.0], [1.0 + k / 100]] for k in range(100)]).astype(np.float32)
     found = memorisation(training, reference, np.array([[0.1], [0.2]], dtype=np.float32))
     assert found["p_value"] == pytest.approx(2 / (102 * 101))
+    # between the lowest and the next: nearer than all but two
+    found = memorisation(training, reference, np.array([[0.1], [1.005]], dtype=np.float32))
+    assert (found["share"], found["expected"]) == (0.5, 1 / 101)
 
 
 def blocks_along(geometry: Geometry, axis: int) -> list[int]:

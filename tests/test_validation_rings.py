@@ -151,6 +151,10 @@ def test_the_ratios_are_those_of_mean_shares_and_tails_have_a_criterion_of_their
         expected = means[1][chosen] / means[0][chosen]
         np.testing.assert_allclose([each.value for each in measurement.estimates], expected, rtol=1e-5)
         assert list(measurement.labels) == [label for label, kept in zip(ring_labels(), chosen, strict=True) if kept]
+    # a ring of the core is one, however little the candidate has there
+    thin = replace(mine, ring_energy=np.where(np.arange(29) == np.argsort(means[0])[-3], 0.02, 1) * mine.ring_energy)
+    of_core = criteria(mine, thin, per_event=1)["Energy in rings about the axis"].measurement
+    assert of_core.labels == found["Energy in rings about the axis"].measurement.labels
     cells = found["Cells in rings about the axis"].measurement
     assert [each.value for each in cells.estimates] == pytest.approx([1.0] * len(cells.estimates))
 

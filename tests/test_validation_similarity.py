@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from showers import SMALL_GEOMETRY, make_showers
 
-from validation.judge.similarity import memorised, similarity
+from validation.judge.similarity import _centred, memorised, similarity
 from validation.measure.observables import Observables, observe
 from validation.measure.reader import Digests, Measured
 from validation.measure.table import Samples, Table
@@ -36,6 +36,13 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     low, high = alike["neighbours"]["coverage"]["interval"] or (0, 2)
     assert low < 1 < high
     assert unlike["neighbours"]["coverage"]["value"] < 0.9
+
+
+def test_a_constant_in_a_feature_changes_no_distance() -> None:
+    rng = np.random.default_rng(3)
+    mine, theirs = rng.normal(size=(60, 2)), rng.normal(0.5, 1, (60, 2))
+    for one, other in zip(_centred(mine, theirs), _centred(mine + 1_000, theirs + 1_000), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
 
 
 def test_too_few_showers_have_no_figures_and_no_errors() -> None:

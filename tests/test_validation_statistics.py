@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from validation.judge.answers import Measurement, judge
+from validation.judge.criteria import _Bin
 from validation.statistics.estimates import (
     Array,
     Estimate,
@@ -43,6 +46,20 @@ def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook(
     assert ratio.standard_error == pytest.approx(ratio.value * math.sqrt(parts), rel=0.12)
     assert difference.standard_error == pytest.approx(math.sqrt(4 / 5_000 + 9 / 2_500), rel=0.12)
     assert ratio.events == 2_500
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])
+def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -> None:
+    """A ratio over zero: of a candidate that has nothing either, of one that has, and of one with an odd shower."""
+    candidate = np.zeros((200, 1))
+    candidate[: round(200 * share)] = 3.0
+    found = drawn(np.zeros((300, 1)), candidate)
+    estimates = tuple(found.estimate(ratio_of_means("f")))
+    measured = Measurement("m", "m", "", "", 1.0, 0.1, estimates, {"value": None})
+    assert judge(measured, 50).verdict == answer
+    widths = drawn(*(np.concatenate([1 + each, (1 + each) ** 2], axis=1) for each in (np.zeros((300, 1)), candidate)))
+    (ratio,) = widths.estimate(ratio_of_widths("f"))
+    assert ratio.value == 1 if share == 0 else ratio.value > 1e6
 
 
 def test_pairs_are_resampled_together() -> None:
@@ -111,6 +128,26 @@ def test_floors_are_the_distances_of_independent_sets_of_these_sizes() -> None:
     rng = np.random.default_rng(17)
     found = drawn(rng.normal(5, 2, (4_000, 1)), rng.normal(9, 1, (1_000, 1)))  # whose own width it has not
     assert found.floors(difference_of_means("f"), 0.0) == pytest.approx(2 * math.sqrt(1 / 4_000 + 1 / 1_000), rel=0.15)
+
+
+def test_the_floor_of_a_separation_power_is_the_spread_of_independent_sets_of_these_sizes() -> None:
+    """With B bins and n, m events it has the standard deviation sqrt(2 (B - 1)) (1 / n + 1 / m) / 4."""
+    rng = np.random.default_rng(18)
+    found = drawn(one_hot(rng.random(4_000)), one_hot(rng.random(400)))
+    renamed = Pair({"S f": found.halves.reference["f"]}, {"S f": found.halves.candidate["f"]})
+    inside = _Bin("", {"separation": 0.1}, replace(found, halves=renamed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Resampled, "separation", lambda *_: Estimate(0.0, 0.1, 400))
+        floor = inside.separation("f", "f").floor["value"]
+    assert floor == pytest.approx(math.sqrt(2 * 9) / 4 * (1 / 4_000 + 1 / 400), rel=0.2)
+
+
+def test_a_ratio_over_what_some_resamples_have_none_of_has_no_error() -> None:
+    reference = np.zeros((20, 1))
+    reference[0] = 1.0
+    (ratio,) = drawn(reference, np.ones((20, 1))).estimate(ratio_of_means("f"))
+    assert ratio.value == pytest.approx(20)
+    assert math.isnan(ratio.standard_error)
 
 
 def test_entries_of_one_event_do_not_count_as_independent() -> None:

@@ -75,6 +75,27 @@ class Card:
         losses = ", ".join(f"{name} {value:.4g}" for name, value in self.losses.items())
         return f"{self.trained['steps']} steps; on the validation split: {losses or f'no {self.geometry.items}'}"
 
+    def facts(self) -> dict[str, Any]:
+        """What tells this model from others, for a user interface that shows a few values."""
+        return {
+            "fingerprint": self.fingerprint(),
+            "settings": self.config.to_json(),
+            "steps": self.trained["steps"],
+            "chosen_step": self.trained["chosen_step"],
+            "losses": self.losses,
+            "ranges": {name: list(bounds) for name, bounds in self.valid_range.items()},
+        }
+
+    def since(self, dataset: str, config: FitConfig) -> str:
+        """What has changed since this model was trained, where the `dataset` of this fingerprint is asked for now."""
+        before, now = self.config.to_json(), config.to_json()
+        changes = ["other data"] if dataset != self.dataset["fingerprint"] else []
+        changes += [f"{name} {before.get(name)} is now {now.get(name)}"
+                    for name in now | before if before.get(name) != now.get(name)]  # fmt: skip
+        if (version := metadata.version("calopipe")) != self.versions["calopipe"]:
+            changes.append(f"calopipe {self.versions['calopipe']} is now {version}")
+        return f"since the last model: {', '.join(changes) or 'the same data and settings'}"
+
     def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
         """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
         return (

@@ -7,7 +7,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
@@ -55,6 +55,7 @@ def generate(
     share: Share | None = None,
     outside: str = STOP,
     extrapolate: bool = False,
+    measured: Callable[[str, float], None] | None = None,
 ) -> int:
     """Write to `output` showers with the labels of the `conditions`; their number.
 
@@ -70,7 +71,7 @@ def generate(
     A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
     replaced. Labels `outside` the range of the training are an error ("stop") or left out ("skip"), unless it may
     `extrapolate`. Test events that the model was trained on are an error, and so is another cut than that of its
-    training. Raises InputError.
+    training. The rate is told to `measured`, where showers were made. Raises InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
@@ -101,7 +102,9 @@ def generate(
         generator.check_labels(asked.energy_gev, asked.theta_rad, asked.more)
     attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
     parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(asked), like=form)
-    parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
+    rate = parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
+    if measured is not None and rate:
+        measured("showers a second", rate)
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0

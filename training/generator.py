@@ -96,6 +96,12 @@ class Generator:
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
         cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy"])]
+        if np.isnan(cells).any():
+            row = int(np.argmax(np.isnan(cells).any(axis=(1, 2, 3))))
+            raise InputError(
+                f"shower {first + row}, of {labels['energy'][row]:g} GeV, is no number; where an accelerator has no "
+                "room for all cells of a layer, generate on processors: CUDA_VISIBLE_DEVICES=-1"
+            )
         angles = labels["theta"], angle_of_cells(cells, self.card.geometry)
         more = {name: values for name, values in labels.items() if name in DATASETS}
         return Showers(cells, labels["energy"], *angles, more=more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -60,8 +61,12 @@ class Parts:
 
     def make(
         self, share: Share, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, more: MoreLabels | None = None
-    ) -> None:
-        """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'."""
+    ) -> float:
+        """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'.
+
+        Returns how many showers were made a second, the tracing of the model included; 0 where nothing was missing.
+        """
+        began = time.monotonic()
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
             if self._request not in other.name:  # what others write stays, also in parts of another size
@@ -80,3 +85,4 @@ class Parts:
                     for showers in islice(made, -(-len(indices) // self._generator.showers_at_a_time)):
                         writer.write(replace(showers, cells=showers.cells * scale))
                         bar.update(len(showers))
+        return sum(map(len, missing.values())) / (time.monotonic() - began)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -24,8 +23,7 @@ from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, f
 from calopipe.showers.hits import Digests, Hits
 from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
-from calopipe.showers.selection import Selection
-from calopipe.showers.splits import event_digests
+from calopipe.showers.selection import Examined, Selection
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -134,17 +132,19 @@ class ShowerFile(Header):
         digests = np.zeros(self.events, dtype=np.uint64)
         if not selection.rule.may_hold(selection.split, self.path.name):
             return mask, digests
-        for first, cells in self.pieces(0, self.events):
-            hits = Hits.of(cells)
-            inside = slice(first, first + len(cells))
-            digests[inside] = self.digests(hits, inside)
-            bad = (flaws_of_hits(hits) != 0) | (self.label_flaws[inside] != 0)
-            mask[inside] = np.where(bad, selection.bad_event == STOP, selection.above_cut(hits, self.geometry))
-        return mask & selection.rule.mask(selection.split, self.path.name, digests), digests
+        for showers in self.examined(selection):
+            inside = slice(showers.first, showers.first + len(showers))
+            mask[inside], digests[inside] = showers.kept, showers.digests
+        return mask, digests
 
-    def digests(self, hits: Hits, events: Any) -> Digests:
-        """`event_digests` of these events, of which the `hits` are given."""
-        return event_digests(hits, self.energy_gev[events], self.theta_rad[events], taken(self.more, events))
+    def examined(self, selection: Selection, start: int = 0, stop: int | None = None) -> Iterator[Examined]:
+        """Showers `start`, a multiple of `chunk_events`, to `stop`, piece by piece, each cell read once."""
+        for first, cells in self.pieces(start, self.events if stop is None else stop):
+            inside = slice(first, first + len(cells))
+            labels = self.energy_gev[inside], self.theta_rad[inside], taken(self.more, inside)
+            yield Examined(
+                selection, self.path.name, self.geometry, first, cells, *labels, self.label_flaws[inside]
+            )  # fmt: skip
 
     def flaw(self, event: int) -> str:
         """What is wrong with the corrupt event `event`, and where."""

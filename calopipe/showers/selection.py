@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
+from calopipe.labels import MoreLabels
+from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import SKIP, STOP
-from calopipe.showers.hits import Hits
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.showers.flaws import SKIP, STOP, Flaws, flaws_of_hits
+from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.splits import ALL, SPLITS, SplitRule, event_digests
 from calopipe.storage import Location
 
 CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
@@ -57,6 +59,58 @@ class Selection:
     def above_cut(self, hits: Hits, geometry: Geometry) -> npt.NDArray[np.bool_]:
         """Whether each event (N,) deposits more than `cut_gev` in its cells, as they are stored."""
         return np.asarray(hits.sums() > self.cut_gev / geometry.file_unit_gev)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Showers of a file that follow one another, as they are stored, and what a `selection` makes of each.
+
+    `file` is the name of their file, `first` the index of the first of them there. Cells are (n, x, y, layer) in the
+    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. What is not asked for is not computed.
+    """
+
+    selection: Selection
+    file: str
+    geometry: Geometry
+    first: int
+    cells: FloatArray
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    more: MoreLabels
+    label_flaws: Flaws
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @cached_property
+    def hits(self) -> Hits:
+        return Hits.of(self.cells)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """(n,), `calopipe.showers.splits`."""
+        return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
+
+    @cached_property
+    def flaws(self) -> Flaws:
+        """What is wrong with each, (n,): with its cells or, where these are good, with its labels."""
+        in_cells = flaws_of_hits(self.hits)
+        return np.where(in_cells != 0, in_cells, self.label_flaws)
+
+    @cached_property
+    def above_cut(self) -> npt.NDArray[np.bool_]:
+        return self.selection.above_cut(self.hits, self.geometry)
+
+    @cached_property
+    def in_split(self) -> npt.NDArray[np.bool_]:
+        """Whether each is in the split, (n,)."""
+        rule, split = self.selection.rule, self.selection.split
+        return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
+
+    @cached_property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """Whether each counts, (n,). A selection that stops at corrupt showers keeps them, for whoever reads them."""
+        return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
 
 
 def add_selection(command: argparse.ArgumentParser, split_help: str = "", *, of_model: bool = False) -> None:

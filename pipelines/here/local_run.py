@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -16,7 +15,9 @@ from kfp import local
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.lock import alone
 from calopipe.progress import VIEWED
+from components import overview
 from components.step import keep_from_others
 from pipelines import calorimeter, vortex
 from pipelines.cluster.resources import STEPS, step_of
@@ -35,14 +36,15 @@ def run(
 
     InputError, before any work: another process runs a pipeline into it. Showers are generated in so many `shares`, one
     after the other. A file in OUTPUT/logs gets all that the steps and kfp print, and a `verbose` run prints it here
-    too. The last lines that are printed are the verdict and the report.
+    too. OUTPUT/index.html leads to what is there at the end, also after a failure. The last lines that are printed are
+    the verdict, the report and this page.
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
     kept = output / "kfp"
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
-    with _alone(output), tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
+    with alone(output), tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
         if in_containers:
@@ -53,11 +55,13 @@ def run(
         before, failure = set(kept.iterdir()), None
         pipeline = (vortex if name == FLOW else calorimeter).define(shares=shares)
         with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
+            overview.note(output, parameters, log)
             try:
                 with _python3_in_names():
                     pipeline(**parameters)
             except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
                 failure = error
+        overview.write_index(output)
         if line := reason.read():  # also of a container that kfp took for a success
             raise InputError(line)
     if isinstance(failure, RuntimeError):
@@ -67,25 +71,6 @@ def run(
     if failure:
         raise failure
     _show(parameters, output)
-
-
-@contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Keep other runs out of `output`, by a lock that ends with this process, however it ends."""
-    place = output / "logs"
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise InputError(
-                f"{output}: another run writes there, {lock.read().strip()}; wait for its end, or give another --output"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} of {os.uname().nodename}\n")
-        lock.flush()
-        yield
 
 
 def _unfinished(runs: set[Path], tasks: Iterable[str]) -> str | None:
@@ -102,6 +87,7 @@ def _show(parameters: Mapping[str, Any], output: Path) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))
+    print(f"open:    {output / overview.INDEX_FILE}".replace(f"{Path.cwd()}/", ""))
     from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
 
     if used := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).in_use():

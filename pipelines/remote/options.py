@@ -21,8 +21,10 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
         tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"), pipeline
     )
 
-    status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps")
-    status.add_argument("run", nargs="?", metavar="RUN", help="id of a run (default: the ten newest)")
+    status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps; a run here")
+    status.add_argument(
+        "run", nargs="?", metavar="RUN", help="id of a run, or the folder of a run here (default: the ten newest)"
+    )
     connection.add_options(status)
     for task in (submit, status):
         task.add_argument("--wait", action="store_true", help="follow the run; exits 1 if it fails or is cancelled")

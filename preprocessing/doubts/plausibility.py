@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.labels import PHI
+from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.flaws import flaws_of_hits
 from calopipe.showers.hits import Hits
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
 
 _SHOWERS = 100
+_ELECTRON = 11
+_ELECTROMAGNETIC = (_ELECTRON, 22, 111)  # codes of particles without their sign
 # Visible over incident energy: from thin gaps to thick ones; and of cells calibrated to the incident energy.
 _RESPONSES = ((1e-3, 0.35), (0.7, 1.2))
 _CRITICAL_GEV = (0.025, 0.007)
@@ -79,7 +81,10 @@ def look_at(file: ShowerFile) -> Look | None:
     label, axes = "energy in GeV", ", are the cells (N, x, y, layer)"
     if file.deposits == VOXELS:
         label, axes = f"{ENERGIES} in MeV", ""
-    if not (energy <= _HIGHEST_GEV and low <= sample.depth_x0() <= high):
+    # of other particles, as the file names them, depth and width say nothing
+    known = file.more.get(PARTICLE, np.full(len(good), _ELECTRON))[: len(good)][good]
+    electromagnetic = bool(np.isin(np.abs(known), _ELECTROMAGNETIC).all())
+    if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= sample.depth_x0() <= high):
         doubts.append(
             f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
             f"{energy:.4g} GeV: is {label}, is x0_per_layer right{axes}, are these electromagnetic showers?"
@@ -89,7 +94,7 @@ def look_at(file: ShowerFile) -> Look | None:
             f"E_vis/E is {response:.3g} with file_unit_gev={geometry.file_unit_gev:g}: is that the unit of "
             f"{file.deposits} (--geometry file_unit_gev=...), is {label}?"
         )
-    if not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
+    if electromagnetic and not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
         sizes = "its layers" if geometry.layers else "cell_mm and layer_pitch_mm"
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
     more = _doubt_of_energies(file.energy_gev[: len(good)][good], sums[good]), _doubt_of_widths(geometry)

@@ -30,7 +30,7 @@ class ShowerModel(Model):
     split, where the losses are likelihoods, or of the smallest `metric` of its showers, where these are enough for it.
     """
 
-    generation_batch: int
+    generation_batch: int = 64
     noise_numbers: int
     chosen_by: Literal["losses", "metric"] = "losses"
     exported = MappingProxyType({"cells_unit_gev": 1.0})
@@ -39,9 +39,10 @@ class ShowerModel(Model):
     def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
-        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch. `draws` are
-        asked once, for all numbers of a shower. A model that takes showers with more labels (`FitConfig.check_labels`)
-        is given these as `more`, by name (N,) each, where its showers have them.
+        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch; or it is NaN,
+        where the device has no room for it. `draws` are asked once, for all numbers of a shower. A model that takes
+        showers with more labels (`FitConfig.check_labels`) is given these as `more`, by name (N,) each, where its
+        showers have them.
         """
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:

@@ -181,14 +181,19 @@ class Registry:
         return "not promoted: another run promoted a model at the same time; run again, against that one"
 
     def rollback(self, to: str | None = None) -> Promotion:
-        """Make the model named `to`, or the one before the current one, current again; InputError if there is none."""
+        """Make the model named `to` current again, or the one that was in use before the current one was promoted.
+
+        InputError if there is none.
+        """
         history = self.history()
         if not history:
             raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
         current, away = history[-1], self.withdrawn()
         past = [each for each in history if each.fingerprint != current.fingerprint]
-        # the newest model that was in use before and not itself rolled back
-        chosen = [each for each in past if (each.model == to if to else each.fingerprint not in away)]
+        began = max(each.number for each in history if (each.model, each.why) == (current.model, PROMOTED))
+        # the newest that was not itself rolled back; what came after the current model was passed over by `--to`
+        earlier = [each for each in past if each.number < began and each.fingerprint not in away]
+        chosen = [each for each in past if each.model == to] if to else earlier
         if not chosen:
             known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
             raise InputError(

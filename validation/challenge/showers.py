@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
-from calopipe.showers.flaws import flaws_of_hits
-from calopipe.showers.hits import Hits
+from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP
 from calopipe.showers.positions import positions
-from calopipe.showers.splits import ALL
 from validation.measure.sets import COUNT, ShowerSet
 
 _MEV = 1e3
@@ -28,25 +27,29 @@ def stored(rows: int, columns: int) -> Array:
 def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Cells (n, angle, radius, layer) and incident energies (n,) of the showers of a set, some at a time.
 
-    As the challenge does, showers without energy are kept. Cells that are not finite numbers of zero or more are left
-    out of a candidate, and their showers out of Monte Carlo; both are reported by the verdict.
+    As the challenge does, showers without energy are kept, unless the selection has a cut. Cells that are not finite
+    numbers of zero or more are left out of a candidate, which the verdict reports. In Monte Carlo they are an error, or
+    their showers are left out, as the selection says.
     """
+    selection = showers.selection
+    cut = selection.cut_gev / showers.geometry.file_unit_gev
     with progress_bar(f"{showers.name}, {doing}", len(showers), "showers") as bar:
         for file, mask in zip(showers.files, showers.masks, strict=True):
-            for first, stored in file.pieces(0, file.events):
-                inside = slice(first, first + len(stored))
-                chosen, energy = mask[inside], file.energy_gev[inside]
+            for part in file.examined(selection):
+                chosen = mask[part.first : part.first + len(part)]
                 bar.update(int(chosen.sum()))
-                hits = Hits.of(stored)
-                if showers.selection.split != ALL:
-                    of_events = file.digests(hits, inside)
-                    chosen = chosen & showers.selection.rule.mask(showers.selection.split, file.path.name, of_events)
-                counted = showers.selection.bad_event == COUNT
-                cells = np.where(np.isfinite(stored) & (stored > 0), stored, 0) if counted else stored
-                if not counted:
-                    chosen = chosen & (flaws_of_hits(hits) == 0)
+                chosen, cells = chosen & part.in_split, part.cells
+                bad = chosen & (part.flaws != 0)
+                if selection.bad_event == STOP and bad.any():
+                    raise InputError(f"{file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+                if selection.bad_event == COUNT:
+                    cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
+                else:
+                    chosen = chosen & ~bad
+                if selection.cut_gev > 0:
+                    chosen = chosen & (cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut)
                 if chosen.any():
-                    yield cells[chosen], energy[chosen]
+                    yield cells[chosen], part.energy_gev[chosen]
 
 
 def features(showers: ShowerSet, doing: str = "features") -> Iterator[tuple[HighLevel, Array]]:

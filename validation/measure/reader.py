@@ -22,10 +22,9 @@ from calopipe.labels import PARTICLE, PHI, MoreLabels, taken
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import ShowerFile
-from calopipe.showers.flaws import CORRECT_OR_SKIP, SKIP, STOP, flaws_of_hits
+from calopipe.showers.flaws import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.selection import Selection
-from calopipe.showers.splits import ALL, event_digests
+from calopipe.showers.selection import Examined, Selection
 from validation.measure.observables import Observables, observe_hits
 from validation.measure.pictures import Picture, pictures
 from validation.measure.sets import COUNT, ShowerSet
@@ -194,12 +193,11 @@ def _measure(task: _Task) -> _Piece:
     geometry, selection = task.file.geometry, task.selection
     for first, cells in task.file.pieces(task.start, task.stop):
         place = slice(first - task.start, first - task.start + len(cells))
-        chosen, energy, theta = task.chosen[place], task.energy_gev[place], task.theta_rad[place]
-        hits = Hits.of(cells)
-        if selection.split != ALL:
-            of_events = event_digests(hits, energy, theta, taken(task.more, place))
-            chosen = chosen & selection.rule.mask(selection.split, task.file.path.name, of_events)
-        bad = chosen & (flaws_of_hits(hits) != 0)
+        labels = task.energy_gev[place], task.theta_rad[place], taken(task.more, place)
+        good_labels = np.zeros(len(cells), dtype=np.int8)  # others are not chosen
+        showers = Examined(selection, task.file.path.name, geometry, first, cells, *labels, good_labels)
+        hits, chosen = showers.hits, task.chosen[place] & showers.in_split
+        bad = chosen & (showers.flaws != 0)
         if bad.any() and not first_bad:
             event = int(np.argmax(bad))
             if selection.bad_event == STOP:
@@ -210,8 +208,8 @@ def _measure(task: _Task) -> _Piece:
             hits = _without_bad_cells(hits)
         bad_showers += int(bad.sum())
         hits = hits[kept]
-        kinds, phi = (task.more[name][place][kept] if name in task.more else None for name in (PARTICLE, PHI))
-        table = observe_hits(hits, energy[kept], theta[kept], geometry, particle=kinds, phi_rad=phi)
+        energy, theta, more = labels[0][kept], labels[1][kept], taken(labels[2], kept)
+        table = observe_hits(hits, energy, theta, geometry, particle=more.get(PARTICLE), phi_rad=more.get(PHI))
         parts.append(table)
         above_cut.append(selection.above_cut(hits, geometry))
         digests.append(hits.digests()[table.column("visible_gev") > 0])

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from calopipe.verdict import ALIKE, number, span
-from validation.report.plots import Plot
+
+if TYPE_CHECKING:
+    from validation.report.plots import Plot  # matplotlib, which a page without plots need not wait for
 
 _MANY = 1_000_000  # showers: more are hardly to be had, and their number is not known
 _HERE = Path(__file__).parent

@@ -18,6 +18,7 @@ Means = dict[str, Array]  # name -> (k,), or (resamples, k)
 BOOTSTRAP_RESAMPLES = 400  # a standard error to 3.5 %
 NULL_RESAMPLES = 200  # the mean of the null of S to a fourteenth of its spread
 LEAST_EVENTS = 10  # in either set, below which no interval is given: a resample often holds one shower only
+_NOTHING = 1e-9  # what a mean is compared with that is zero in the reference
 _CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
 
 
@@ -188,8 +189,8 @@ def resample(
 
 
 def ratio_of_means(name: str) -> Statistic:
-    """Candidate over reference, a ratio for each column of the feature `name`. NaN or infinite over zero."""
-    return lambda pair: pair.candidate[name] / pair.reference[name]
+    """Candidate over reference, a ratio for each column of the feature `name`: see `_ratio`."""
+    return lambda pair: _ratio(pair.candidate[name], pair.reference[name])
 
 
 def difference_of_means(name: str) -> Statistic:
@@ -202,7 +203,12 @@ def ratio_of_widths(name: str) -> Statistic:
 
     Given the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself has dropped out.
     """
-    return lambda pair: relative_width(pair.candidate[name]) / relative_width(pair.reference[name])
+    return lambda pair: _ratio(relative_width(pair.candidate[name]), relative_width(pair.reference[name]))
+
+
+def _ratio(candidate: Array, reference: Array) -> Array:
+    """(..., k). Where the reference is zero in all resamples: 1 if the candidate is too, else out of all bounds."""
+    return np.where(np.atleast_2d(reference == 0).all(axis=0), 1 + candidate / _NOTHING, candidate / reference)
 
 
 def relative_width(moments: Array) -> Array:

@@ -17,7 +17,7 @@ products is a 2-D convolution over x and y, of twice as many channels: real and 
 which run at full rate when layers are the first axis: so the 3-D networks keep their tensors as (layer, N, x, y,
 channel). Twice the channels suit a processor too: few of them leave its registers half empty. On an H100, whose library
 computes 3-D convolutions of few channels slowly, a step takes an eighth of the time in float32, a fifth in tf32 and a
-third in bfloat16 (docs/log.md).
+third in bfloat16 (docs/log/training.md).
 
 On TPUs, where this is not measured, tensors stay as (N, x, y, layer, channel), and only the first identity is used. So
 it is in float16, and in bfloat16 on processors without AMX. Half precision rounds the frequencies as it rounds the

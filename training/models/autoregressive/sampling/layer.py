@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
@@ -71,7 +72,10 @@ class LayerDrawing:
         )
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Cells (R, 2), shower and place; their deposits (R,), which sum to about the layer's energy; SUMS (N, 12)."""
+        """Cells (R, 2), shower and place; their deposits (R,), which sum to about the layer's energy; SUMS (N, 12).
+
+        The deposits of a shower for whose cells there is no room are NaN.
+        """
         mesh = self._mesh
         proposed = self._marked(self._proposals.places())
         colour = self._colour()
@@ -79,19 +83,21 @@ class LayerDrawing:
         logit = self._drawn_share(given)
         own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
         share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
+        even_cells, is_even, even_fits = self._chosen(proposed & (colour == 0))
         cell, value = self._deposits(
-            0, *self._chosen(proposed & (colour == 0)), beside=tf.zeros_like(proposed), own=own,
+            0, even_cells, is_even, beside=tf.zeros_like(proposed), own=own,
             given=with_share(given, logit, self._planned.energy), energy=share * self._planned.energy,
         )  # fmt: skip
         even = self._summed(cell, value)
         own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
         beside = self._beside(cell, value)
         left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
+        odd_cells, is_odd, odd_fit = self._chosen((proposed | beside) & (colour == 1))
         odd = self._deposits(
-            1, *self._chosen((proposed | beside) & (colour == 1)), beside=beside, own=own,
-            given=context(self._planned, *self._sums, even), energy=left,
-        )  # fmt: skip
-        return self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
+            1, odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even), energy=left
+        )
+        cell, value, sums = self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
+        return cell, tf.where(tf.gather(even_fits & odd_fit, cell[:, 0]), value, np.nan), sums
 
     def _colour(self) -> Tensor:
         """The colours (N, places) of the cells of this layer."""
@@ -131,16 +137,20 @@ class LayerDrawing:
         marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * (mesh.places + 1)])
         return tf.reshape(marks > 0, [showers, mesh.places + 1])[:, :-1]
 
-    def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Cells (R, 2), shower and place, of the cells in `mask` (N, places), and which of them are meant, (R,)."""
+    def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Cells (R, 2), shower and place, of the cells in `mask` (N, places), and which of them are meant, (R,).
+
+        Also which showers (N,) have all of theirs among these: with a capacity the last ones may not.
+        """
         if not self._capacity:
             cell = tf.cast(tf.where(mask), tf.int32)
-            return cell, tf.ones_like(cell[:, 0], tf.bool)
+            return cell, tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
         places = self._mesh.places
         counted = tf.cumsum(tf.cast(tf.reshape(mask, [-1]), tf.int32))
         wanted = tf.range(1, (mask.shape[0] or tf.shape(mask)[0]) * self._capacity + 1)
         flat = tf.minimum(tf.searchsorted(counted, wanted), tf.size(counted) - 1)
-        return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1]
+        fits = tf.reshape(counted, tf.shape(mask))[:, -1] <= wanted[-1]
+        return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1], fits
 
     def _deposits(
         self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor, energy: Tensor

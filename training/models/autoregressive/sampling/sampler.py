@@ -26,8 +26,9 @@ def noise_numbers(geometry: Geometry) -> int:
 class Sampler:
     """Draws showers of `geometry` from `densities`.
 
-    With a `capacity` of so many cells a shower, layer and colour all shapes are static, as XLA wants them; without it
-    there are as many as there are, which is faster on a processor.
+    With a `capacity` of so many cells a shower, layer and colour, on the mean over a batch, all shapes are static, as
+    XLA wants them, and a shower for whose cells there is no room has NaN; without it there are as many as there are,
+    which is faster on a processor.
     """
 
     def __init__(self, densities: Densities, geometry: Geometry, capacity: int = 0) -> None:

@@ -1,0 +1,174 @@
+"""What a run has made so far, read from its folder: lines for a terminal, and a page that a person opens first."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, summary_line
+from training import folder
+from training.folder import Card
+
+INDEX_FILE = "index.html"
+DONE, BEGUN, MISSING, DAMAGED = "done", "begun", "not yet", "damaged"
+_RUN, _KIND, _SCHEMA_VERSION = "run.json", "calopipe.run", 1
+_OVERVIEW = "overview.png"
+_PLACES = ("dataset", "registry")  # parameters that may name folders elsewhere
+_EPOCHS = 8  # of a history that the page shows
+
+
+@dataclass(frozen=True)
+class Part:
+    """A thing that a run makes: its state, what it is in a line, and the files that show it, by their names."""
+
+    name: str
+    state: str
+    told: str = ""
+    files: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name:<10} {self.state:<8} {self.told}".rstrip()
+
+
+def note(output: Path, parameters: Mapping[str, Any], log: Path) -> None:
+    """Write down in `output` what a run was asked for, and where its log is."""
+    places = {name: str(storage.location(parameters[name]).absolute()) for name in _PLACES if parameters.get(name)}
+    document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "parameters": {**parameters, **places}}
+    document["log"] = log.name
+    storage.write_json(output / _RUN, document)
+
+
+def asked(output: Path) -> dict[str, Any]:
+    """What `note` wrote; InputError where no run began."""
+    return storage.read_json(output / _RUN, kind=_KIND, schema_version=_SCHEMA_VERSION)
+
+
+def parts(output: Path) -> list[Part]:
+    """What the run in `output` has made, in the order in which it is made. InputError: no run began there."""
+    given = asked(output)["parameters"]
+    dataset = storage.location(given.get("dataset") or f"{output}/dataset")
+    registry = storage.location(given.get("registry") or f"{output}/registry")
+    return [
+        _part("dataset", lambda: _dataset(dataset), [f"{dataset}/manifest.json"], output),
+        _part("model", lambda: _model(output / "model"), ["model/card.json", "model/history.jsonl"], output),
+        _part("showers", lambda: _showers(output), ["generated.h5", "incumbent.h5", "rollouts"], output),
+        _part("verdict", lambda: _verdict(output), [REPORT_FILE, VERDICT_FILE, _OVERVIEW], output),
+        _part("registry", lambda: _registry(registry), [f"{registry}/promotions"], output),
+    ]
+
+
+def _part(name: str, look: Callable[[], tuple[str, str]], files: list[str], output: Path) -> Part:
+    try:
+        state, told = look()
+    except InputError as error:
+        state, told = DAMAGED, str(error)
+    shown = [file.removeprefix(f"{output}/") for file in files if (output / file).exists()]
+    return Part(name, state, told, tuple(shown))
+
+
+def _dataset(place: storage.Location) -> tuple[str, str]:
+    from preprocessing.dataset import MANIFEST, SHARDS, read_manifest
+
+    if (place / MANIFEST).is_file():
+        return DONE, read_manifest(place).summary()
+    shards = sum(name.endswith(".json") for name in storage.listing(place / SHARDS))
+    return (BEGUN, f"{shards} pieces") if shards else (MISSING, "")
+
+
+def _model(place: Path) -> tuple[str, str]:
+    if (place / folder.CARD).is_file():
+        return DONE, folder.read_card(place).summary()
+    if step := folder.last_checkpoint(place):
+        return BEGUN, f"step {step} is saved; the same command goes on from there"
+    return (BEGUN, "no checkpoint yet") if place.is_dir() and any(place.iterdir()) else (MISSING, "")
+
+
+def _showers(output: Path) -> tuple[str, str]:
+    from calopipe.showers.files import open_showers
+
+    made, rollouts = output / "generated.h5", [*(output / "rollouts").glob("*.h5")]
+    if made.is_file():
+        return DONE, f"{open_showers(made).events} showers"
+    if rollouts:
+        return DONE, f"{len(rollouts)} roll-outs"
+    pieces = len([*(output / f".{made.name}.parts").glob("*.h5")])
+    return (BEGUN, f"{pieces} parts") if pieces else (MISSING, "")
+
+
+def _verdict(output: Path) -> tuple[str, str]:
+    verdict = output / VERDICT_FILE
+    return (DONE, summary_line(read_verdict(verdict))) if verdict.is_file() else (MISSING, "")
+
+
+def _registry(place: storage.Location) -> tuple[str, str]:
+    from training.registry.registry import Registry
+
+    used = Registry(place).in_use()
+    return (DONE, f"in use: {used}") if used else (MISSING, "no model was promoted")
+
+
+def write_index(output: Path) -> Path:
+    """Write the page that leads to all that the run in `output` has made, and show what it found; its path."""
+    from markupsafe import Markup
+
+    from validation.report.markup import html, render
+
+    picture, log = output / _OVERVIEW, f"logs/{asked(output)['log']}"
+    card = folder.model_in(output / "model")
+    body = render(
+        "run.html",
+        name=output.name,
+        parts=parts(output),
+        log=log,
+        verdict=_answer(output),
+        picture=base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
+        facts=_facts(card) if card else {},
+        epochs=_epochs(output / "model"),
+    )
+    path = output / INDEX_FILE
+    with storage.replacing(path) as temporary:
+        temporary.write_text(html(f"Run {output.name}", [Markup(body)]), encoding="utf-8")  # noqa: S704  rendered
+    return path
+
+
+def _answer(output: Path) -> str:
+    try:
+        return str(read_verdict(output / VERDICT_FILE)["verdict"])
+    except InputError:
+        return ""
+
+
+def _facts(card: Card) -> dict[str, str]:
+    """What a person wants to know of a model."""
+    trained, config = card.trained, card.config
+    ranges = (f"{name} {' to '.join(f'{bound:.4g}' for bound in bounds)}" for name, bounds in card.valid_range.items())
+    return {
+        "Model": f"{config.model}, {card.fingerprint()[:16]}",
+        "Training": f"{trained['steps']:,} steps of {config.batch * trained['replicas']}, {trained['epochs']} epochs, "
+        f"{trained['seconds'] / 60:.3g} min; the weights of step {trained['chosen_step']:,}",
+        "Trained on": f"{card.dataset['train_events']:,} {card.geometry.items} of the dataset "
+        f"{card.dataset['fingerprint'][:16]}",
+        "Labels": "; ".join(ranges),
+        "Began with": f"the weights of {trained['warm_start'][:16]}" if trained["warm_start"] else "new weights",
+        "Versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
+    }
+
+
+def _epochs(model: Path) -> list[dict[str, str]]:
+    """Some epochs of the history that were judged, the last among them, with the losses of the validation split."""
+    path = model / folder.HISTORY
+    entries = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    judged = [entry for entry in entries if entry.get("validation")]
+    chosen = judged[:: max(len(judged) // _EPOCHS, 1)]
+    chosen += [entry for entry in judged[-1:] if entry not in chosen]
+    return [
+        {"Epoch": str(entry["epoch"]), "Step": f"{entry['step']:,}"}
+        | {name: f"{value:.4g}" for name, value in entry["validation"].items()}
+        for entry in chosen
+    ]
