@@ -35,7 +35,9 @@ _ROUNDS, _SHOWERS, _BATCHES = 3, 64, (1, 64)
 def _labels(generator: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Energies, angles and noise of the showers; without azimuth and kinds, which the models timed here have not."""
     ends = generator.card.valid_range
-    energy, theta = (np.linspace(*ends[name], _SHOWERS, dtype=np.float32) for name in ("energy_gev", "theta_rad"))
+    (least, most), (first, last) = ends["energy_gev"], ends["theta_rad"]
+    energy = np.linspace(least, most, _SHOWERS, dtype=np.float32)
+    theta = np.linspace(first, last, _SHOWERS, dtype=np.float32)
     whole = np.random.default_rng(1).integers(0, 2**24, (_SHOWERS, generator.model.noise_numbers))
     return energy, np.random.default_rng(2).permutation(theta), (whole * 2.0**-24).astype(np.float32)
 
@@ -48,7 +50,7 @@ def _of_program(program: Path, file: Path, labels: tuple[FloatArray, ...]) -> Ca
     requests = "\n".join(rows)
 
     def timed() -> float:
-        command = [program, "--time", "4", file]
+        command = [str(program), "--time", "4", str(file)]
         return float(subprocess.run(command, input=requests, capture_output=True, text=True, check=True).stdout)
 
     return timed

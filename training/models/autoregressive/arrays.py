@@ -20,7 +20,7 @@ _WHOLE = ("far_table", "core")  # constants that are whole numbers
 
 def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict[str, npt.NDArray[Any]]:
     """Float32, and int32 of what is counted: weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`."""
-    found = {}
+    found: dict[str, Any] = {}
     networks = (densities.totals, densities.place, densities.slope, densities.share)
     for network in (*networks, *densities.counts, *densities.cells):
         found |= {f"{network.name}.{each.path.replace('/', '.')}": each.numpy() for each in network.weights}
