@@ -42,7 +42,7 @@ test: install  ## run the tests
 test-slow: install  ## run the tests that take minutes each, or need an API server or a container engine
 	$(BIN)/python -m pytest -m slow
 
-check: install  ## lint, format, types, spelling, shell, YAML: .pre-commit-config.yaml
+check: install  ## lint, format (Python, C++), types, spelling, shell, YAML: .pre-commit-config.yaml
 	PRE_COMMIT_HOME=.venv/pre-commit $(BIN)/pre-commit run --all-files
 
 API ?= build/api
