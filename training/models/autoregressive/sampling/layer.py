@@ -145,12 +145,14 @@ class LayerDrawing:
         if not self._capacity:
             cell = tf.cast(tf.where(mask), tf.int32)
             return cell, tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
-        places = self._mesh.places
-        counted = tf.cumsum(tf.cast(tf.reshape(mask, [-1]), tf.int32))
-        wanted = tf.range(1, (mask.shape[0] or tf.shape(mask)[0]) * self._capacity + 1)
-        flat = tf.minimum(tf.searchsorted(counted, wanted), tf.size(counted) - 1)
-        fits = tf.reshape(counted, tf.shape(mask))[:, -1] <= wanted[-1]
-        return tf.stack([flat // places, flat % places], 1), wanted <= counted[-1], fits
+        places, showers = self._mesh.places, mask.shape[0] or tf.shape(mask)[0]
+        flat, room = tf.reshape(mask, [-1]), showers * self._capacity
+        counted = tf.cumsum(tf.cast(flat, tf.int32))
+        # each cell goes to the row of its number; to search for the cell of each row costs XLA rows times cells
+        row = tf.where(flat, tf.minimum(counted - 1, room), room)
+        cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
+        fits = tf.reshape(counted, tf.shape(mask))[:, -1] <= room
+        return tf.stack([cell // places, cell % places], 1), tf.range(room) < counted[-1], fits
 
     def _deposits(
         self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor, energy: Tensor
