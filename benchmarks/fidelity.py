@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from calopipe import storage
+from calopipe.showers.files import open_showers
 
 SHOWN = ("auc_observables", "auc_cells", "fpd", "coverage", "hottest_kept", "overlap")
 CONTINUITY = {"Hottest cell kept to the next layer": "hottest_kept", "Overlap of neighbouring layers": "overlap"}
@@ -37,15 +37,14 @@ def _run(*command: str) -> None:
         raise SystemExit(f"{' '.join(command[-12:])}\n{found.stderr[-2000:]}")
 
 
-def some_files(paths: list[str], showers: int) -> list[str]:
-    """The first of `paths` that hold `showers` together."""
+def some_files(paths: list[str], showers: int, geometry: str) -> list[str]:
+    """The first of `paths`, files of `geometry`, that hold `showers` together."""
     chosen: list[str] = []
     events = 0
     for path in paths:
         if events < showers:
             chosen.append(path)
-            with h5py.File(path) as file:
-                events += len(file["energy"])
+            events += open_showers(Path(path), geometry).events
     if events < showers:
         raise SystemExit(f"--train holds {events} showers, --showers asks for {showers}")
     return chosen
@@ -54,7 +53,7 @@ def some_files(paths: list[str], showers: int) -> list[str]:
 def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> dict[str, Any]:
     """Train, generate and judge once; the numbers of the row."""
     *train_files, validation_file = options.train
-    paths = some_files(train_files, showers)
+    paths = some_files(train_files, showers, options.geometry)
     name = f"{showers}-{config}"
     geometry = ["--geometry", options.geometry] if options.geometry else []
     folder = options.output / name / str(seed)
