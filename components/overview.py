@@ -115,8 +115,6 @@ def _registry(place: storage.Location) -> tuple[str, str]:
 
 def write_index(output: Path) -> Path:
     """Write the page that leads to all that the run in `output` has made, and show what it found; its path."""
-    from markupsafe import Markup
-
     from validation.report.markup import html, render
 
     picture, log = output / _OVERVIEW, f"logs/{asked(output)['log']}"
@@ -133,7 +131,7 @@ def write_index(output: Path) -> Path:
     )
     path = output / INDEX_FILE
     with storage.replacing(path) as temporary:
-        temporary.write_text(html(f"Run {output.name}", [Markup(body)]), encoding="utf-8")  # noqa: S704  rendered
+        temporary.write_text(html(f"Run {output.name}", body), encoding="utf-8")
     return path
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -40,38 +40,11 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_environment().get_template(template).render(values))  # noqa: S704  it escapes what it is given
 
 
-def _macro(name: str, *arguments: Any) -> Markup:
-    found: Markup = getattr(_environment().get_template("parts.html").module, name)(*arguments)
-    return found
-
-
-def html(title: str, parts: Iterable[Markup]) -> str:
+def html(title: str, body: Markup) -> str:
     """A page of its own, with the style of reports."""
-    return _macro("page", title, (_HERE / "report.css").read_text(encoding="utf-8"), Markup("\n").join(parts)).strip()
-
-
-def fill(template: str, *values: object, **named: object) -> Markup:
-    """`template`, which is HTML, with values in the places of `str.format`."""
-    return Markup(template).format(*values, **named)  # noqa: S704  templates are constants of this package
-
-
-def table(rows: Sequence[Mapping[str, str]]) -> Markup:
-    """A row of headings, those of the first row, and the rows."""
-    return _macro("table", rows)
-
-
-def findings(title: str, answer: str, found: Sequence[Mapping[str, Any]]) -> Markup:
-    return _macro("findings", title, answer, found)
-
-
-def criteria_table(criteria: Sequence[Mapping[str, Any]], with_bin: bool = True, samples: str = "showers") -> Markup:
-    """`samples`: what more of would decide an inconclusive criterion."""
-    return _macro("criteria_table", criteria, with_bin, samples)
-
-
-def images(plots: Sequence[Plot], layout: str = "plots") -> Markup:
-    """The pictures, in their groups: several a row, or one where `layout` is empty."""
-    return _macro("images", plots, layout)
+    style = (_HERE / "report.css").read_text(encoding="utf-8")
+    page: str = _environment().get_template("parts.html").module.page(title, style, body)  # type: ignore[attr-defined]
+    return page.strip()
 
 
 def _grouped(plots: Sequence[Plot]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -23,7 +23,7 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         "showers.html", d=document, plots=plots, sets=_SETS, challenge=challenge(document.get("challenge")),
         most_different=_most_different, geometry=_described(document["inputs"]["geometry"]),
     )  # fmt: skip
-    return html(f"Showers {document['verdict']}", [body])
+    return html(f"Showers {document['verdict']}", body)
 
 
 def _described(geometry: dict[str, Any]) -> list[str]:
