@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch
+from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch, untraced
 from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
 
 from calopipe.errors import InputError
@@ -41,7 +41,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One step: the copula of the totals is that of the train split, the networks have hardly learned."""
     place = tmp_path_factory.mktemp("labels")
     preprocess(discover([str(_file(place / "a.h5", make_labelled_showers(events=400)))]), place / "ds", Settings())
-    fit(place / "ds", place / "model", replace(CONFIG, steps=1))
+    with untraced():
+        fit(place / "ds", place / "model", replace(CONFIG, steps=1))
     return place / "model"
 
 
@@ -98,7 +99,8 @@ def _lean(cells: Any) -> Any:
 
 def test_generated_showers_differ_by_kind_and_azimuth_as_those_of_the_training(model: Path) -> None:
     asked = make_labelled_showers(events=120, seed=1)
-    made = next(Generator(model, batch=120).showers(asked.energy_gev, asked.theta_rad, seed=1, more=asked.more))
+    with untraced():
+        made = next(Generator(model, batch=120).showers(asked.energy_gev, asked.theta_rad, seed=1, more=asked.more))
     assert made.more.keys() == asked.more.keys()
     for kind in (11, 211):
         chosen = asked.more[PARTICLE] == kind
@@ -117,7 +119,8 @@ def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> N
     inside = {PHI: np.clip(asked.more[PHI], *valid[PHI]).astype(np.float32)}
     asked = replace(asked, more=dict(asked.more) | inside)
     like = _file(tmp_path / "like.h5", asked)
-    generate(model, Conditions([like], Selection()), tmp_path / "g.h5", per_event=1)
+    with untraced():
+        generate(model, Conditions([like], Selection()), tmp_path / "g.h5", per_event=1)
     found = open_showers(tmp_path / "g.h5")
     for name, values in asked.more.items():
         np.testing.assert_array_equal(found.more[name], values)
@@ -146,7 +149,8 @@ def test_a_saved_model_is_asked_with_the_labels_of_the_training(model: Path, tmp
     found = serve(seed=tf.constant(1), **tensors)["cells_gev"].numpy()
     labels = given["energy_gev"], given["theta_rad"]
     more = {name: given[name] for name in (PHI, PARTICLE)}
-    expected = next(Generator(model, batch=6).showers(*labels, seed=1, more=more)).cells * 0.02
+    with untraced():
+        expected = next(Generator(model, batch=6).showers(*labels, seed=1, more=more)).cells * 0.02
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
     for wrong in ({PARTICLE: tf.constant([22] * 6)}, {PHI: tf.constant([0.7] * 6)}):
         with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, as_batch, drawn, noise_of, of_every_cell
+from likelihoods import CONFIG, as_batch, noise_of, of_every_cell
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
@@ -240,7 +240,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
 ) -> None:
     energy = np.geomspace(1.2, 45, 40).astype(np.float32)
     theta, noise = np.full(40, np.pi / 2, np.float32), noise_of(model, 40)
-    found = drawn(model, energy, theta, noise)
+    found = model._sampler.showers(*(tf.constant(each) for each in (energy, theta, noise))).numpy()
     n, m, layers = geometry.shape
     assert found.shape == (40, n, m, layers)
     assert np.isfinite(found).all()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG
+from likelihoods import CONFIG, untraced
 from rings import make_rings
 from safetensors.numpy import load_file
 from showers import make_showers, write_file
@@ -56,7 +56,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _trained(place: Path, files: Path) -> tuple[Generator, Path]:
     """A model of three steps, and its export."""
     preprocess(discover([str(files)]), place / "ds", Settings())
-    fit(place / "ds", place / "model", replace(CONFIG, steps=3))
+    with untraced():
+        fit(place / "ds", place / "model", replace(CONFIG, steps=3))
     export(place / "model", place / "model.safetensors")
     return Generator(place / "model"), place / "model.safetensors"
 

@@ -366,6 +366,7 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
     assert json.loads((promoted / "verdict.json").read_text())["verdict"] == "accepted"
 
 
+@pytest.mark.slow  # a classifier of cells, and times of generation
 def test_the_report_has_the_challenges_numbers_if_asked(
     run: tuple[Path, list[object], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
