@@ -22,15 +22,15 @@ examples:
   python pipelines/submit.py
       the whole pipeline here, on the Geant4 sample of this repository, into runs/demo
   python pipelines/submit.py run --input '/data/showers/*.h5' --output runs/mine --epochs 20
-      the same on your files
+      the same on your files; both may be gs:// addresses
   python pipelines/submit.py status runs/mine
       what the run in that folder has made so far
   python pipelines/submit.py run --pipeline vortex
       the pipeline of a flow, on the simulations of this repository, into runs/vortex
-  python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
-      a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
-  python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --input '/data/showers/*.h5' --output /data/runs/first --wait
+  python pipelines/submit.py compile --output calorimeter.yaml
+      a file to upload in the Kubeflow UI, for runs on a bucket; --claim is for runs in a volume
+  python pipelines/submit.py submit --endpoint http://localhost:8080 \\
+      --input 'gs://bucket/showers/*.h5' --output gs://bucket/runs/first --wait
       one run on a cluster, followed; `status RUN` and `logs RUN` look at it later
   python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
       --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly --name weekly
