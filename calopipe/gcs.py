@@ -1,15 +1,17 @@
 """Objects of Google Cloud Storage as paths: the part of `pathlib.Path` that the stages use, and transfers.
 
-Only `calopipe.storage` imports this module. Credentials are those of the environment
-(Application Default Credentials); STORAGE_EMULATOR_HOST names an emulator instead.
+Only `calopipe.storage`, `calopipe.mirror` and `calopipe.lock` use this module. Credentials are those of the
+environment (Application Default Credentials); STORAGE_EMULATOR_HOST names an emulator instead.
 """
 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import io
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +34,7 @@ _RETRY_SECONDS = 120.0  # for which a failed request is repeated, with growing p
 _UPLOAD_CHUNK = 8 << 20  # bytes; an upload whose connection is cut resumes at a multiple of it
 _READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
 _TRANSFERS = 8  # downloads at the same time
+_WILD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ class GcsPath:
     def name(self) -> str:
         return self.key.rpartition("/")[2]
 
+    @property
+    def parent(self) -> GcsPath:
+        return GcsPath(self.bucket, self.key.rpartition("/")[0])
+
     def absolute(self) -> GcsPath:
         return self
 
@@ -66,12 +73,12 @@ class GcsPath:
             return bool(_blob(self).exists(retry=_retry()))
 
     def stat(self) -> SimpleNamespace:
-        """`st_size` in bytes, and `generation`, another one whenever the object is written. FileNotFoundError."""
+        """`st_size` in bytes, `st_mtime` in s, and `generation`, another one at every change. FileNotFoundError."""
         with _store_errors(self):
             blob = _bucket(self).get_blob(self.key, retry=_retry())
         if blob is None:
             raise _missing(self)
-        return SimpleNamespace(st_size=blob.size, generation=blob.generation)
+        return SimpleNamespace(st_size=blob.size, generation=blob.generation, st_mtime=blob.updated.timestamp())
 
     def read_text(self) -> str:
         with _store_errors(self):
@@ -92,10 +99,13 @@ class GcsPath:
                     finally:
                         del error  # it would keep the reader alive, which crashes HDF5
 
-    def unlink(self, *, missing_ok: bool = False) -> None:
+    def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
+        """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
         with _store_errors(self):
             try:
-                _blob(self).delete(retry=_retry())
+                _blob(self).delete(retry=_retry(), if_generation_match=generation)
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
             except api_errors.NotFound:
                 if not missing_ok:
                     raise
@@ -114,15 +124,42 @@ class GcsPath:
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
 
+    def write(self, text: str, *, generation: int | None = None) -> int:
+        """Atomically put `text` here, in place of this `generation`; 0 if nothing may be there. The new generation.
 
-def objects(folder: GcsPath) -> dict[str, int]:
-    """Size in bytes of every object under `folder`, by its name relative to it, sorted."""
+        FileExistsError: another generation is there. It may be this process's own, as of `upload`.
+        """
+        with _store_errors(self, missing_ok=True):
+            blob = _blob(self)
+            try:
+                blob.upload_from_string(text, retry=_retry(), if_generation_match=generation)
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            return int(blob.generation)
+
+
+def objects(folder: GcsPath, begin: str = "") -> dict[str, int]:
+    """Size in bytes of every object under `folder`, by its name relative to it, sorted; of names that so `begin`."""
     prefix = f"{folder.key}/" if folder.key else ""
     with _store_errors(folder, missing_ok=True):
         found = _client().list_blobs(
-            folder.bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
+            folder.bucket, prefix=prefix + begin, fields="items(name,size),nextPageToken", retry=_retry()
         )
         return {blob.name.removeprefix(prefix): blob.size for blob in found}
+
+
+def matching(folder: GcsPath, pattern: str) -> list[str]:
+    """The names, relative to `folder`, of its objects that `pattern` fits: no wildcard but `**` passes a slash."""
+    begin = _WILD.split(pattern)[0]
+    return [name for name in objects(folder, begin) if _matches(name.split("/"), pattern.split("/"))]
+
+
+def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_matches(name[passed:], pattern[1:]) for passed in range(len(name) + 1))
+    return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
 
 
 def download(files: Mapping[GcsPath, Path]) -> None:

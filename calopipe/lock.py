@@ -1,45 +1,129 @@
-"""One run at a time in a folder: a lock that ends with the process that holds it, however that ends."""
+"""One run at a time in a folder: a lock that ends with the process that holds it, however that ends.
+
+In a file system the kernel frees the lock. On gs:// it is a lease: an object that its owner writes anew every few
+seconds. One that nobody has written for longer is taken over.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sys
+import threading
+import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from calopipe.errors import InputError
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
+
+if TYPE_CHECKING:
+    from calopipe.gcs import GcsPath
 
 _FILE = "logs/.lock"
+_RENEWED_S, _LEASED_S = 10.0, 30.0  # how often a lease is written, and how long it holds after that
+_LOOK_S = 1.0  # between two looks at the lease of another
 
 
 @contextmanager
-def alone(output: Path) -> Iterator[None]:
-    """Keep other runs out of `output` until the block ends. InputError: one is there."""
-    path = output / _FILE
+def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
+    """Keep other runs out of `output` until the block ends. InputError: one is there.
+
+    Where the owner of a lease on gs:// was killed, the first 30 s are spent waiting for it.
+    """
+    if not isinstance(output, Path):
+        with _leased(output, output / file):
+            yield
+        return
+    path = output / file
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise InputError(
-                f"{output}: another run writes there, {lock.read().strip()}; wait for its end, or give another --output"
-            ) from None
+            raise _refusal(output, lock.read()) from None
         lock.truncate(0)
-        lock.write(f"process {os.getpid()} of {os.uname().nodename}\n")
+        lock.write(_this_process())
         lock.flush()
         yield
 
 
-def writer(output: Path) -> str:
+def writer(output: Path | GcsPath) -> str:
     """The process that runs in `output` now; empty without one."""
     path = output / _FILE
     if not path.is_file():
         return ""
+    if not isinstance(path, Path):
+        written, holder = path.stat().st_mtime, _holder(path.read_text())
+        return holder if time.time() - written < _LEASED_S else ""
     with path.open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
         except BlockingIOError:
             return lock.read().strip()
     return ""
+
+
+@contextmanager
+def _leased(output: GcsPath, lease: GcsPath) -> Iterator[None]:
+    text = f"{_this_process()}{uuid.uuid4().hex}\n"
+    generation, ended = _take(output, lease, text), threading.Event()
+
+    def renew() -> None:
+        nonlocal generation
+        while not ended.wait(_RENEWED_S):
+            try:
+                generation = lease.write(text, generation=generation)
+            except FileExistsError:
+                if lease.read_text() != text:
+                    print(f"error: {_refusal(output, lease.read_text())}", file=sys.stderr, flush=True)
+                    os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
+                generation = lease.stat().generation  # the answer to a first try was lost
+            except InputError:
+                pass  # the store cannot be reached: the run will say so when it has something to write
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(InputError, FileExistsError):  # it ends by itself
+            lease.unlink(missing_ok=True, generation=generation)
+
+
+def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
+    """The generation of `lease` as it is this process's, with this `text`. InputError: another renews it."""
+    seen, since = 0, time.monotonic()
+    while True:
+        expired = seen > 0 and time.monotonic() - since > _LEASED_S
+        try:
+            return lease.write(text, generation=seen if expired else 0)
+        except FileExistsError:
+            pass
+        with suppress(FileNotFoundError):  # given back in this moment
+            found, holder = int(lease.stat().generation), lease.read_text()
+            if holder == text:  # the answer to a first try was lost
+                return found
+            if seen not in {0, found}:
+                raise _refusal(output, holder)
+            seen = found
+            time.sleep(_LOOK_S)
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} of {os.uname().nodename}\n"
+
+
+def _holder(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _refusal(output: Path | GcsPath, held: str) -> InputError:
+    return InputError(
+        f"{output}: another run writes there, {_holder(held)}; wait for its end, or give another --output"
+    )

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from calopipe.mirror import told
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -22,7 +24,7 @@ _FIGURES = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix
 
 def say(text: str) -> None:
     """Print `text`, one line. The last message of a pipeline step says what it did."""
-    _write_line(sys.stdout, SAID, text)
+    _write_line(sys.stdout, SAID, told(text))
 
 
 def progress_bar(description: str, total: int, unit: str, done: int = 0, note: str = "") -> tqdm[NoReturn]:

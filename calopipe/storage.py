@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import hashlib
 import json
@@ -15,9 +14,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from calopipe import mirror
 from calopipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _THREADS = 16  # for small reads, which wait for a network rather than for a processor
-_PARTIAL = ".partial"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
 _TICK_SECONDS = 2.0  # the coarsest clock of file systems in use
 _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
@@ -45,16 +44,6 @@ def location(text: str) -> Location:
 
         return GcsPath.parse(text)
     return Path(text).expanduser()
-
-
-def on_disk(text: str, option: str) -> Path:
-    """The path that `text`, the value of `option`, names. InputError: it is on gs://."""
-    place = location(text)
-    if not isinstance(place, Path):
-        raise InputError(
-            f"{option} {text}: must be on a file system; input, dataset and registry alone may be on gs://"
-        )
-    return place
 
 
 def expand(patterns: Sequence[str]) -> list[Location]:
@@ -88,22 +77,11 @@ def _expand_gcs(pattern: str) -> list[GcsPath]:
     path = gcs.GcsPath.parse(pattern)
     if not glob.has_magic(path.key) or path.is_file():  # names may hold brackets
         return [path]
-    steps = PurePosixPath(path.key).parts
-    plain = next(number for number, step in enumerate(steps) if glob.has_magic(step))
-    folder = gcs.GcsPath(path.bucket, "/".join(steps[:plain]))
-    files = [folder / name for name in gcs.objects(folder) if _matches(name.split("/"), steps[plain:])]
+    bucket = gcs.GcsPath(path.bucket, "")
+    files = [bucket / name for name in gcs.matching(bucket, path.key)]
     if not files:
         raise InputError(f"{pattern}: the pattern matches no object; check the address")
     return files
-
-
-def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the steps of `name` are those of a glob: as in a shell, no wildcard but `**` passes a slash."""
-    if not pattern:
-        return not name
-    if pattern[0] == "**":
-        return any(_matches(name[passed:], pattern[1:]) for passed in range(len(name) + 1))
-    return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
 
 
 def listing(folder: Location) -> dict[str, int]:
@@ -163,17 +141,23 @@ def fetched(folder: Location, names: Iterable[str], to: Path) -> None:
 
 def discard(folder: Location) -> None:
     """Remove `folder` and all that is in it."""
+    for name in sorted(listing(folder)):
+        remove(folder / name)
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        for name in listing(folder):
-            (folder / name).unlink(missing_ok=True)
+
+
+def remove(path: Location) -> None:
+    """Remove the file `path`, if it is there."""
+    path.unlink(missing_ok=True)
+    if isinstance(path, Path):
+        mirror.removed(path)
 
 
 def sweep(folder: Location) -> None:
     """Remove the temporary files that killed writers left under `folder`."""
     if isinstance(folder, Path):
-        for path in folder.rglob(f".*{_PARTIAL}"):
+        for path in folder.rglob(f".*{mirror.PARTIAL}"):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
                     path.unlink()
@@ -217,13 +201,14 @@ def replacing(path: Location) -> Iterator[Path]:
             path.upload(local)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{_PARTIAL}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{mirror.PARTIAL}")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(path)
+        mirror.changed(path)
     except OSError as error:
         if error.filename in (None, str(temporary)):  # the user knows the file by its own name
             error.filename = str(path)

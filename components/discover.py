@@ -27,18 +27,17 @@ def discover(
     Returns:
         The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
     """
-    from components.step import describe, step
+    from components.step import describe, working
 
-    with step():
+    with working(output):
         from calopipe.progress import say
         from calopipe.showers.flaws import Tolerance
-        from calopipe.storage import expand, location, on_disk
+        from calopipe.storage import expand, location
         from components.parameters import require_plain
         from preprocessing.dataset import news
         from preprocessing.inputs import discover as find
         from training.registry.registry import Registry
 
-        on_disk(output, "output")
         promoted = registry or f"{output}/registry"
         Registry(location(promoted)).require_usable()  # hours before a model is to come there
         tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files, doubt=on_doubt)

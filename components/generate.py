@@ -40,11 +40,9 @@ def generate(
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
-    from components.step import describe, held_out, step
+    from components.step import describe, held_out, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
         from training.asked.conditions import Conditions
         from training.folder import require_model
@@ -59,11 +57,11 @@ def generate(
         for name, file, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
             if not expected:
                 continue
-            require_model(Path(output) / name, expected)
+            require_model(run / name, expected)
             count = generate(
-                Path(output) / name,
+                run / name,
                 conditions,
-                Path(output) / f"{file}.h5",
+                run / f"{file}.h5",
                 per_event=per_event,
                 seed=seed,
                 share=Share.parse(share) if share else None,
@@ -72,10 +70,10 @@ def generate(
                 measured=metrics.log_metric if name == "model" else None,
             )
             if not share:
-                hashes[name] = sha256_of_file(Path(output) / f"{file}.h5")
+                hashes[name] = sha256_of_file(run / f"{file}.h5")
         made_from = model.metadata.get("fingerprint", fingerprint)
         facts = {"share": share} if share else {"sha256": hashes["model"], "showers": count}
         describe(showers, f"{output}/generated.h5", made_from=made_from, seed=seed, **facts)
         if challenge and not share:
-            time_generation(Path(output) / "model", conditions, Path(output) / "timing.json")
+            time_generation(run / "model", conditions, run / "timing.json")
         return (hashes.get("model", ""), hashes.get("incumbent", ""))

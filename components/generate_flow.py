@@ -24,18 +24,15 @@ def generate_flow(
     Returns:
         A fingerprint of the roll-outs' files.
     """
-    from components.step import describe, step
+    from components.step import describe, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "model/*", "rollouts/*") as run:
         from calopipe.showers.splits import SplitRule
         from training.folder import require_model
         from training.rollout.held_out import roll_out_held_out
 
-        require_model(Path(output) / "model", fingerprint)
-        made, rule = Path(output) / "rollouts", SplitRule.parse(split_files)
-        content = roll_out_held_out(Path(output) / "model", files, made, rule, rollout_steps)
+        require_model(run / "model", fingerprint)
+        content = roll_out_held_out(run / "model", files, run / "rollouts", SplitRule.parse(split_files), rollout_steps)
         made_from = model.metadata.get("fingerprint", fingerprint)
-        describe(rollouts, str(made), fingerprint=content, made_from=made_from)
+        describe(rollouts, f"{output}/rollouts", fingerprint=content, made_from=made_from)
         return content

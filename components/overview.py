@@ -36,7 +36,7 @@ class Part:
         return f"{self.name:<10} {self.state:<8} {self.told}".rstrip()
 
 
-def note(output: Path, parameters: Mapping[str, Any], log: Path) -> None:
+def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
     """Write down in `output` what a run was asked for, and where its log is."""
     places = {name: str(storage.location(parameters[name]).absolute()) for name in _PLACES if parameters.get(name)}
     document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "parameters": {**parameters, **places}}
@@ -44,12 +44,12 @@ def note(output: Path, parameters: Mapping[str, Any], log: Path) -> None:
     storage.write_json(output / _RUN, document)
 
 
-def asked(output: Path) -> dict[str, Any]:
+def asked(output: storage.Location) -> dict[str, Any]:
     """What `note` wrote; InputError where no run began."""
     return storage.read_json(output / _RUN, kind=_KIND, schema_version=_SCHEMA_VERSION)
 
 
-def parts(output: Path) -> list[Part]:
+def parts(output: storage.Location) -> list[Part]:
     """What the run in `output` has made, in the order in which it is made. InputError: no run began there."""
     given = asked(output)["parameters"]
     dataset = storage.location(given.get("dataset") or f"{output}/dataset")
@@ -63,13 +63,13 @@ def parts(output: Path) -> list[Part]:
     ]
 
 
-def _part(name: str, look: Callable[[], tuple[str, str]], files: list[str], output: Path) -> Part:
+def _part(name: str, look: Callable[[], tuple[str, str]], files: list[str], output: storage.Location) -> Part:
     try:
         state, told = look()
     except InputError as error:
         state, told = DAMAGED, str(error)
-    shown = [file.removeprefix(f"{output}/") for file in files if (output / file).exists()]
-    return Part(name, state, told, tuple(shown))
+    names = [file.removeprefix(f"{output}/") for file in files]
+    return Part(name, state, told, tuple(name for name in names if "://" not in name and _is_there(output / name)))
 
 
 def _dataset(place: storage.Location) -> tuple[str, str]:
@@ -81,27 +81,31 @@ def _dataset(place: storage.Location) -> tuple[str, str]:
     return (BEGUN, f"{shards} pieces") if shards else (MISSING, "")
 
 
-def _model(place: Path) -> tuple[str, str]:
+def _model(place: storage.Location) -> tuple[str, str]:
     if (place / folder.CARD).is_file():
         return DONE, folder.read_card(place).summary()
     if step := folder.last_checkpoint(place):
         return BEGUN, f"step {step} is saved; the same command goes on from there"
-    return (BEGUN, "no checkpoint yet") if place.is_dir() and any(place.iterdir()) else (MISSING, "")
+    return (BEGUN, "no checkpoint yet") if storage.listing(place) else (MISSING, "")
 
 
-def _showers(output: Path) -> tuple[str, str]:
+def _showers(output: storage.Location) -> tuple[str, str]:
     from calopipe.showers.files import open_showers
 
-    made, rollouts = output / "generated.h5", [*(output / "rollouts").glob("*.h5")]
+    made, rollouts = output / "generated.h5", _of_hdf5(output / "rollouts")
     if made.is_file():
         return DONE, f"{open_showers(made).events} showers"
     if rollouts:
-        return DONE, f"{len(rollouts)} roll-outs"
-    pieces = len([*(output / f".{made.name}.parts").glob("*.h5")])
+        return DONE, f"{rollouts} roll-outs"
+    pieces = _of_hdf5(output / f".{made.name}.parts")
     return (BEGUN, f"{pieces} parts") if pieces else (MISSING, "")
 
 
-def _verdict(output: Path) -> tuple[str, str]:
+def _of_hdf5(folder: storage.Location) -> int:
+    return sum(name.endswith(".h5") for name in storage.listing(folder))
+
+
+def _verdict(output: storage.Location) -> tuple[str, str]:
     verdict = output / VERDICT_FILE
     return (DONE, summary_line(read_verdict(verdict))) if verdict.is_file() else (MISSING, "")
 
@@ -113,7 +117,7 @@ def _registry(place: storage.Location) -> tuple[str, str]:
     return (DONE, f"in use: {used}") if used else (MISSING, "no model was promoted")
 
 
-def write_index(output: Path) -> Path:
+def write_index(output: storage.Location) -> storage.Location:
     """Write the page that leads to all that the run in `output` has made, and show what it found; its path."""
     from validation.report.markup import html, render
 
@@ -125,7 +129,7 @@ def write_index(output: Path) -> Path:
         parts=parts(output),
         log=log,
         verdict=_answer(output),
-        picture=base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
+        picture=base64.b64encode(_content(picture)).decode() if picture.is_file() else "",
         facts=_facts(card) if card else {},
         epochs=_epochs(output / "model"),
     )
@@ -135,7 +139,16 @@ def write_index(output: Path) -> Path:
     return path
 
 
-def _answer(output: Path) -> str:
+def _is_there(path: storage.Location) -> bool:
+    return path.is_file() or bool(storage.listing(path))
+
+
+def _content(path: storage.Location) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read()
+
+
+def _answer(output: storage.Location) -> str:
     try:
         return str(read_verdict(output / VERDICT_FILE)["verdict"])
     except InputError:
@@ -158,7 +171,7 @@ def _facts(card: Card) -> dict[str, str]:
     }
 
 
-def _epochs(model: Path) -> list[dict[str, str]]:
+def _epochs(model: storage.Location) -> list[dict[str, str]]:
     """Some epochs of the history that were judged, the last among them, with the losses of the validation split."""
     path = model / folder.HISTORY
     entries = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -23,11 +23,9 @@ def promote(
     Returns:
         What was done, and why.
     """
-    from components.step import describe, step
+    from components.step import describe, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "model/*", "*.h5", "*.json", "report.html") as run:
         from calopipe.progress import say
         from calopipe.storage import location
         from calopipe.verdict import VERDICT_FILE, read_verdict
@@ -35,7 +33,6 @@ def promote(
         from training.registry.candidate import Candidate
         from training.registry.registry import Registry
 
-        run = Path(output)
         require_model(run / "model", fingerprint)
         candidate = Candidate(run / "model", run / "generated.h5", run, verdict, run / "incumbent.h5")
         promoted = Registry(location(registry))
@@ -44,7 +41,7 @@ def promote(
         used = promoted.current()
         describe(
             judged,
-            model.metadata.get("location", str(run / "model")),
+            model.metadata.get("location", f"{output}/model"),
             verdict=read_verdict(run / VERDICT_FILE)["verdict"],
             outcome=message,
             in_use=used.model if used else "",

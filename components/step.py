@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import one_line_errors
+from calopipe.mirror import address, mirrored
 from calopipe.showers.selection import Selection
 from calopipe.showers.splits import SplitRule
 from calopipe.storage import location
@@ -20,6 +21,13 @@ def step() -> Iterator[None]:
     keep_from_others()
     with one_line_errors():
         yield
+
+
+@contextmanager
+def working(output: str, *names: str) -> Iterator[Path]:
+    """A `step` in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `names`."""
+    with step(), mirrored(location(output), *names) as run:
+        yield run
 
 
 def keep_from_others() -> None:
@@ -49,16 +57,17 @@ def describe(artifact: Any, place: str, **facts: Any) -> None:
 
 
 def hand_on(
-    verdict: dict[str, Any], judged: Any, output: str, report: Any, summary: Any, metrics: Any
+    verdict: dict[str, Any], judged: Any, run: Path, report: Any, summary: Any, metrics: Any
 ) -> tuple[str, str]:
-    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in OUTPUT; gives it and its `request`.
+    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in `run`; gives it and its `request`.
 
     The report says in its metadata where the showers lie that were `judged`.
     """
     from validation.report.summary import summary as markdown
 
-    report.metadata |= {"location": f"{output}/report.html", "of": judged.metadata.get("location", "")}
-    shutil.copyfile(Path(output) / "report.html", report.path)
+    page = run / "report.html"
+    report.metadata |= {"location": address(page), "of": judged.metadata.get("location", "")}
+    shutil.copyfile(page, report.path)
     Path(summary.path).write_text(markdown(verdict))
     for name, value in verdict["scalars"].items():
         if value is not None:

@@ -40,11 +40,9 @@ def train(
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
     """
-    from components.step import describe, step
+    from components.step import describe, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "model/**", "incumbent/*") as run:
         from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset
@@ -55,7 +53,7 @@ def train(
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
-        asked, place = with_settings(named, settings), Path(output) / "model"
+        asked, place = with_settings(named, settings), run / "model"
         if last := model_in(place):
             say(last.since(fingerprint, asked))
         card, incumbent = retrain(
@@ -64,12 +62,12 @@ def train(
             asked,
             Registry(location(registry)),
             origin=warm_start,
-            copy=Path(output) / "incumbent",
+            copy=run / "incumbent",
             fit=fit_on_nodes(config, **job) if job else fit_on(devices, config),
         )
         against = incumbent.model if incumbent else ""
         made_from = data.metadata.get("fingerprint", fingerprint)
-        describe(model, str(place), made_from=made_from, config=config, incumbent=against, **card.facts())
+        describe(model, f"{output}/model", made_from=made_from, config=config, incumbent=against, **card.facts())
         metrics.log_metric("steps", card.trained["steps"])
         for name, value in card.losses.items():
             metrics.log_metric(f"validation {name}", value)

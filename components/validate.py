@@ -39,17 +39,15 @@ def validate(
     Returns:
         accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
     """
-    from components.step import hand_on, held_out, step
+    from components.step import hand_on, held_out, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
         from training.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
 
-        generated, rival = Path(output) / "generated.h5", Path(output) / "incumbent.h5"
+        generated, rival = (location(f"{output}/{name}.h5") for name in ("generated", "incumbent"))
         require_file(generated, fingerprint)
         if incumbent:
             require_file(rival, incumbent)
@@ -57,13 +55,13 @@ def validate(
         selection = held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
         asked = None
         if challenge:
-            classifier, timing = Path(output) / "classifier.json", Path(output) / "timing.json"
+            classifier, timing = run / "classifier.json", run / "timing.json"
             discriminate(reference, [generated], classifier, selection=selection, seed=seed)
             asked = Asked.read(classifier, timing)
         verdict = validate(
             reference,
             [generated],
-            Path(output),
+            run,
             incumbent=[rival] if incumbent else [],
             training=reference,
             selection=selection,
@@ -71,4 +69,4 @@ def validate(
             challenge=asked,
             seed=seed,
         )
-        return hand_on(verdict, showers, output, report, summary, metrics)
+        return hand_on(verdict, showers, run, report, summary, metrics)

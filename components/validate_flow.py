@@ -31,19 +31,17 @@ def validate_flow(
     Returns:
         The verdict and its `request`, which identifies it.
     """
-    from components.step import hand_on, step
+    from components.step import hand_on, working
 
-    with step():
-        from pathlib import Path
-
+    with working(output, "rollouts/*.h5", "verdict.json", "report.html") as run:
         from calopipe.errors import InputError
         from calopipe.storage import expand, location
         from training.rollout.held_out import rollouts as rollouts_in
         from validation.flow.compare import validate
 
-        made, found = rollouts_in(Path(output) / "rollouts")
+        made, found = rollouts_in(run / "rollouts")
         if found != fingerprint:
             raise InputError(f"{output}/rollouts: not the roll-outs just made; does another run write there?")
         others = expand(floor) if floor else ()
-        verdict = validate([location(file) for file in files], made, Path(output), floor=others, grade=grade)
-        return hand_on(verdict, rollouts, output, report, summary, metrics)
+        verdict = validate([location(file) for file in files], made, run, floor=others, grade=grade)
+        return hand_on(verdict, rollouts, run, report, summary, metrics)

@@ -42,7 +42,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     limits = {name: values[name] for name in ("max_bad_events", "max_bad_files") if not flow}
     doubt = {} if flow else {"doubt": values["on_doubt"]}
     tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"], **limits, **doubt)
-    output = storage.on_disk(values["output"], "--output")
+    output = storage.location(values["output"])
     if flow:
         pairs = PairSettings(rule, values["pair_step"])
         _require_count("--rollout-steps", values["rollout_steps"], 0)

@@ -10,7 +10,6 @@ from calopipe.errors import InputError
 
 FOLDERS = ("output", "dataset", "registry")  # which steps write to
 PATTERNS = ("input", "floor")  # lists of paths and globs of files, which steps read
-_ALSO_ON_GCS = {*PATTERNS, "dataset", "registry"}
 
 
 def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -23,13 +22,16 @@ def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def require_mounted(parameters: Mapping[str, Any], claim: str) -> None:
     """Raise InputError unless every step sees the paths in `parameters`, by `claim` = "NAME:PATH" or on gs://."""
-    if not claim:
-        raise InputError("--claim is missing: the steps hand files on in a volume that all mount; give NAME:PATH")
     folder = claim.partition(":")[2]
     for name, text in paths(parameters):
         path = PurePosixPath(text)
-        if name in _ALSO_ON_GCS and text.startswith("gs:"):
+        if name != "grade" and text.startswith("gs:"):
             continue
+        if not claim:
+            raise InputError(
+                f"--{name} {text}: steps on a cluster see gs:// addresses, and the volume that they mount; give such "
+                "an address, or --claim NAME:PATH"
+            )
         if ".." in path.parts or not path.is_relative_to(folder):
             raise InputError(
                 f"--{name} {text}: not under {folder}, where the steps see the files of --claim {claim}; give one there"

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.storage import Location, location
 from components.image import IMAGE
 from pipelines import package, parameters
 from pipelines.cluster import platform
@@ -21,15 +22,15 @@ examples:
   python pipelines/submit.py
       the whole pipeline here, on the Geant4 sample of this repository, into runs/demo
   python pipelines/submit.py run --input '/data/showers/*.h5' --output runs/mine --epochs 20
-      the same on your files
+      the same on your files; both may be gs:// addresses
   python pipelines/submit.py status runs/mine
       what the run in that folder has made so far
   python pipelines/submit.py run --pipeline vortex
       the pipeline of a flow, on the simulations of this repository, into runs/vortex
-  python pipelines/submit.py compile --output calorimeter.yaml --claim calopipe-data:/data
-      a file to upload in the Kubeflow UI; every step sees the volume claim calopipe-data at /data
-  python pipelines/submit.py submit --endpoint http://localhost:8080 --claim calopipe-data:/data \\
-      --input '/data/showers/*.h5' --output /data/runs/first --wait
+  python pipelines/submit.py compile --output calorimeter.yaml
+      a file to upload in the Kubeflow UI, for runs on a bucket; --claim is for runs in a volume
+  python pipelines/submit.py submit --endpoint http://localhost:8080 \\
+      --input 'gs://bucket/showers/*.h5' --output gs://bucket/runs/first --wait
       one run on a cluster, followed; `status RUN` and `logs RUN` look at it later
   python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
       --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly --name weekly
@@ -49,7 +50,10 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
     run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
     run.add_argument(
-        "--output", default=_OUTPUTS[pipeline], metavar="DIR", help="folder of the run (default %(default)s)"
+        "--output",
+        default=_OUTPUTS[pipeline],
+        metavar="DIR",
+        help="folder or gs:// address of the run (default %(default)s)",
     )
     run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
     run.add_argument(
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
     local_run.run(
-        given, Path(options.output).absolute(), in_containers=options.container, verbose=options.verbose,
+        given, location(options.output).absolute(), in_containers=options.container, verbose=options.verbose,
         shares=options.generation_pods, name=options.pipeline,
     )  # fmt: skip
 
@@ -95,9 +99,11 @@ def compile_package(options: argparse.Namespace) -> None:
 
 def use_server(options: argparse.Namespace) -> None:
     """Carry out one of the commands that a server of Kubeflow Pipelines answers; `status` also of a run here."""
-    if options.task == "status" and options.run and Path(options.run).is_dir():
-        _show_here(Path(options.run), wait=options.wait)
-        return
+    if options.task == "status" and options.run:
+        place = location(options.run)
+        if not isinstance(place, Path) or place.is_dir():
+            _show_here(place, wait=options.wait)
+            return
     given = parameters.given(options) if "input" in options else {}
     if given:
         from pipelines.checks import check  # noqa: PLC0415
@@ -109,7 +115,7 @@ def use_server(options: argparse.Namespace) -> None:
     commands.perform(options, given)
 
 
-def _show_here(output: Path, *, wait: bool) -> None:
+def _show_here(output: Location, *, wait: bool) -> None:
     """Print what the run in the folder `output` has made, and whether it goes on."""
     from calopipe.lock import writer  # noqa: PLC0415
     from components import overview  # noqa: PLC0415  h5py, which the other commands need not wait for

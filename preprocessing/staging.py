@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.mirror import own_temporary
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing.dataset import require_unaltered
@@ -60,11 +59,7 @@ def _of(manifest: Manifest, splits: Sequence[str]) -> list[Shard]:
 
 def _own_place(folder: Location, suffix: str) -> Path:
     """A path among the temporary files of this host that this user's processes, and no others, have for `folder`."""
-    private = Path(tempfile.gettempdir()) / f"calopipe-{os.getuid()}"
-    private.mkdir(mode=0o700, exist_ok=True)
-    if private.lstat().st_uid != os.getuid():
-        raise InputError(f"{private}: belongs to another user; remove it, or set TMPDIR to a folder of your own")
-    return private / f"{storage.fingerprint(str(folder.absolute()))[:16]}{suffix}"
+    return own_temporary() / f"{storage.fingerprint(str(folder.absolute()))[:16]}{suffix}"
 
 
 @contextmanager

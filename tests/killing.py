@@ -9,18 +9,18 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
 import training.fit  # noqa: F401  what the children need not load each for itself
+from calopipe import storage
 from training import folder
 from training.__main__ import main
 
 _KILLS = 10
 
 
-def kill_one(output: Path, arguments: list[str], *, after_s: float, steps: int) -> None:
+def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, steps: int) -> None:
     """Kill a training `after_s` seconds after it has written a checkpoint `steps` steps on from where it began."""
     aim = folder.last_checkpoint(output) + steps
     child = os.fork()
@@ -39,9 +39,9 @@ def kill_one(output: Path, arguments: list[str], *, after_s: float, steps: int) 
 
 
 if __name__ == "__main__":
-    random = np.random.default_rng(1)
+    random, place = np.random.default_rng(1), storage.location(sys.argv[1])
     for number in range(_KILLS):
         # twice while it starts; else while a step or two after the first are done, written and noted
         steps, after_s = (0, random.uniform(0, 3)) if number in (0, 5) else (1, random.uniform(0, 0.1))
-        kill_one(Path(sys.argv[1]), sys.argv[2:], after_s=after_s, steps=steps)
-        print(f"killed at step {folder.last_checkpoint(Path(sys.argv[1]))}", flush=True)
+        kill_one(place, sys.argv[2:], after_s=after_s, steps=steps)
+        print(f"killed at step {folder.last_checkpoint(place)}", flush=True)

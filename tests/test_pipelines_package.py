@@ -173,6 +173,15 @@ def test_requests_are_the_limits_and_can_be_replaced(tmp_path: Path) -> None:
         assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"]
 
 
+def test_without_a_claim_nothing_is_mounted(tmp_path: Path) -> None:
+    """But memory that GPUs share; several nodes find their files on the bucket, too."""
+    for options in ((), ("--gpus", "2", "--generation-pods", "3"), ("--nodes", "2", "--gpus", "1")):
+        steps = FANNED if "--generation-pods" in options else STEPS
+        for name, pod in _compiled(tmp_path, *options, steps=steps).messages.items():
+            assert not [*pod.pvc_mount, *pod.generic_ephemeral_volume, *pod.secret_as_volume], name
+            assert {each.medium for each in pod.empty_dir_mounts} <= {"Memory"}
+
+
 def test_image_claim_hours_and_shared_memory(tmp_path: Path) -> None:
     image = f"registry.example:5000/team/calopipe@{DIGEST}"
     options = ["--image", image, "--claim", "shared:/data/a", "--hours", "validate=.50"]

@@ -98,8 +98,7 @@ def test_faults(
         (["--dataset", "/scratch/dataset"], "--dataset /scratch/dataset: not under /data"),
         (["--registry", "registry"], "--registry registry: not under /data"),
         (["--grade", "grades/own.toml"], "--grade grades/own.toml: not under /data"),
-        (["--output", "gs://bucket/run"], "--output gs://bucket/run: must be on a file system"),
-        (["--claim", ""], "--claim is missing: "),
+        (["--claim", "", "--output", "gs://bucket/run"], "--input /data/*.h5: steps on a cluster see gs:// addresses"),
     ],
 )
 @pytest.mark.parametrize(
@@ -116,7 +115,9 @@ def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:
     more = ["--dataset", "gs://bucket/dataset", "--registry", "gs://bucket/registry", "--grade", "/data/own.toml"]
     submit.main([*SUBMIT, "--input", "gs://bucket/*.h5", "/data/a.h5", *more, "--endpoint", kubeflow.address])
     submit.main([*SUBMIT, "--grade", "gan", "--endpoint", kubeflow.address])
-    assert len(kubeflow.runs) == 2
+    on_a_bucket = ["--claim", "", "--input", "gs://bucket/*.h5", "--output", "gs://bucket/run"]
+    submit.main([SUBMIT[0], *on_a_bucket, "--endpoint", kubeflow.address])
+    assert len(kubeflow.runs) == 3
 
 
 @pytest.mark.parametrize(

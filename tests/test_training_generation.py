@@ -23,6 +23,7 @@ import tensorflow as tf
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
@@ -174,7 +175,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert kills <= len(standing) < 14
     capsys.readouterr()
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda _: None)
+        patch.setattr(storage, "discard", lambda _: None)
         _generate(trained, output, *settings)
     assert capsys.readouterr().err.startswith(f"generate: {30 * len(standing) * 100 / 400:3.0f}% ")
     assert {part: part.stat().st_mtime_ns for part in standing} == standing  # written once

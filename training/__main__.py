@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import Field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.mirror import mirrored, mirrored_file
 from calopipe.showers.selection import Selection, add_selection
 from training.asked import commands as showers
 from training.configs import (
@@ -68,7 +69,12 @@ def parser() -> argparse.ArgumentParser:
 
     fit = tasks.add_parser("fit", help="train a model", description="Train a model on the train split of a dataset.")
     fit.add_argument("--dataset", required=True, metavar="DIR", help="folder or gs:// address that preprocessing wrote")
-    fit.add_argument("--output", required=True, metavar="DIR", help="model folder; a training that stopped is resumed")
+    fit.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="model folder, or a gs:// address; a training that stopped is resumed",
+    )
     trained = _add_config(fit)
     trained.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
     run = fit.add_argument_group("how it is run (the weights are the same)")
@@ -121,17 +127,17 @@ def _add_discriminate(tasks: Any) -> None:
 
 def _discriminate(options: argparse.Namespace) -> None:
     settings = {each.name: getattr(options, each.name) for each in settings_of(ClassifierConfig)}
-    output = storage.on_disk(options.output, "--output")
     from training.discriminate import discriminate  # noqa: PLC0415
 
-    found = discriminate(
-        storage.expand(options.reference), storage.expand(options.candidate), output,
-        selection=Selection.of(options), levels=options.level,
-        **{name: value for name, value in settings.items() if value is not None},
-    )  # fmt: skip
+    with mirrored_file(storage.location(options.output)) as output:
+        found = discriminate(
+            storage.expand(options.reference), storage.expand(options.candidate), output,
+            selection=Selection.of(options), levels=options.level,
+            **{name: value for name, value in settings.items() if value is not None},
+        )  # fmt: skip
     for level, each in found["classifiers"].items():
         print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
-    print(f"result: {output}")
+    print(f"result: {options.output}")
 
 
 def _add_config(task: argparse.ArgumentParser) -> Any:
@@ -180,7 +186,7 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
+def _fit(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
     if options.strategy is None and (cluster or options.workers):
         options.strategy = "multi-worker"
@@ -192,22 +198,23 @@ def _fit(options: argparse.Namespace, output: Path, arguments: Sequence[str]) ->
             f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"
         )
     if options.workers:
-        _supervise(options, output, arguments)
+        _supervise(options, arguments)
         return
     if cluster is not None:
         os.environ |= cluster.to_environment()
-    warm_start = storage.on_disk(options.warm_start, "--warm-start") if options.warm_start else None
-    from training.fit import fit  # noqa: PLC0415
+    earlier = mirrored(storage.location(options.warm_start), "*", writes=False) if options.warm_start else nullcontext()
+    with mirrored(storage.location(options.output), "**") as output, earlier as warm_start:
+        from training.fit import fit  # noqa: PLC0415
 
-    card = fit(
-        storage.location(options.dataset), output, config, running,
-        overwrite=options.overwrite, warm_start=warm_start, cluster=cluster,
-    )  # fmt: skip
+        card = fit(
+            storage.location(options.dataset), output, config, running,
+            overwrite=options.overwrite, warm_start=warm_start, cluster=cluster,
+        )  # fmt: skip
     print(card.summary())
-    print(f"model: {output}")
+    print(f"model: {options.output}")
 
 
-def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[str]) -> None:
+def _supervise(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Run this command in several processes."""
     if options.hosts or "TF_CONFIG" in os.environ:
         raise InputError("--workers starts processes on this machine, and --hosts or TF_CONFIG names others; give one")
@@ -218,7 +225,7 @@ def _supervise(options: argparse.Namespace, output: Path, arguments: Sequence[st
     code = supervise(
         command, options.workers, restarts=options.restarts,
         environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # a lost worker is named in one line, by us
-        progress=lambda: last_checkpoint(output),
+        progress=lambda: last_checkpoint(storage.location(options.output)),
     )  # fmt: skip
     if code:
         raise SystemExit(code)
@@ -242,18 +249,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task == "discriminate":
         _discriminate(options)
         return
-    output = storage.on_disk(options.output, "--output")
     if options.task == "fit":
-        _fit(options, output, sys.argv[1:] if arguments is None else arguments)
+        _fit(options, sys.argv[1:] if arguments is None else arguments)
     elif options.task == "keep":
         from training.keeping import keep  # noqa: PLC0415
 
-        card = keep(storage.location(options.dataset), output)
-        print(f"model: {output}, of step {card.trained['chosen_step']}")
+        with mirrored(storage.location(options.output), "**") as folder:
+            card = keep(storage.location(options.dataset), folder)
+        print(f"model: {options.output}, of step {card.trained['chosen_step']}")
     else:
         from training.export import export  # noqa: PLC0415
 
-        export(storage.on_disk(options.model, "--model"), output)
+        model = mirrored(storage.location(options.model), "*", writes=False)
+        with model as found, mirrored_file(storage.location(options.output)) as output:
+            export(found, output)
 
 
 command = partial(run_command, main)  # the console script

@@ -57,11 +57,11 @@ def export(model: Path, output: Path) -> None:
     identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
         _require_same(output, identity_of(output), identity)
-        print(f"export stands: {output}; nothing to do")
+        say(f"export stands: {output}; nothing to do")
         return
     storage.require_writable(output.parent)
     write(loaded, card, output, identity)
-    print(f"export: {output}")
+    say(f"export: {output}")
 
 
 def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from calopipe import mirror
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -62,7 +63,7 @@ def fit(
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
-        print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        say(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
     alone, chief = cluster is None or cluster.size == 1, cluster is None or cluster.chief
@@ -96,7 +97,10 @@ def fit(
                     warm_start=origin,
                 )  # fmt: skip
             if not alone:
+                mirror.flush(output)
                 engine.total(0.0)  # all leave together: one that is gone earlier would count as lost
+    if not chief:
+        mirror.refresh(output)
     return folder.read_card(output)
 
 
@@ -156,7 +160,7 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
 def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -> Card:
     """The card of the model whose weights training begins with."""
     geometry = manifest.geometry
-    if place.resolve() == output.resolve():
+    if place.resolve() == output.resolve() or mirror.address(place) == mirror.address(output):
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
     card = folder.read_card(place)
     if card.config.model != config.model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,6 +13,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.progress import say
+from calopipe.storage import Location
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 
@@ -114,7 +115,7 @@ def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | N
     )
 
 
-def read_card(folder: Path) -> Card:
+def read_card(folder: Location) -> Card:
     """The card of the model in `folder`, once its weights are found to be those it was written for."""
     path = folder / CARD
     document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
@@ -170,12 +171,11 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
             )
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
-        (folder / CARD).unlink(missing_ok=True)
+        storage.remove(folder / CARD)
         for name in (CHECKPOINTS, TENSORBOARD):
-            if (folder / name).exists():
-                shutil.rmtree(folder / name)
-        (folder / HISTORY).unlink(missing_ok=True)
-        path.unlink()  # last: a removal that was interrupted is then found to be another's, and done again
+            storage.discard(folder / name)
+        storage.remove(folder / HISTORY)
+        storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
     document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
     storage.write_json(path, document | dict(noted or {}))
 
@@ -185,7 +185,7 @@ def training_in(folder: Path) -> dict[str, Any]:
     return storage.read_json(folder / _TRAINING, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)
 
 
-def model_in(folder: Path) -> Card | None:
+def model_in(folder: Location) -> Card | None:
     """The card of the model in `folder`; None where there is none that this version of the program can use."""
     if not (folder / CARD).is_file():
         return None
@@ -202,17 +202,17 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
-    (folder / CARD).unlink(missing_ok=True)  # first, so that it is never beside another's weights
+    storage.remove(folder / CARD)  # first, so that it is never beside another's weights
     for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
     write_card(folder, card)
     return card
 
 
-def last_checkpoint(folder: Path) -> int:
+def last_checkpoint(folder: Location) -> int:
     """Step of the newest checkpoint in the model's `folder`, 0 without one."""
-    steps = [int(path.stem.removeprefix("step-")) for path in (folder / CHECKPOINTS).glob("step-*.json")]
-    return max(steps, default=0)
+    found = (re.fullmatch(r"step-(\d+)\.json", name) for name in storage.listing(folder / CHECKPOINTS))
+    return max((int(each[1]) for each in found if each), default=0)
 
 
 def require_model(folder: Path, fingerprint: str) -> None:

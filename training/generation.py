@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -111,7 +110,7 @@ def generate(
     with shower_writer(output, form.geometry, attributes, form.deposits) as writer:
         for part in parts.paths:
             writer.append(part)
-    shutil.rmtree(parts.folder)
+    storage.discard(parts.folder)
     say(f"{len(asked)} showers: {output}")
     return len(asked)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from calopipe import storage
+from calopipe import mirror, storage
 from calopipe.errors import InputError
+from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
@@ -34,7 +35,7 @@ def keep(dataset: Location, output: Path) -> Card:
     """
     noted = folder.training_in(output)
     if (card := folder.standing(output, noted["request"])) is not None:
-        print(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        say(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
         return card
     if "config" not in noted:
         raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")
@@ -112,7 +113,9 @@ def names_the_command(dataset: Location, output: Path, request: str) -> Iterator
     except (Exception, SystemExit) as error:
         if not folder.is_of(output, request) or not folder.last_checkpoint(output):
             raise
-        command = shlex.join(["python", "-m", "training", "keep", "--dataset", str(dataset), "--output", str(output)])
+        command = shlex.join(
+            ["python", "-m", "training", "keep", "--dataset", str(dataset), "--output", mirror.address(output)]
+        )
         hint = f"`{command}` makes a model of the best epoch so far"
         if isinstance(error, InputError):
             raise InputError(f"{error}; {hint}") from None

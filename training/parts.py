@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import MoreLabels
 from calopipe.progress import progress_bar
@@ -70,7 +71,7 @@ class Parts:
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
             if self._request not in other.name:  # what others write stays, also in parts of another size
-                other.unlink(missing_ok=True)
+                storage.remove(other)
         mine = self.paths[share.number :: share.count]
         missing = {path: self._parts[path] for path in mine if not path.exists()}
         total, to_do = sum(len(self._parts[path]) for path in mine), sum(map(len, missing.values()))

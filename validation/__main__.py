@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.grade import built_in_grades
+from calopipe.mirror import mirrored
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.showers.splits import ALL, SPLITS
-from calopipe.verdict import number, span
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 from validation.command import add_output, answer_line, finish
 
 if TYPE_CHECKING:
@@ -81,22 +82,23 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    output = storage.on_disk(options.output, "--output")
+    output = storage.location(options.output)
     from validation.compare import validate  # noqa: PLC0415  seconds of plotting that --help need not wait
 
-    document = validate(
-        storage.expand(options.reference),
-        storage.expand(options.candidate),
-        output,
-        incumbent=storage.expand(options.incumbent) if options.incumbent else (),
-        training=storage.expand(options.training) if options.training else (),
-        training_split=options.training_split,
-        selection=Selection.of(options),
-        grade=options.grade,
-        challenge=_asked(options),
-        workers=options.workers,
-        seed=options.seed,
-    )
+    with mirrored(output, VERDICT_FILE, REPORT_FILE) as folder:
+        document = validate(
+            storage.expand(options.reference),
+            storage.expand(options.candidate),
+            folder,
+            incumbent=storage.expand(options.incumbent) if options.incumbent else (),
+            training=storage.expand(options.training) if options.training else (),
+            training_split=options.training_split,
+            selection=Selection.of(options),
+            grade=options.grade,
+            challenge=_asked(options),
+            workers=options.workers,
+            seed=options.seed,
+        )
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:
             print(f"  {kind}  {finding['name']}: {finding['detail']}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from calopipe.storage import Location
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
@@ -15,7 +15,9 @@ _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is n
 
 def add_output(command: argparse.ArgumentParser, grades: str) -> None:
     """The options that say by which of the `grades` (text for the help) is judged, and what becomes of the verdict."""
-    command.add_argument("--output", required=True, metavar="DIR", help="folder for the report and verdict")
+    command.add_argument(
+        "--output", required=True, metavar="DIR", help="folder for the report and verdict, or a gs:// address"
+    )
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE", help=f"tolerances: {grades} (default: precision)"
@@ -30,7 +32,7 @@ def answer_line(criterion: Mapping[str, Any], where: str = "") -> str:
     )
 
 
-def finish(document: Mapping[str, Any], output: Path, required: str | None) -> None:
+def finish(document: Mapping[str, Any], output: Location, required: str | None) -> None:
     """Print where the verdict is; end the process if it is not the one that is `required`."""
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
     if required and document["verdict"] != required:

@@ -16,6 +16,7 @@ from kfp import local
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.lock import alone
+from calopipe.mirror import mirrored, told
 from calopipe.progress import VIEWED
 from components import overview
 from components.step import keep_from_others
@@ -29,10 +30,10 @@ _OUTPUT = "executor_output.json"  # in the folder of each step
 
 
 def run(
-    parameters: Mapping[str, Any], output: Path, *, in_containers: bool, verbose: bool, shares: int = 1,
+    parameters: Mapping[str, Any], output: storage.Location, *, in_containers: bool, verbose: bool, shares: int = 1,
     name: str = SHOWERS,
 ) -> None:  # fmt: skip
-    """Run every step of the pipeline called `name` with the `parameters`, into the absolute path `output`.
+    """Run every step of the pipeline called `name` with the `parameters` into `output`, an absolute path or an address.
 
     InputError, before any work: another process runs a pipeline into it. Showers are generated in so many `shares`, one
     after the other. A file in OUTPUT/logs gets all that the steps and kfp print, and a `verbose` run prints it here
@@ -41,10 +42,13 @@ def run(
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
-    kept = output / "kfp"
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
-    with alone(output), tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason:
+    with (
+        alone(output), mirrored(output) as here,
+        tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
+    ):  # fmt: skip
+        kept = here / "kfp"
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
         if in_containers:
@@ -54,7 +58,7 @@ def run(
         local.init(runner, pipeline_root=str(kept))
         before, failure = set(kept.iterdir()), None
         pipeline = (vortex if name == FLOW else calorimeter).define(shares=shares)
-        with shown(output / "logs", sys.stdout, verbose=verbose) as (view, log):
+        with shown(here / "logs", sys.stdout, verbose=verbose) as (view, log):
             overview.note(output, parameters, log)
             try:
                 with _python3_in_names():
@@ -64,12 +68,17 @@ def run(
         overview.write_index(output)
         if line := reason.read():  # also of a container that kfp took for a success
             raise InputError(line)
-    if isinstance(failure, RuntimeError):
-        raise SystemExit(f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {log}")
-    if step := _unfinished(set(kept.iterdir()) - before, pipeline.pipeline_spec.root.dag.tasks):
-        raise SystemExit(f"error: step {step} ended without its output under {kept}; what it said is in {log}")
-    if failure:
-        raise failure
+        said = told(str(log))
+        if isinstance(failure, RuntimeError):
+            raise SystemExit(
+                f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {said}"
+            )
+        if step := _unfinished(set(kept.iterdir()) - before, pipeline.pipeline_spec.root.dag.tasks):
+            raise SystemExit(
+                f"error: step {step} ended without its output under {told(str(kept))}; what it said is in {said}"
+            )
+        if failure:
+            raise failure
     _show(parameters, output)
 
 
@@ -83,7 +92,7 @@ def _unfinished(runs: set[Path], tasks: Iterable[str]) -> str | None:
     return next((task for task in in_order if not (newest / task / _OUTPUT).is_file()), None)
 
 
-def _show(parameters: Mapping[str, Any], output: Path) -> None:
+def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:
     verdict = json.loads((output / "verdict.json").read_text())["verdict"]
     print(f"verdict: {verdict}")
     print(f"report:  {output / 'report.html'}".replace(f"{Path.cwd()}/", ""))

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from calopipe.mirror import told
 from calopipe.progress import GOING, SAID
 
 # kfp reports the start and the end of a step only in its log.
@@ -107,7 +108,7 @@ def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[Vi
     path = folder / f"{datetime.now():%Y-%m-%d-%H-%M-%S}.log"
     with path.open("a", encoding="utf-8", buffering=1) as log:
         view = View(log, terminal, verbose=verbose)
-        print(f"log: {path}".replace(f"{Path.cwd()}/", ""), file=terminal, flush=True)
+        print(told(f"log: {path}").replace(f"{Path.cwd()}/", ""), file=terminal, flush=True)
         try:
             with redirect_stdout(view):
                 yield view, path

@@ -9,6 +9,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
+from calopipe.mirror import mirrored, mirrored_file
 from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import CUT_GEV, Selection, add_selection
 from calopipe.showers.splits import ALL
@@ -68,10 +69,14 @@ def add_to(tasks: Any) -> None:
 
 def perform(options: argparse.Namespace) -> None:
     """Carry out what `options` ask for. InputError."""
-    output = storage.on_disk(options.output, "--output")
-    if output.suffix not in {".h5", ".hdf5"}:
-        raise InputError(f"--output {output}: expected a name that ends in .h5")
-    model = storage.on_disk(options.model, "--model")
+    if not options.output.endswith((".h5", ".hdf5")):
+        raise InputError(f"--output {options.output}: expected a name that ends in .h5")
+    found = mirrored(storage.location(options.model), "*", writes=False)
+    with found as model, mirrored_file(storage.location(options.output)) as output:
+        _make(options, model, output)
+
+
+def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
     if options.cut_gev is None:
         options.cut_gev = read_card(model).dataset.get("cut_gev", CUT_GEV)
     from training.generation import generate, reconstruct, time_generation  # noqa: PLC0415
@@ -88,7 +93,8 @@ def perform(options: argparse.Namespace) -> None:
         strategy=options.strategy, share=share, outside=options.outside,
     )  # fmt: skip
     if options.timing:
-        time_generation(model, conditions, storage.on_disk(options.timing, "--timing"))
+        with mirrored_file(storage.location(options.timing)) as timing:
+            time_generation(model, conditions, timing)
 
 
 def _conditions(options: argparse.Namespace, model: Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.mirror import mirrored
 
 TASKS = ("promotions", "fetch", "rollback", "regrade")
 
@@ -58,9 +59,9 @@ def perform(options: argparse.Namespace) -> None:
     elif not history:
         raise InputError(f"--registry {options.registry}: no model was promoted there")
     if options.task == "fetch":
-        output = storage.on_disk(options.output, "--output")
-        registry.fetch(history[-1], output, overwrite=options.overwrite)
-        print(f"model: {output}, which is {history[-1].model}")
+        with mirrored(storage.location(options.output), "**") as output:
+            registry.fetch(history[-1], output, overwrite=options.overwrite)
+        print(f"model: {options.output}, which is {history[-1].model}")
         return
     for each in history:
         print(

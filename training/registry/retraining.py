@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from calopipe import mirror, storage
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -56,11 +57,13 @@ def fit_on_nodes(
 
         earlier = folder.read_card(warm_start) if warm_start else None
         training = folder.request_fingerprint(read_manifest(dataset), config, earlier)
-        arguments = ["fit", "--dataset", str(dataset), "--output", str(model), "--overwrite", *as_options(config, name)]
+        place = mirror.address(model)
+        arguments = ["fit", "--dataset", str(dataset), "--output", place, "--overwrite", *as_options(config, name)]
         if warm_start is not None:
-            arguments += ["--warm-start", str(warm_start)]
+            mirror.flush(warm_start)
+            arguments += ["--warm-start", mirror.address(warm_start)]
         launch(
-            training=f"{training} {model}",
+            training=f"{training} {place}",
             nodes=int(nodes),  # kfp hands numbers on as JSON's one kind
             image=image,
             arguments=arguments,
@@ -68,6 +71,7 @@ def fit_on_nodes(
             deadline_s=deadline_s,
             runtime=runtime,
         )
+        mirror.refresh(model)
         card = folder.model_in(model)
         if card is None or card.request != training:
             raise InputError(f"{model}: the nodes left no model there; do they mount what this step sees there?")
@@ -91,7 +95,7 @@ def retrain(
     manifest = read_manifest(dataset)
     card = folder.model_in(model)
     if card is None:
-        (model / folder.CARD).unlink(missing_ok=True)  # a damaged model is made again, from its checkpoints
+        storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
     if card is not None and card.answers(manifest, config, origin):
         say(f"model stands: {model} is of these data and settings; nothing to do")
     else:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.mirror import mirrored, mirrored_file
 from preprocessing.runner import add_beam, beam_options_of
 
 TASKS = ("rollout", "advance")
@@ -36,23 +38,29 @@ def add_to(tasks: Any) -> None:
 
 def perform(options: argparse.Namespace) -> None:
     """Carry out what `options` ask for. InputError."""
-    model, output = storage.on_disk(options.model, "--model"), storage.on_disk(options.output, "--output")
-    if output.suffix not in {".h5", ".hdf5"}:
-        raise InputError(f"--output {output}: expected a name that ends in .h5")
+    if not options.output.endswith((".h5", ".hdf5")):
+        raise InputError(f"--output {options.output}: expected a name that ends in .h5")
+    found = mirrored(storage.location(options.model), "*", writes=False)
+    with found as model, mirrored_file(storage.location(options.output)) as output:
+        _make(options, model, output)
+
+
+def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
     if options.task == "advance":
         if not (side := re.fullmatch(r"(\d+)x(\d+)", options.tile)):
             raise InputError(f"--tile is {options.tile!r}, expected counts of cells, as 32x32")
         from training.rollout.mapreduce import advance  # noqa: PLC0415  TensorFlow
 
-        start = storage.on_disk(options.start, "--start")
-        advance(model, start, (int(side[1]), int(side[2])), output, beam_options_of(options))
+        with mirrored_file(storage.location(options.start), writes=False) as start:
+            advance(model, start, (int(side[1]), int(side[2])), output, beam_options_of(options))
         return
     name, colon, frame = options.start.rpartition(":")
     if not (colon and re.fullmatch(r"-?\d+", frame)):
         name, frame = options.start, "0"
-    movie = Path(options.movie) if options.movie else None
-    if movie is not None and movie.suffix != ".gif":
-        raise InputError(f"--movie {movie}: expected a name that ends in .gif")
+    if options.movie and not options.movie.endswith(".gif"):
+        raise InputError(f"--movie {options.movie}: expected a name that ends in .gif")
     from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow
 
-    roll_out(model, storage.on_disk(name, "--start"), output, frame=int(frame), steps=options.steps, movie=movie)
+    drawn = mirrored_file(storage.location(options.movie)) if options.movie else nullcontext()
+    with mirrored_file(storage.location(name), writes=False) as start, drawn as movie:
+        roll_out(model, start, output, frame=int(frame), steps=options.steps, movie=movie)

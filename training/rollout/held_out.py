@@ -38,8 +38,8 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
             made += 1
     for other in output.glob("*.h5"):
         if other not in places:  # of another split
-            other.unlink()
-            other.with_suffix(".gif").unlink(missing_ok=True)
+            storage.remove(other)
+            storage.remove(other.with_suffix(".gif"))
     say(f"{len(places)} roll-outs of the test split, {made} of them new")
     return rollouts(output)[1]
 

@@ -50,6 +50,9 @@ class Checkpoints:
         self._failure: Exception | None = None
         if writes and folder.is_dir():
             storage.sweep(folder)
+            for path in folder.glob("step-*.npz"):  # of a process that was killed before it described it
+                if not path.with_suffix(".json").exists():
+                    storage.remove(path)
 
     def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
         """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
@@ -111,7 +114,7 @@ class Checkpoints:
             except (InputError, OSError, ValueError, zipfile.BadZipFile) as error:
                 logger.warning("%s: not the checkpoint that was written (%s); using the one before", path, error)
                 if self._writes:  # else it would count as kept
-                    path.with_suffix(".json").unlink(missing_ok=True)
+                    storage.remove(path.with_suffix(".json"))
 
     def _documents(self) -> dict[int, dict[str, Any]]:
         """The description of each checkpoint of this training, by its step."""
@@ -159,8 +162,8 @@ class Checkpoints:
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            self._file(step).with_suffix(".json").unlink(missing_ok=True)  # first, so that what is described is whole
-            self._file(step).unlink(missing_ok=True)
+            storage.remove(self._file(step).with_suffix(".json"))  # first, so that what is described is whole
+            storage.remove(self._file(step))
 
     def _file(self, step: int) -> Path:
         return self._folder / f"step-{step:09d}.npz"

@@ -15,7 +15,7 @@ import tensorflow as tf
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from calopipe import storage
+from calopipe import mirror, storage
 from calopipe.progress import progress_bar
 from training.engine.step import Engine
 from training.folder import HISTORY, TENSORBOARD
@@ -38,9 +38,9 @@ class History:
         """Continue the history in `folder` as it was at `step`."""
         self._path = folder / HISTORY
         self.entries = entries_until(folder, step)
-        self.board = tf.summary.create_file_writer(str(folder / TENSORBOARD))
+        self._board = folder / TENSORBOARD
+        self.board = tf.summary.create_file_writer(str(self._board))
         self._watched: Any = None  # the same of the validation split, a run of its own
-        self._of_watched = str(folder / TENSORBOARD / _WATCHED)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Append `entry`, which holds its "step"; nested numbers are named by their path on the board.
@@ -65,6 +65,8 @@ class History:
                 pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
                 tf.summary.image(name, pixels[None, :, :, :3])
         self.board.flush()
+        for events in self._board.rglob("events.*"):
+            mirror.changed(events, grows=True)  # here, and not with each number: they are passed on whole
 
     def _write(self, new: dict[str, Any]) -> None:
         """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
@@ -73,7 +75,7 @@ class History:
         others = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
         self._show(self.board, [*_numbers(others, ()), *_losses(new.get(_TRAINED, {}))])
         if watched := [(f"loss/{name}", value) for name, value in _numbers(new.get(_WATCHED) or {}, ())]:
-            self._watched = self._watched or tf.summary.create_file_writer(self._of_watched)
+            self._watched = self._watched or tf.summary.create_file_writer(str(self._board / _WATCHED))
             self._show(self._watched, watched)
 
     def _show(self, board: Any, numbers: Iterable[tuple[str, float]]) -> None:

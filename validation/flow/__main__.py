@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from calopipe import storage
 from calopipe.errors import CommandParser, run_command
+from calopipe.mirror import mirrored
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE
 from validation.command import add_output, answer_line, finish
 
 _EXAMPLES = """examples:
@@ -38,16 +40,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    output = storage.on_disk(options.output, "--output")
+    output = storage.location(options.output)
     from validation.flow.compare import validate  # noqa: PLC0415  seconds of plotting that --help need not wait
 
-    document = validate(
-        storage.expand(options.reference),
-        storage.expand(options.candidate),
-        output,
-        floor=storage.expand(options.floor) if options.floor else (),
-        grade=options.grade,
-    )
+    with mirrored(output, VERDICT_FILE, REPORT_FILE) as folder:
+        document = validate(
+            storage.expand(options.reference),
+            storage.expand(options.candidate),
+            folder,
+            floor=storage.expand(options.floor) if options.floor else (),
+            grade=options.grade,
+        )
     for each in document["criteria"]:
         print(answer_line(each))
     finish(document, output, options.require)

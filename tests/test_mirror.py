@@ -1,0 +1,229 @@
+"""A folder on gs:// that is worked on in its mirror, and the lease of a run, against a store that runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from google.cloud import storage as google_storage
+from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+
+from calopipe import gcs, lock, mirror, storage
+from calopipe.errors import InputError
+from calopipe.gcs import GcsPath
+from calopipe.lock import alone, writer
+from calopipe.mirror import mirrored, mirrored_file
+
+pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
+RUN = GcsPath("runs", "a/run")
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    program = go_tool(FAKE_GCS_SERVER)
+    with store(program) as running:
+        google_storage.Client(project="test").create_bucket("runs")
+        gcs._client_of.cache_clear()
+        yield running
+    gcs._client_of.cache_clear()
+
+
+def _there() -> dict[str, str]:
+    return {name: (RUN / name).read_text() for name in storage.listing(RUN)}
+
+
+def _write(path: Path, text: str) -> None:
+    with storage.replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+def test_a_folder_on_disk_is_its_own_mirror(tmp_path: Path) -> None:
+    with mirrored(tmp_path, "*") as folder, mirrored_file(tmp_path / "a.h5") as file:
+        assert (folder, file) == (tmp_path, tmp_path / "a.h5")
+
+
+def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Path, proxy: Proxy) -> None:
+    for name in ("model/card.json", "model/checkpoints/1.npz", "other/2.h5", "top.json"):
+        (RUN / name).write(name)
+    (GcsPath("runs", "a/running") / "x").write("of another run")
+    with mirrored(RUN, "model/*", "top.json") as folder:
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert found == {"model/card.json", "top.json"}
+        assert mirror.address(folder / "model") == "gs://runs/a/run/model"
+        assert mirror.address(folder) == "gs://runs/a/run"
+        _write(folder / "made/new.json", "new")
+        _write(folder / "top.json", "newer")
+        storage.remove(folder / "model/card.json")
+        mirror.flush(folder)
+        assert _there() == {
+            "made/new.json": "new", "model/checkpoints/1.npz": "model/checkpoints/1.npz", "other/2.h5": "other/2.h5",
+            "top.json": "newer",
+        }  # fmt: skip
+        (RUN / "model/card.json").write("of another process")
+        mirror.refresh(folder)
+        assert (folder / "model/card.json").read_text() == "of another process"
+        (folder / "untold").write_text("by a library")
+        (folder / ".half.partial").write_text("half")
+        storage.discard(folder / "made")
+    assert _there() == {
+        "model/card.json": "of another process", "model/checkpoints/1.npz": "model/checkpoints/1.npz",
+        "other/2.h5": "other/2.h5", "top.json": "newer", "untold": "by a library",
+    }  # fmt: skip
+    assert not folder.exists()
+
+
+def test_a_file_has_its_parts_beside_it(proxy: Proxy) -> None:
+    (RUN / ".a.h5.parts/1.h5").write("part")
+    (RUN / "b.h5").write("another's")
+    with mirrored_file(RUN / "a.h5") as file:
+        assert [path.name for path in file.parent.rglob("*.h5")] == ["1.h5"]
+        storage.discard(file.with_name(".a.h5.parts"))
+        _write(file, "whole")
+    assert _there() == {"a.h5": "whole", "b.h5": "another's"}
+
+
+def test_errors_name_the_address_and_nothing_is_lost_by_them(proxy: Proxy) -> None:
+    with pytest.raises(InputError, match=r"^gs://runs/a/run/model: holds"), mirrored(RUN) as folder:  # noqa: PT012  as a command does
+        _write(folder / "made", "before")
+        raise InputError(f"{folder}/model: holds another")
+    assert _there() == {"made": "before"}
+    with pytest.raises(InputError, match="there is no bucket none"), mirrored(GcsPath("none", "run")):
+        pytest.fail("the work began")
+
+
+def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
+    seen, upload = [], GcsPath.upload
+
+    def slow(path: GcsPath, local: Path) -> None:
+        seen.append((path.name, local.read_text()))
+        time.sleep(0.01)
+        upload(path, local)
+
+    monkeypatch.setattr(GcsPath, "upload", slow)
+    with mirrored(RUN) as folder:
+        for number in range(60):
+            _write(folder / "weights", f"weights {number}")
+            _write(folder / "card", f"card {number}")
+            assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
+    expected = [(name, f"{name} {number}") for number in range(60) for name in ("weights", "card")]
+    assert seen == expected
+
+
+_WRITER = """
+import sys
+from calopipe import storage
+from calopipe.mirror import mirrored
+with mirrored(storage.location("gs://runs/a/run"), "**") as folder:
+    for number in range(int(sys.argv[1]), 100000):
+        for name in ("data", "names the data"):
+            with storage.replacing(folder / f"{number:06d} {name}") as temporary:
+                temporary.write_text(name * 1000)
+        if number > 3:
+            storage.remove(folder / f"{number - 3:06d} names the data")
+            storage.remove(folder / f"{number - 3:06d} data")
+"""
+
+
+def test_a_killed_process_leaves_what_names_beside_what_it_names(tmp_path: Path, proxy: Proxy) -> None:
+    for kill in range(4):
+        with subprocess.Popen([sys.executable, "-c", _WRITER, str(1000 * kill)], env=os.environ) as process:
+            deadline = time.monotonic() + 60
+            while not any(name >= f"{1000 * kill + 20:06d}" for name in storage.listing(RUN)):
+                assert time.monotonic() < deadline
+            time.sleep(0.013 * kill)
+            process.send_signal(signal.SIGKILL)
+        names = storage.listing(RUN)
+        naming = [name for name in names if name.endswith("names the data")]
+        assert naming
+        assert all(name.replace("names the data", "data") in names for name in naming)
+    assert len(list((tmp_path / "tmp").rglob("run-*"))) == 1  # that of the last: the next removes it
+    with mirrored(RUN):
+        assert len(list((tmp_path / "tmp").rglob("run-*"))) == 1
+
+
+def test_a_bucket_that_goes_away_ends_the_work_in_one_line(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs, "_RETRY_SECONDS", 1.0)
+    with pytest.raises(InputError, match="cannot be reached"), mirrored(RUN) as folder:  # noqa: PT012  it takes a while
+        _write(folder / "first", "there")
+        mirror.flush(folder)
+        proxy.close()
+        for number in range(1000):
+            _write(folder / "more", str(number))
+            time.sleep(0.02)
+        pytest.fail("nobody noticed")
+
+
+def test_a_second_run_is_refused_and_the_first_ones_end_lets_it_in(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_RENEWED_S", 0.2)
+    monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    assert not writer(RUN)
+    with alone(RUN):
+        assert writer(RUN) == f"process {os.getpid()} of {os.uname().nodename}"
+        with pytest.raises(InputError, match=r"gs://runs/a/run: another run writes there, process \d+ of"), alone(RUN):
+            pytest.fail("both run")
+    with alone(RUN):
+        pass
+    assert not _there()
+
+
+def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
+    monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    for _ in range(20):
+        start, told = threading.Barrier(2), []
+
+        def run(start: threading.Barrier = start, told: list[str] = told) -> None:
+            start.wait()
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(alone(RUN))
+                except InputError as error:
+                    told.append(str(error))
+                else:
+                    told.append("runs")
+                    while len(told) < 2:
+                        time.sleep(0.01)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert told[0] == "runs"
+        assert "another run writes there" in told[1]
+
+
+_HOLDER = """
+from calopipe import storage
+from calopipe.lock import alone
+with alone(storage.location("gs://runs/a/run")):
+    print("holds", flush=True)
+    input()
+"""
+
+
+def test_the_lease_of_a_killed_run_is_taken_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_LEASED_S", 1.0)
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        process.kill()
+    began = time.monotonic()
+    with alone(RUN):
+        assert 1.0 < time.monotonic() - began < 30
