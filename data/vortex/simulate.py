@@ -24,6 +24,7 @@ from calopipe.errors import CommandParser, InputError, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
+from calopipe.mirror import mirrored_file, told
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 
@@ -285,14 +286,15 @@ def main() -> None:
     require_seed(options.seed)
     if options.many < 0:
         raise InputError(f"--many is {options.many}, expected at least 0")
-    output = storage.on_disk(options.output, "--output")
+    output = storage.location(options.output)
     case = Case(**{name: getattr(options, name) for name in _OPTIONS})
     todo = {output: case}
     if options.many:
         several = cases(case, options.many, options.between)
         todo = {output / f"vortex_{case.seed}_{place:02d}.h5": each for place, each in enumerate(several)}
-    for path, each in todo.items():
-        print(f"{path}: is there; nothing to do" if path.exists() else simulate(each, path))
+    for place, each in todo.items():
+        with mirrored_file(place) as path:
+            print(f"{place}: is there; nothing to do" if path.exists() else told(simulate(each, path)))
 
 
 if __name__ == "__main__":
