@@ -345,7 +345,7 @@ def test_a_replacement_that_is_interrupted_takes_nothing_over(
     output = tmp_path / "m"
     shutil.copytree(model, output)
     with monkeypatch.context() as dies:
-        dies.setattr(folder.shutil, "rmtree", _interrupted)
+        dies.setattr(folder.storage, "discard", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             folder.begin(output, "another", overwrite=True)
     assert folder.standing(output, read_card(model).request) is None
