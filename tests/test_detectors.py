@@ -6,10 +6,11 @@ import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer
+from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
 from calopipe.showers.detectors import known, settled, split_values, voxels, with_values
 from calopipe.showers.selection import Selection
 
@@ -261,3 +262,36 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "own.toml").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
         settled(str(tmp_path / "own.toml"))
+
+
+def test_layers_that_differ_have_the_means_of_their_depths_and_the_median_of_their_cells() -> None:
+    """By hand; a cell is as large as the square of its area, one in rings as the innermost ring is wide."""
+    sections = [
+        Layer(3.0, 1.0, (4, 6), size_mm=(2.0, 8.0)),
+        Layer(5.0, 4.0, (2, 9), size_mm=(9.0, 9.0)),
+        Layer(10.0, 1.0, (3, 3), size_mm=(30.0, 30.0)),
+    ]
+    found = Geometry.of_layers(sections, 0.5)
+    assert found.shape == (4, 9, 3)
+    assert (found.cell_mm, found.layer_pitch_mm, found.x0_per_layer) == pytest.approx((9, 6, 2))
+    assert found.layers == tuple(sections)
+    first = Geometry.of_layers([sections[0], sections[0]], 0.5)
+    assert first.layers == tuple([sections[0]] * 2)  # alike, but their cells are no squares
+    assert first.cell_mm == pytest.approx(4)
+    rings = [Layer(1.0, 1.0, (1, 2), r_edges_mm=(1.0, 4.0, 20.0)), Layer(1.0, 1.0, (1, 1), r_edges_mm=(0.0, 5.0))]
+    assert Geometry.of_layers(rings, 1.0).cell_mm == pytest.approx(4)
+
+
+@pytest.mark.parametrize("edges", [(-1.0, 2.0, 3.0), (0.0, 2.0, 2.0), (0.0, 3.0, 2.0), (0.0, 1.0), (0.0, 1.0, np.inf)])
+def test_radii_of_rings_rise_from_0_or_more(edges: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="expected 3 rising radii"):
+        Layer(1.0, 1.0, (4, 2), r_edges_mm=edges)
+
+
+def test_arrays_of_showers_are_of_one_length() -> None:
+    one, two = np.ones(1, np.float32), np.ones(2, np.float32)
+    Showers(np.ones((2, 3, 3, 1), np.float32), two, two, two, more={"phi_rad": two})
+    for lengths in ((one, two, two, two), (two, two, two, one)):
+        energy, theta, measured, phi = lengths
+        with pytest.raises(ValueError, match="disagree"):
+            Showers(np.ones((2, 3, 3, 1), np.float32), energy, theta, measured, more={"phi_rad": phi})

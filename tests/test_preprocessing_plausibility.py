@@ -16,13 +16,13 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_labelled_showers, make_showers,
 
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import split_values
 from calopipe.showers.files import ShowerFile, open_showers
 from pipelines.checks import check
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
-from preprocessing.doubts.plausibility import Look, look_at
+from preprocessing.doubts.plausibility import Look, _doubt_of_widths, look_at
 from preprocessing.inputs import discover
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
@@ -154,6 +154,56 @@ def test_energies_of_a_beam_or_of_many_are_not_doubted(tmp_path: Path, resolutio
     for name, energy in (("one", np.full(60, 50.0)), ("many", np.geomspace(20, 200, 60))):
         path = write_file(tmp_path / f"{name}.h5", _SHOWERS, energy=energy, ECAL=cells * energy[:, None, None, None])
         assert not any("energies" in doubt for doubt in _look(path).doubts)
+
+
+@pytest.mark.parametrize(
+    ("response", "doubted"), [(0.0009, True), (0.0011, False), (0.34, False), (0.36, True), (0.69, True), (0.71, False),
+                              (1.19, False), (1.21, True)],
+)  # fmt: skip
+def test_a_response_is_of_gaps_or_calibrated(tmp_path: Path, response: float, doubted: bool) -> None:
+    scale = response * _SHOWERS.energy_gev.mean() / (0.02 * _SHOWERS.cells.sum(axis=(1, 2, 3)).mean())
+    doubts = _look(write_file(tmp_path / "a.h5", _SHOWERS, ECAL=_SHOWERS.cells * np.float32(scale))).doubts
+    assert any(doubt.startswith("E_vis/E is") for doubt in doubts) == doubted
+
+
+@pytest.mark.parametrize(
+    ("events", "least", "spread", "doubted"),
+    [(19, 150, 6.0, False), (20, 150, 6.0, True), (60, 150, 4.2, False), (60, 150, 4.8, True), (60, 147, 6.0, False)],
+)
+def test_a_beam_is_doubted_from_twenty_showers_that_spread_fourfold(
+    tmp_path: Path, events: int, least: float, spread: float, doubted: bool
+) -> None:
+    """Nine in ten of showers that are evenly spread in log E_vis spread by the power 0.9 of the whole."""
+    showers = _SHOWERS[:events]
+    sums = showers.cells.sum(axis=(1, 2, 3))
+    cells = showers.cells * (np.geomspace(1, spread, events) / sums * 150)[:, None, None, None].astype(np.float32)
+    energy = np.linspace(least, 150, events)
+    doubts = _look(write_file(tmp_path / "a.h5", showers, energy=energy, ECAL=cells)).doubts
+    assert any(doubt.startswith("all energies are") for doubt in doubts) == doubted
+
+
+@pytest.mark.parametrize(("kind", "doubted"), [(11, True), (-11, True), (22, True), (111, True), (-211, False)])
+def test_particles_and_antiparticles_are_electromagnetic_alike(tmp_path: Path, kind: int, doubted: bool) -> None:
+    path = write_file(tmp_path / "a.h5", _SHOWERS, ECAL=_CELLS[..., ::-1], chunks=False, pdg=np.full(60, kind))
+    assert any("electromagnetic" in doubt for doubt in _look(path).doubts) == doubted
+
+
+@pytest.mark.parametrize(("energy", "doubted"), [(9_900, False), (10_100, True)])
+def test_no_energy_is_above_any_accelerators(tmp_path: Path, energy: float, doubted: bool) -> None:
+    """Of hadrons, whose depth says nothing."""
+    given = {"energy": np.full(60, energy), "ECAL": _CELLS * 50, "pdg": np.full(60, 211)}
+    path = write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **given)
+    assert any("is energy in GeV" in doubt for doubt in _look(path).doubts) == doubted
+
+
+@pytest.mark.parametrize(("wider", "doubted"), [(3.9, False), (4.1, True)])
+def test_a_layer_four_times_as_wide_as_another_is_doubted(wider: float, doubted: bool) -> None:
+    """By the shorter of its two sides."""
+    layers = [Layer(1.0, 1.0, (8, 2), size_mm=(9.0, 5.0)), Layer(1.0, 1.0, (4, 4), size_mm=(9.0, 2.5 * wider))]
+    narrow = [Layer(1.0, 1.0, (8, 2), size_mm=(9.0, 5.0)), Layer(1.0, 1.0, (4, 4), size_mm=(2.5 * wider, 99.0))]
+    for each in (layers, narrow):
+        expected = doubted and each is narrow  # the other is 36 mm wide at most
+        assert bool(_doubt_of_widths(Geometry.of_layers(each, 1.0))) == expected
 
 
 def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:

@@ -92,6 +92,30 @@ def test_the_number_of_events_decides_all_estimates_or_one_that_is_outside() -> 
     assert alone[0][1] > 2 * alone[0][0]
 
 
+def test_how_far_out_is_signed_where_one_side_counts_and_heeds_no_value_that_is_none() -> None:
+    """In tolerances of 0.1: the far side of a one-sided criterion is not out at all."""
+    low, none = Estimate(0.5, 0.01, 1_000), Estimate(math.nan, math.nan, 1_000)
+    for side, excess in ((0, 5.0), (1, -5.0), (-1, 5.0)):
+        assert judge(measurement(none, low, side=side), 1).excess == pytest.approx(excess)
+    assert judge(measurement(none), 1).excess == 0
+
+
+def test_the_estimate_that_is_shown_reaches_farthest_not_lies_farthest() -> None:
+    near, far = Estimate(1.02, 0.2, 1_000), Estimate(1.05, 0.03, 1_000)
+    shown = judge(replace(measurement(far, near), labels=("far", "near")), 1)
+    assert (shown.verdict, shown.worst, shown.value) == ("inconclusive", "near", 1.02)
+
+
+def test_no_number_of_events_is_named_that_there_is_or_where_one_estimate_has_none() -> None:
+    vague, never = Estimate(0.05, 0.05, 1_000), Estimate(0.1, 0.05, 1_000)  # which lies on the tolerance
+    measured = measurement(vague, target=0.0)
+    needed = judge(measured, 1).events_needed
+    assert needed is not None
+    assert judge(measurement(vague, never, target=0.0), 1).events_needed is None
+    assert judge(replace(measured, most_events=needed), 1).events_needed == needed
+    assert judge(replace(measured, most_events=needed - 1), 1).events_needed is None
+
+
 def test_the_worst_come_first() -> None:
     values = (1.0, 1.3, 1.05, 1.5)
     order = judge_all([measurement(Estimate(value, 0.03, 1_000)) for value in values])
