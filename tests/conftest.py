@@ -40,6 +40,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Monte Carlo `mc.h5` and a barely trained model `model`."""
     from showers import make_file
+    from trainings import untraced
 
     from preprocessing.dataset import Settings
     from preprocessing.inputs import discover
@@ -50,5 +51,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     make_file(folder / "mc.h5", events=100)
     preprocess(discover([str(folder / "mc.h5")]), folder / "ds", Settings())
-    fit(folder / "ds", folder / "model", named_config("small", steps=2))
+    with untraced():
+        fit(folder / "ds", folder / "model", named_config("small", steps=2))
     return folder

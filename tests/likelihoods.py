@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,18 +25,6 @@ CONSTANTS: dict[str, Any] = {
         ("depth", 1.8), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4), ("least", 0.02),
     )
 }  # fmt: skip
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Functions run operation by operation: a quarter of the time for what is run a few times."""
-    tf.config.run_functions_eagerly(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".* option does not apply to tf.data functions", UserWarning)
-            yield
-    finally:
-        tf.config.run_functions_eagerly(False)
 
 
 def uneven_showers(*, events: int, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, untraced
+from likelihoods import CONFIG
 from showers import SMALL_GEOMETRY, make_showers, write_file
+from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray

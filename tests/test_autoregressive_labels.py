@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch, untraced
+from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch
 from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
+from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, untraced
+from likelihoods import CONFIG
 from rings import make_rings
 from safetensors.numpy import load_file
 from showers import make_showers, write_file
+from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from showers import make_file, make_showers, write_file
+from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
@@ -21,7 +22,7 @@ from training import folder
 from training.asked.conditions import Conditions
 from training.configs import named_config
 from training.fit import fit
-from training.folder import read_card
+from training.folder import Card, read_card
 from training.generation import generate
 
 _ONE_STEP = named_config("small", steps=1, batch=4)
@@ -31,6 +32,12 @@ def _seen(path: Path) -> set[int]:
     """What a model that is trained on `path` sees, by reading that."""
     chosen = [open_showers(path).chosen(Selection(split)) for split in ("train", "validation")]
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
+
+
+def _fit(dataset: Path, output: Path, *, warm_start: Path) -> Card:
+    """A training of one step."""
+    with untraced():
+        return fit(dataset, output, _ONE_STEP, warm_start=warm_start)
 
 
 def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> Path:
@@ -52,7 +59,7 @@ def copy(trained: Path, tmp_path: Path) -> Path:
 def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: Path, tmp_path: Path) -> None:
     assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
-    fit(_dataset(tmp_path / "ds", other), tmp_path / "child", _ONE_STEP, warm_start=trained / "model")
+    _fit(_dataset(tmp_path / "ds", other), tmp_path / "child", warm_start=trained / "model")
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])
     with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
@@ -61,7 +68,7 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
 
 
 def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: Path, tmp_path: Path) -> None:
-    card = fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
+    card = _fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", warm_start=trained / "model")
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
         conditions = Conditions([copy], Selection("test"))
@@ -73,10 +80,10 @@ def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, co
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
     dataset = _dataset(tmp_path / "ds", copy, other, split_files=("test=copy.h5",))
     with pytest.raises(InputError, match=r"--warm-start \S+: was trained on 7\d of the 120 test events"):
-        fit(dataset, tmp_path / "m", _ONE_STEP, warm_start=trained / "model")
+        _fit(dataset, tmp_path / "m", warm_start=trained / "model")
     assert not (tmp_path / "m").exists()
     swapped = _dataset(tmp_path / "swapped", copy, other, split_files=("test=other.h5",))
-    assert fit(swapped, tmp_path / "m", _ONE_STEP, warm_start=trained / "model").trained["warm_start"]
+    assert _fit(swapped, tmp_path / "m", warm_start=trained / "model").trained["warm_start"]
 
 
 def test_a_model_that_does_not_know_generates_and_begins_nothing(
@@ -92,7 +99,7 @@ def test_a_model_that_does_not_know_generates_and_begins_nothing(
         generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")
     assert "does not say which events it was trained on" in caplog.text
     with pytest.raises(InputError, match="did not note which events a model is trained on"):
-        fit(trained / "ds", tmp_path / "m", _ONE_STEP, warm_start=tmp_path / "old")
+        _fit(trained / "ds", tmp_path / "m", warm_start=tmp_path / "old")
 
 
 def test_what_was_seen_goes_with_the_model_and_is_checked(trained: Path, tmp_path: Path) -> None:
