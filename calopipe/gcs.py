@@ -52,7 +52,7 @@ class GcsPath:
         return cls(bucket, key.strip("/"))
 
     def __str__(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.key}"
+        return f"{SCHEME}{self.bucket}/{self.key}".rstrip("/")
 
     def __truediv__(self, name: str) -> GcsPath:
         return GcsPath(self.bucket, f"{self.key}/{name}".lstrip("/"))
@@ -124,15 +124,20 @@ class GcsPath:
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
 
-    def write(self, text: str, *, generation: int | None = None) -> int:
+    def write(self, text: str, *, generation: int | None = None, once: bool = False) -> int:
         """Atomically put `text` here, in place of this `generation`; 0 if nothing may be there. The new generation.
 
-        FileExistsError: another generation is there. It may be this process's own, as of `upload`.
+        FileExistsError: another generation is there. It may be this process's own, as of `upload`. A failed request is
+        not repeated if it is to be sent `once`. Then no number is drawn from Python's `random`, and other threads may
+        count on its numbers: the client draws a boundary for each upload of known size, and a pause for each request
+        that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
+            content = text.encode()
+            how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
             try:
-                blob.upload_from_string(text, retry=_retry(), if_generation_match=generation)
+                blob.upload_from_file(io.BytesIO(content), if_generation_match=generation, **how)
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
             return int(blob.generation)

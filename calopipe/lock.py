@@ -76,7 +76,7 @@ def _leased(output: GcsPath, lease: GcsPath) -> Iterator[None]:
         nonlocal generation
         while not ended.wait(_RENEWED_S):
             try:
-                generation = lease.write(text, generation=generation)
+                generation = lease.write(text, generation=generation, once=True)
             except FileExistsError:
                 if lease.read_text() != text:
                     print(f"error: {_refusal(output, lease.read_text())}", file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud import storage as google_storage
@@ -178,6 +180,25 @@ def test_a_second_run_is_refused_and_the_first_ones_end_lets_it_in(
     with alone(RUN):
         pass
     assert not _there()
+
+
+def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training's first weights are drawn from these numbers meanwhile."""
+    renewed, write = threading.Semaphore(0), GcsPath.write
+
+    def renew(lease: GcsPath, text: str, **how: Any) -> int:
+        generation = write(lease, text, **how)
+        renewed.release()
+        return generation
+
+    monkeypatch.setattr(lock, "_RENEWED_S", 0.05)
+    with alone(RUN):
+        monkeypatch.setattr(GcsPath, "write", renew)
+        first, numbers = (RUN / "logs/.lock").stat().generation, random.getstate()
+        for _ in range(3):
+            assert renewed.acquire(timeout=60)
+        assert random.getstate() == numbers
+        assert (RUN / "logs/.lock").stat().generation != first
 
 
 def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

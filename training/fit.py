@@ -79,6 +79,7 @@ def fit(
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
             folder.begin(output, request, overwrite=overwrite, noted=noted)
             write_seen(output, seen)
+            mirror.flush(output)  # uploads draw from Python's random numbers, and so do the first weights, of Keras
         engine = Engine(config, local, manifest, strategy, warm_start=warm_start)
         if watch is not None:
             watch.all_up()  # all have the first worker's weights
