@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from google.cloud import storage
+from servers import FAKE_GCS_SERVER, go_tool, store
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
@@ -26,12 +28,32 @@ def _commands(document: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)  # a dozen processes, each of which loads TensorFlow or Beam
 def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
-    """On small showers in place of the sample, with trainings of a few steps.
+    """On small showers in place of the sample and of a bucket's, with trainings of a few steps.
 
     What `make` runs, and what needs a cluster, has tests of its own.
     """
-    for number in range(3):
-        make_file(tmp_path / f"data/geant4/Ele_VarAngleMeas_100_200_{number:03d}.h5", events=60, seed=number)
+    program = go_tool(FAKE_GCS_SERVER)
+    with store(program):
+        bucket = storage.Client(project="test").create_bucket("my-bucket")
+        for number in range(3):
+            name = f"Ele_VarAngleMeas_100_200_{number:03d}.h5"
+            make_file(tmp_path / "data/geant4" / name, events=60, seed=number)
+            bucket.blob(f"showers/{name}").upload_from_filename(tmp_path / "data/geant4" / name)
+        ran = _run_all(tmp_path)
+    for stage in (
+        "preprocessing",
+        "training fit",
+        "training generate",
+        "validation",
+        "submit.py run",
+        "submit.py compile",
+        "gs://",
+    ):
+        assert any(stage in command for command in ran), stage
+
+
+def _run_all(folder: Path) -> list[str]:
+    """Run the commands of README and guide in a folder, each once and those for a cluster not at all."""
     documents = ("README.md", "docs/guide.md")
     commands = [each for document in documents for each in _commands(document) if each.startswith("python ")]
     ran = []
@@ -44,18 +66,10 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
         if {"fit", "run"} & set(arguments[:3]):
             assert "--steps" not in arguments
             arguments += ["--steps", "4"]
-        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         ran.append(command)
-    for stage in (
-        "preprocessing",
-        "training fit",
-        "training generate",
-        "validation",
-        "submit.py run",
-        "submit.py compile",
-    ):
-        assert any(stage in command for command in ran), stage
+    return ran
 
 
 def test_the_documents_are_finished() -> None:
