@@ -78,7 +78,9 @@ class FlowModel(Model):
         def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
             reason = f"the model is valid for reynolds from {low:g} to {high:g}; found:"
             inside = (reynolds >= low) & (reynolds <= high)
-            tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(reynolds, ~inside)])
+            check = tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(reynolds, ~inside)])
+            with tf.control_dependencies([check]):  # or the network runs beside the check
+                reynolds = tf.identity(reynolds)
             return {"next_velocity": self.advance(velocity, solid, reynolds)}
 
         return advance

@@ -77,15 +77,19 @@ class ShowerModel(Model):
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:
             more = dict(zip(names, others, strict=True))
-            _require_inside("energy_gev", energy_gev, valid["energy_gev"], "GeV")
-            _require_inside("theta_rad", theta_rad, valid["theta_rad"], "rad")
+            checks = [
+                _require_inside("energy_gev", energy_gev, valid["energy_gev"], "GeV"),
+                _require_inside("theta_rad", theta_rad, valid["theta_rad"], "rad"),
+            ]
             if PHI in more:
-                _require_inside(PHI, more[PHI], valid[PHI], "rad")
+                checks.append(_require_inside(PHI, more[PHI], valid[PHI], "rad"))
             if PARTICLE in more:
                 known = _known(more[PARTICLE], valid)
                 reason = f"the model is valid for {PARTICLE} {valid[PARTICLE]}; leave others out, found:"
                 found = tf.boolean_mask(more[PARTICLE], ~known)
-                tf.debugging.Assert(tf.reduce_all(known), [reason, found], summarize=3)
+                checks.append(tf.debugging.Assert(tf.reduce_all(known), [reason, found], summarize=3))
+            with tf.control_dependencies(checks):  # without them the networks run beside the checks, and may fail first
+                energy_gev, theta_rad, more = tf.nest.map_structure(tf.identity, (energy_gev, theta_rad, more))
             draws = ShowerDraws(seed, tf.constant(0, tf.int64))
             return {"cells_gev": self._generated(energy_gev, theta_rad, draws, more) * REFERENCE_UNIT_GEV}
 
@@ -158,8 +162,8 @@ def _inside(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
     return (values >= low) & (values <= high)
 
 
-def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> None:
-    """Make the graph fail unless all of `values` (N,) are inside `bounds`; its message names three that are not."""
+def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> tf.Operation:
+    """The operation that fails unless all of `values` (N,) are inside `bounds`; its message names three that are not."""
     inside = _inside(values, bounds)
     reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
-    tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)
+    return tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)
