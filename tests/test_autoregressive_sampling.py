@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, drawn, new_model, noise_of, of_every_cell
+from likelihoods import LAYERS, drawn, independent, new_model, noise_of, of_every_cell
 from scipy.special import expit
 from scipy.stats import poisson
 from showers import SMALL_GEOMETRY
@@ -55,10 +55,6 @@ def model() -> Autoregressive:
     return of_every_cell(new_model())
 
 
-def _independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:
-    return uniform < chance
-
-
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
@@ -69,7 +65,7 @@ class _Drawn:
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layer_module, "hit", _independent)  # whatever the number of hits
+            patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
             patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
