@@ -19,7 +19,6 @@ from training.models.autoregressive import cells, totals
 from training.models.autoregressive.labels import More
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
-from training.models.autoregressive.sampling import shared_energy
 from training.models.autoregressive.sampling.sampler import Sampler
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
@@ -66,7 +65,7 @@ class _Drawn:
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
-            patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
+            patch.setattr(layer_module, "inflated", lambda logit, *_: logit)
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())
