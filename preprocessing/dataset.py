@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry
@@ -20,7 +21,7 @@ from preprocessing.flow.manifest import FlowManifest, PairSettings
 from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
 
 KIND = "calopipe.dataset"
-RECEIPT_KIND = "calopipe.shards"
+RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
 _AGAIN = (
     "preprocess again into the same folder: an event's split now follows from its own content, so that no copy of a "
     "file brings a test event into training"

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
+from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -60,7 +61,7 @@ def preprocess(
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
     if (standing := _standing(output, request, inputs, allowed)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
-        say(f"dataset stands: {output / dataset.MANIFEST}, {items}; nothing to do")
+        stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
     from preprocessing import runner, shards  # noqa: PLC0415  load HDF5, which a finished dataset does not need
 

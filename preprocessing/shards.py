@@ -27,13 +27,13 @@ from calopipe.showers.hits import Digests
 from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
+from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT, SHARDS, AnySettings, Settings, ranges
 from preprocessing.doubts import cut
 from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import read_pairs
 from preprocessing.inputs import InputFile
-from preprocessing.manifest import SCHEMA_VERSION, Content, Shard
+from preprocessing.manifest import Content, Shard
 
 Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
 
@@ -78,9 +78,8 @@ def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
     def read(plan: Plan) -> Receipt | None:
         if f"{plan.key}.json" not in sizes:
             return None
-        path = folder / SHARDS / f"{plan.key}.json"
         try:
-            receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+            receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
             return receipt if all(whole(shard) for shard in receipt["shards"]) else None
         except (storage.DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
@@ -111,7 +110,7 @@ def write_shards(
         if (here := metadata.version("calopipe")) != version:
             raise InputError(f"calopipe is {here} on a worker, but {version} at the command; give all the same version")
         receipt = _make(output, plan, settings)
-        storage.write_json(output / SHARDS / f"{plan.key}.json", receipt)
+        RECEIPT.write(output / SHARDS / f"{plan.key}.json", receipt)
         if receipt["bad_file"]:
             tolerance.require_none("file", receipt["bad_file"])
         if receipt["bad_events"]:
@@ -128,7 +127,6 @@ def write_shards(
 
 def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
     """Write the plan's shards, none for a file that cannot be read; the receipt."""
-    receipt: Receipt = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
         if isinstance(settings, PairSettings):
@@ -137,7 +135,7 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
             content = _showers(path, plan, settings)
     except BadFileError as error:
         storage.require_unchanged(path, plan.stamp)
-        return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
+        return {"bad_file": str(error), "bad_events": [], "shards": []}
     storage.require_unchanged(path, plan.stamp)
     split_of = np.full(len(content.digests), NOT_WRITTEN, dtype=np.int8)
     rows = content.events - plan.start
@@ -152,7 +150,7 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
         if content.hits is None
         else {"most_hits": {split: int(content.hits[places].max(initial=0)) for split, places in chosen.items()}}
     )
-    return receipt | {
+    return {
         "events": {"read": plan.stop - plan.start, "written": len(rows), "dropped": dropped},
         "digests": packed(content.digests, split_of),
         **content.said,

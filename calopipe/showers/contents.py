@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
 from calopipe.showers.cells import Geometry
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 # The document in which a dataset remembers its input files; preprocessing writes it.
 MEMORY = "inputs.json"
-_MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.inputs", "schema_version": 2}
+_MEMORY_FORM = Form("calopipe.inputs", 2)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
     """
     if folder is not None:
         with suppress(storage.DocumentError, KeyError):
-            document = storage.read_json(folder / MEMORY, **_MEMORY_FORM)
+            document = _MEMORY_FORM.read(folder / MEMORY)
             return {name: document[name] for name in ("geometry", "files")}
     return {"geometry": None, "files": {}}
 
@@ -78,7 +79,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
 def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None:
     """Let the dataset in `folder` remember these files, which were read with this `geometry`."""
     with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
-        storage.write_json(folder / MEMORY, _MEMORY_FORM | {"geometry": geometry, "files": files})
+        _MEMORY_FORM.write(folder / MEMORY, {"geometry": geometry, "files": files})
 
 
 def remembered_hashes(folder: Location | None) -> Callable[[Location], str | None]:
