@@ -22,7 +22,7 @@ from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
 from validation.measure.edges import ring_labels
-from validation.measure.reader import Measured, open_reader
+from validation.measure.reader import Measured, measure, processes
 from validation.measure.sets import (
     COUNT,
     ShowerSet,
@@ -142,12 +142,12 @@ class _Found:
 
 
 def _measured(sets: Sets, workers: int) -> _Found:
-    with open_reader(workers) as reader:
-        mine = reader.measure(sets.reference)
+    with processes(workers) as over:
+        mine = measure(sets.reference, over)
         candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
         pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
-        found = [reader.measure(each) for each in candidates]
-        training = None if sets.training is None else reader.measure(sets.training)
+        found = [measure(each, over) for each in candidates]
+        training = None if sets.training is None else measure(sets.training, over)
     return _Found(mine, found, pairs, training, sets.reference.geometry)
 
 
