@@ -21,7 +21,6 @@ from pipelines.parameters import FLOW, SHOWERS, defaults
 from pipelines.paths import require_mounted
 from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from training.configs import FitConfig, named_config, require_origin, with_settings
 from training.rollout.held_out import held_out
@@ -58,7 +57,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         return
     load_grade(values["grade"], "flow" if flow else "")
     if flow:
-        files = discover_pairs(values["input"], pairs, tolerance).files
+        files = pairs.discover(values["input"], tolerance).files
         config.check(files[0].geometry)
         simulated = held_out([str(file.path) for file in files], rule)
         for each in simulated if values["rollout_steps"] else ():

@@ -20,8 +20,8 @@ from calopipe.showers.layouts import CELLS, VOXELS
 from calopipe.showers.writer import shower_writer
 from preprocessing import __main__ as command
 from preprocessing.dataset import SHARDS, read_manifest
-from preprocessing.doubts.plausibility import look_at
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.plausibility import look_at
 
 TWO = known()["calochallenge-2"]
 

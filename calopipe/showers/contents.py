@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 # The document in which a dataset remembers its input files; preprocessing writes it.
 MEMORY = "inputs.json"
-_MEMORY_FORM = Form("calopipe.inputs", 2)
+_MEMORY_FORM = Form("calopipe.inputs", 3)
 
 
 @dataclass(frozen=True)
