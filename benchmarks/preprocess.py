@@ -45,11 +45,11 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command
+from calopipe.events.contents import MEMORY
+from calopipe.events.splits import SPLITS, Digests
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.contents import MEMORY
-from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.showers.hits import Hits, event_digests
 from preprocessing import records, shards
 from preprocessing.dataset import SHARDS, Settings, read_manifest
 from preprocessing.inputs import discover

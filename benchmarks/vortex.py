@@ -25,9 +25,9 @@ import numpy as np
 import tensorflow as tf
 from distributed import LocalCluster
 
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
 from calopipe.flow.grid import Grid
-from calopipe.showers.flaws import Tolerance
 from preprocessing.dataset import read_manifest
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess

@@ -30,8 +30,8 @@ def discover(
     from components.step import describe, working
 
     with working(output):
+        from calopipe.events.tolerance import Tolerance
         from calopipe.progress import say
-        from calopipe.showers.flaws import Tolerance
         from calopipe.storage import expand, location
         from components.parameters import require_plain
         from preprocessing.dataset import news

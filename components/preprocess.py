@@ -39,9 +39,9 @@ def preprocess(
     from components.step import describe, step
 
     with step():
-        from calopipe.showers.flaws import Tolerance
+        from calopipe.events.splits import SplitRule
+        from calopipe.events.tolerance import Tolerance
         from calopipe.showers.selection import Selection
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
         from preprocessing.dataset import Settings
         from preprocessing.inputs import discover

@@ -29,9 +29,9 @@ def preprocess_flow(
     from components.step import describe, step
 
     with step():
+        from calopipe.events.splits import SplitRule
+        from calopipe.events.tolerance import Tolerance
         from calopipe.progress import say
-        from calopipe.showers.flaws import Tolerance
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
         from components.parameters import require_plain
         from preprocessing.dataset import news

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import one_line_errors
+from calopipe.events.splits import SplitRule
 from calopipe.mirror import address, mirrored
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.storage import location
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import MEMORY
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
-from calopipe.showers.contents import MEMORY
 from calopipe.showers.detectors import split_values
-from calopipe.showers.flaws import Tolerance
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from calopipe.errors import CommandParser, run_command
-from calopipe.showers.contents import MEMORY
-from calopipe.showers.flaws import KEEP, SKIP, STOP, WARN, Tolerance
+from calopipe.events.contents import MEMORY
+from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN, Tolerance
 from calopipe.showers.selection import Selection, add_selection
 from calopipe.storage import Location, expand, location
 from preprocessing.dataset import MANIFEST, Settings

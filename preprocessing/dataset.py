@@ -9,12 +9,12 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import Form
 from calopipe.errors import InputError
+from calopipe.events.contents import Header
+from calopipe.events.splits import ALL, SPLITS, SplitRule
+from calopipe.events.tolerance import FLAWS, Tolerance
 from calopipe.labels import DATASETS, LabelRange
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import Header
-from calopipe.showers.flaws import FLAWS, Tolerance
 from calopipe.showers.selection import Selection, require_energy
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Made, Plan, joined_range
 from preprocessing.flow.manifest import FlowManifest

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.contents import Header
-from calopipe.showers.flaws import STOP
-from calopipe.showers.hits import Digests
+from calopipe.events.contents import Header
+from calopipe.events.splits import SPLITS, Digests
+from calopipe.events.tolerance import STOP
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing.dataset import RECEIPT, SHARDS, Settings, ranges, read_manifest
 from preprocessing.manifest import Manifest

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SplitRule
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.storage import Location
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import Content, Manifest

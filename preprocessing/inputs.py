@@ -12,10 +12,10 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import Header, distinct, read_memory, write_memory
+from calopipe.events.tolerance import STOP, BadFileError, Tolerance
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import Header, distinct, read_memory, write_memory
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import STOP, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.manifest import BadFile
 from preprocessing.showers.plausibility import Look, look_at

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.contents import Header
-from calopipe.showers.hits import Digests
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.events.contents import Header
+from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
 
 SCHEMA_VERSION = 3
 

@@ -11,8 +11,8 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
+from calopipe.events.tolerance import KEEP, STOP, Tolerance
 from calopipe.progress import say
-from calopipe.showers.flaws import KEEP, STOP, Tolerance
 from calopipe.storage import Location
 from preprocessing import dataset
 from preprocessing.dataset import BAD_FILE, COPY, DROPPED

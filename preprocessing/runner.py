@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
-from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Plan
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, describe
-from calopipe.showers.flaws import FLAWS, BadFileError, Tolerance
-from calopipe.showers.splits import SPLITS
+from calopipe.events.splits import SPLITS
+from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing import records
 from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT, SHARDS, ranges

@@ -13,8 +13,8 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import Form
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS
 from calopipe.mirror import own_temporary
-from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing.dataset import require_unaltered
 from preprocessing.manifest import Manifest, Shard

@@ -25,8 +25,8 @@ import h5py
 import pytest
 from showers import make_file
 
+from calopipe.events.contents import MEMORY
 from calopipe.lock import alone
-from calopipe.showers.contents import MEMORY
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate

@@ -14,9 +14,9 @@ import tensorflow as tf
 from flows import street, write_flow
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS, SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in

@@ -15,10 +15,10 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
-from calopipe.showers.hits import Hits
+from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule, event_digests
 from validation.measure.observables import Observables, observe
 from validation.measure.reader import Measured, measure, processes
 from validation.measure.sets import COUNT, ShowerSet

@@ -16,8 +16,8 @@ import tensorflow as tf
 from flows import write_flow
 from showers import make_file
 
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SplitRule
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.inputs import discover

@@ -19,10 +19,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError, require_seed
+from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from calopipe.verdict import CLASSIFIER

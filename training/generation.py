@@ -18,11 +18,11 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError, require_seed
+from calopipe.events.tolerance import SKIP, STOP
 from calopipe.progress import say
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
-from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location

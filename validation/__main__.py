@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
 from calopipe.showers.selection import Selection, add_selection
-from calopipe.showers.splits import ALL, SPLITS
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 if TYPE_CHECKING:

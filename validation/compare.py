@@ -11,10 +11,10 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import require_seed
+from calopipe.events.splits import ALL
 from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from validation.challenge.numbers import Asked, numbers
 from validation.document import Comparison

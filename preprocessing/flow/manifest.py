@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.grid import Grid
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location, location
 from preprocessing.field import FieldSettings, Made, Plan, joined_range
 from preprocessing.inputs import Inputs

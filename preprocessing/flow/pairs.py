@@ -18,11 +18,10 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import FlowFile, open_flow
+from calopipe.events.contents import distinct
+from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
+from calopipe.flow.files import FloatArray, FlowFile, open_flow
 from calopipe.flow.mechanics import transverse, unsettled
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.contents import distinct
-from calopipe.showers.flaws import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile, Content

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.events.splits import Digests
+from calopipe.events.tolerance import FLAWS, SKIP
 from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import FLAWS, SKIP
-from calopipe.showers.hits import Digests
 from calopipe.showers.selection import Selection
 from calopipe.storage import location
 from preprocessing import records

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.events.splits import Digests
 from calopipe.labels import PARTICLE, PHI, taken
 from calopipe.progress import progress_bar
-from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.hits import Hits
 from validation.measure.observables import Observables, observe_hits
 from validation.measure.pictures import Picture, pictures
 from validation.measure.sets import COUNT, ShowerSet, Stretch

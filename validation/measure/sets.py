@@ -12,11 +12,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.progress import say
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
-from calopipe.showers.flaws import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.showers.selection import Examined, Selection
 from calopipe.storage import Location
 from validation.measure.edges import wide

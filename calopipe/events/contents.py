@@ -1,4 +1,4 @@
-"""Files of showers by their content: each content once, and what a dataset remembers of its input files."""
+"""Files of events by their content: each content once, and what a dataset remembers of its input files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from calopipe import storage
 from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
-from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ _MEMORY_FORM = Form("calopipe.inputs", 3)
 class Header:
     """What is known of a file without its cells and labels, whether it was opened or remembered.
 
-    `chunk_events` is the number of showers that are stored, and so best read, together. `labels` names those that it
+    `chunk_events` is the number of events that are stored, and so best read, together. `labels` names those that it
     has beside energy and angle (`calopipe.labels`).
     """
 
@@ -50,10 +49,9 @@ def distinct(files: Sequence[File]) -> list[File]:
             logger.warning("%s has the same content as %s: used once", file.path, twin.path)
         if differs := file.geometry.difference(files[0].geometry, unit=True):
             name, here, there = differs
-            detector = isinstance(file.geometry, Geometry)
             raise InputError(
                 f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use "
-                f"{'files of one detector, or give --geometry' if detector else 'flows of one grid and interval'}"
+                f"{file.geometry.alike}"
             )
         if file.labels != files[0].labels:
             here, there = (", ".join(DATASETS[name] for name in each.labels) or "none" for each in (file, files[0]))
