@@ -45,7 +45,7 @@ class Asked:
     @classmethod
     def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
         """InputError: a file that is not of its kind."""
-        return cls(*(path and form.read(path) for path, form in ((classifier, CLASSIFIER), (timing, TIMING))))
+        return cls(CLASSIFIER.read(classifier) if classifier else None, TIMING.read(timing) if timing else None)
 
     def require_of(self, reference: ShowerSet, candidate: ShowerSet) -> None:
         """InputError unless the classifier was trained on files of these sets, and on this split of the reference."""
