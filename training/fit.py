@@ -26,6 +26,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import Card
 from training.keeping import names_the_command, write_model
+from training.models.source import file_of
 from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost, watch_peers
 from training.run.checkpoints import Checkpoints
@@ -78,6 +79,8 @@ def fit(
         if chief:
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
             folder.begin(output, request, overwrite=overwrite, noted=noted)
+            if file := file_of(config):
+                file.write(output)
             write_seen(output, seen)
             mirror.flush(output)  # uploads draw from Python's random numbers, and so do the first weights, of Keras
         engine = Engine(config, local, manifest, strategy, warm_start=warm_start)

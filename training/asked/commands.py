@@ -9,12 +9,12 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
-from calopipe.mirror import mirrored, mirrored_file
+from calopipe.mirror import mirrored_file
 from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import CUT_GEV, Selection, add_selection
 from calopipe.showers.splits import ALL
 from training.configs import STRATEGIES
-from training.folder import read_card
+from training.folder import model_folder, read_card
 
 TASKS = ("generate", "reconstruct")
 
@@ -71,8 +71,7 @@ def perform(options: argparse.Namespace) -> None:
     """Carry out what `options` ask for. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
-    found = mirrored(storage.location(options.model), "*", writes=False)
-    with found as model, mirrored_file(storage.location(options.output)) as output:
+    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         _make(options, model, output)
 
 
