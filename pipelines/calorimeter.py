@@ -50,6 +50,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         config: str = "fast",
         epochs: int = 0,
         steps: int = 0,
+        model_file: str = "",
         settings: dict = {},  # type: ignore[type-arg]  # noqa: B006  kfp takes defaults as literals
         warm_start: str = "incumbent",
         strategy: str = platform.strategy if platform else "one-device",
@@ -78,6 +79,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             config: Training config: fast, standard, full, 3dgan or small; of the others none generates showers.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for the config's, or as many as the epochs take.
+            model_file: A file of Python that states a model of your own, its text compressed as submit.py does it.
             settings: Training settings in place of the config's own, for example {"average": 0.999}.
             warm_start: What training begins with: incumbent, the weights of the registry's current model, or none.
             strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.
@@ -128,6 +130,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=output,
             registry=found.outputs["registry"],
             config=config,
+            model_file=model_file,
             epochs=epochs,
             steps=steps,
             settings=settings,
@@ -153,6 +156,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             "fingerprint": model.outputs["fingerprint"],
             "incumbent": model.outputs["incumbent"],
             "per_event": per_event,
+            "model_file": model_file,
             "model": model.outputs["model"],
         }
         # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...

@@ -24,6 +24,8 @@ from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from training.configs import FitConfig, named_config, require_origin, with_settings
+from training.models.source import ModelFile, offered
+from training.quiet import quiet_tensorflow
 from training.rollout.held_out import held_out
 
 
@@ -37,7 +39,8 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy
-    config = with_settings(named_config(values["config"], **given), values["settings"])
+    with offered(_model_file(values["model_file"])):
+        config = with_settings(named_config(values["config"], **given), values["settings"])
     rule = SplitRule.parse(values["split_files"])
     limits = {name: values[name] for name in ("max_bad_events", "max_bad_files") if not flow}
     doubt = {} if flow else {"doubt": values["on_doubt"]}
@@ -68,6 +71,13 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     else:
         _check_input(values, rule, tolerance, config)
     storage.require_writable(output)
+
+
+def _model_file(packed: str) -> ModelFile | None:
+    if not packed:
+        return None
+    quiet_tensorflow()  # which the file may import
+    return ModelFile.unpacked(packed)
 
 
 def _require_count(option: str, value: int, least: int) -> None:

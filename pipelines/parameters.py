@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.storage import location
 from components.parameters import require_plain
 
 SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")  # the modules of pipelines
 
-# Options with another name than their parameter, since they are given once for each of its elements.
+# Options with another name than their parameter, since they are given once for each of its elements, or another value.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "model_file": {"metavar": "FILE.py"},
     "settings": {"flag": "--set", "metavar": "NAME=VALUE"},
     "split_files": {"flag": "--split-file", "metavar": "SPLIT=PATTERN"},
     "beam_options": {"flag": "--beam-option", "metavar": "NAME=VALUE", "type": "--{}".format},
@@ -95,7 +97,8 @@ def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
 def given(options: argparse.Namespace) -> dict[str, Any]:
     """The values of the parameters that `options` name; those left out keep the pipeline's defaults.
 
-    A file that describes a calorimeter is read here: the steps, which may run elsewhere, are given what it says.
+    Files that describe a calorimeter or state a model are read here: the steps, which may run elsewhere, are given what
+    they say.
     """
     pipeline = getattr(options, "pipeline", SHOWERS)
     values: dict[str, Any] = {each.name: getattr(options, each.name, None) for each in stated(pipeline)}
@@ -104,6 +107,10 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
+    if values.get("model_file"):
+        from training.models.source import ModelFile  # noqa: PLC0415  numpy
+
+        values["model_file"] = ModelFile.read(location(values["model_file"])).packed()
     if values.get("settings") is not None:
         values["settings"] = dict(_settings(values["settings"]))
     return {name: value for name, value in values.items() if value is not None}

@@ -32,6 +32,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         config: str = "pix2pix-small",
         epochs: int = 0,
         steps: int = 0,
+        model_file: str = "",
         settings: dict = {},  # type: ignore[type-arg]  # noqa: B006  kfp takes defaults as literals
         strategy: str = platform.strategy if platform else "one-device",
         pair_step: int = 1,
@@ -52,6 +53,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             config: Training config: pix2pix-small or pix2pix.
             epochs: Passes over the train split; 0 for the config's.
             steps: End the training after so many steps; 0 for the config's, or as many as the epochs take.
+            model_file: A file of Python that states a model of your own, its text compressed as submit.py does it.
             settings: Training settings in place of the config's own, for example {"noise": 0.02}.
             strategy: Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.
             pair_step: Intervals of the files between the two frames of a pair, the model's step.
@@ -79,6 +81,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=output,
             registry=prepared.outputs["registry"],
             config=config,
+            model_file=model_file,
             epochs=epochs,
             steps=steps,
             settings=settings,
@@ -95,6 +98,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             files=prepared.outputs["files"],
             split_files=split_files,
             rollout_steps=rollout_steps,
+            model_file=model_file,
             model=model.outputs["model"],
         )
         verdict = validate_flow(
