@@ -151,18 +151,6 @@ class FitConfig(ABC):
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
             )
 
-    def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
-        """One of how many showers of the split that watches, `watched` in all, is evaluated at a look.
-
-        With so many, the look takes about `evaluation_share` of the time from one look to the next, in which `train`
-        showers are trained on, or `evaluation_steps` steps. `cost` is a `training.models.base.Model.evaluation_cost`.
-        """
-        if not self.evaluation_share:
-            return 1
-        trained = max(train, self.evaluation_steps * self.batch * replicas)
-        affordable = max(self.least_evaluated, int(self.evaluation_share * trained / cost))
-        return max(1, -(-watched // affordable))
-
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""
         changed = self.to_json() | dict(values)
