@@ -170,8 +170,9 @@ class FitConfig(ABC):
         """
         file = document.get("model_file", "")
         unread = bool(file) and (document["model"], file) not in _KINDS
-        kind, whole = (UnreadConfig, {"document": document}) if unread else (_kind(document["model"], file), {})
-        return kind(**{each.name: document[each.name] for each in fields(kind) if each.name in document}, **whole)
+        kind = UnreadConfig if unread else _kind(document["model"], file)
+        values = {each.name: document[each.name] for each in fields(kind) if each.name in document}
+        return kind(**values | ({"document": document} if unread else {}))
 
 
 @dataclass(frozen=True, kw_only=True)
