@@ -27,7 +27,7 @@ from calopipe.errors import run_command
 from calopipe.showers.cells import FloatArray
 from training.export import export
 from training.generator import Generator
-from training.models.randomness import NoiseDraws
+from training.models.randomness import GivenNoise
 
 _ROUNDS, _SHOWERS, _BATCHES = 3, 64, (1, 64)
 
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> None:
     generator = Generator(options.model)
     labels = _labels(generator)
     make = tf.function(
-        lambda energy, theta, noise: generator.model.generate(energy, theta, NoiseDraws(noise)), reduce_retracing=True
+        lambda energy, theta, noise: generator.model.generate(energy, theta, GivenNoise(noise)), reduce_retracing=True
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"

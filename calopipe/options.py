@@ -50,7 +50,7 @@ def settings_of(kind: Any) -> list[Field[Any]]:
 
 def type_of(field: Field[Any]) -> type:
     """int, float, str, bool, tuple or dict."""
-    return _KINDS[str(field.type)][0]
+    return _kind(field)[0]
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -72,7 +72,7 @@ def add_settings(
 ) -> None:
     """An option for each of `settings`, with the help that `told` gives; what is not given is None."""
     for each in settings:
-        kind, metavar = _KINDS[str(each.type)]
+        kind, metavar = _kind(each)
         form: dict[str, Any] = {"metavar": each.metadata["metavar"] or metavar, "type": kind}
         if kind is bool:
             form = {"action": "store_true"}
@@ -98,3 +98,10 @@ def check_settings(config: Any) -> None:
         if (least is not None and value < least) or (below is not None and value >= below):
             under = f" and under {below}" if below is not None else ""
             raise InputError(f"{option(each.name)} is {value}, expected at least {least}{under}")
+
+
+def _kind(field: Field[Any]) -> tuple[type, str]:
+    text = field.type.__name__ if isinstance(field.type, type) else str(field.type)  # text, where they are postponed
+    if text not in _KINDS:
+        raise InputError(f"{option(field.name)} is of the type {text}, expected one of: {', '.join(_KINDS)}")
+    return _KINDS[text]

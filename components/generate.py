@@ -17,6 +17,7 @@ def generate(
     per_event: int,
     seed: int,
     challenge: bool,
+    model_file: str,
     model: dsl.Input[dsl.Model],
     showers: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
@@ -29,6 +30,7 @@ def generate(
     Args:
         fingerprint: The model that train wrote; it is an error if another is there now.
         incumbent: The incumbent's model that train copied; empty without one.
+        model_file: The user's file that states the model, as train was given it; no other runs.
         files: HDF5 files whose test split gives the energies and angles.
         reading: How they are read, as discover says.
         challenge: Whether to write OUTPUT/timing.json, too: the time of a shower in batches of 1, 100 and 10,000.
@@ -45,8 +47,11 @@ def generate(
         from training.asked.conditions import Conditions
         from training.folder import require_model
         from training.generation import generate, time_generation
+        from training.models.source import ModelFile
         from training.parts import Share
 
+        if model_file:
+            ModelFile.unpacked(model_file).run()
         conditions = Conditions([location(file) for file in files], Reading(**reading).test_split())
         hashes = {}
         # The model comes last, so that the step's last message is about it.

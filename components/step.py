@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import one_line_errors
-from calopipe.mirror import address, mirrored
+from calopipe.mirror import address, flush, mirrored
 from calopipe.storage import location
 
 
@@ -26,6 +26,23 @@ def working(output: str, *names: str) -> Iterator[Path]:
     """A `step` in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `names`."""
     with step(), mirrored(location(output), *names) as run:
         yield run
+
+
+@contextmanager
+def offered(packed: str, run: Path) -> Iterator[None]:
+    """In the block the configs to choose from are those of the user's file that the parameter `packed` holds, if any.
+
+    It lies at OUTPUT/model.py then, where other processes that the step starts, here or on other nodes, find it.
+    """
+    from training.models import source
+
+    if not packed:
+        yield
+        return
+    source.ModelFile.unpacked(packed).write(run)
+    flush(run)
+    with source.offered(source.ModelFile.read(run / source.NAME)):
+        yield
 
 
 def keep_from_others() -> None:

@@ -14,6 +14,7 @@ def train(
     output: str,
     registry: str,
     config: str,
+    model_file: str,
     epochs: int,
     steps: int,
     settings: dict,  # type: ignore[type-arg]  # kfp knows no other kind
@@ -34,15 +35,16 @@ def train(
 
     Args:
         fingerprint: The dataset that preprocess wrote; it is an error if another is there now.
+        model_file: A user's file that states the model, as `training.models.source` packs it; empty without one.
         job: How to train on several nodes, by a TrainJob; empty to train in this step.
         devices: What this step has, KIND:COUNT, to say beforehand what training takes; empty if it is not known.
 
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
     """
-    from components.step import describe, working
+    from components.step import describe, offered, working
 
-    with working(output, "model/**", "incumbent/*") as run:
+    with working(output, "model/**", "incumbent/*") as run, offered(model_file, run):
         from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset

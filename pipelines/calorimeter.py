@@ -67,6 +67,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=p.output,
             registry=found.outputs["registry"],
             config=p.config,
+            model_file=p.model_file,
             epochs=p.epochs,
             steps=p.steps,
             settings=p.settings,
@@ -88,6 +89,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             "fingerprint": model.outputs["fingerprint"],
             "incumbent": model.outputs["incumbent"],
             "per_event": p.per_event,
+            "model_file": p.model_file,
             "model": model.outputs["model"],
         }
         # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...

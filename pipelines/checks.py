@@ -22,6 +22,8 @@ from pipelines.parameters import FLOW, SHOWERS, defaults
 from pipelines.paths import require_mounted
 from preprocessing.flow.manifest import PairSettings
 from training.configs import FitConfig, named_config, require_origin, with_settings
+from training.models.source import ModelFile, offered
+from training.quiet import quiet_tensorflow
 from training.rollout.held_out import held_out
 
 
@@ -35,7 +37,8 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy
-    config = with_settings(named_config(values["config"], **given), values["settings"])
+    with offered(_model_file(values["model_file"])):
+        config = with_settings(named_config(values["config"], **given), values["settings"])
     output = storage.location(values["output"])
     if flow:
         pairs = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
@@ -65,6 +68,13 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     else:
         _check_input(values["input"], reading, config)
     storage.require_writable(output)
+
+
+def _model_file(packed: str) -> ModelFile | None:
+    if not packed:
+        return None
+    quiet_tensorflow()  # which the file may import
+    return ModelFile.unpacked(packed)
 
 
 def _require_count(option: str, value: int, least: int) -> None:

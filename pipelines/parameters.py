@@ -16,6 +16,7 @@ from typing import Any
 from calopipe.errors import InputError
 from calopipe.options import add_settings, default_of, setting, settings_of, type_of
 from calopipe.options import given as given_of
+from calopipe.storage import location
 from components.parameters import require_plain
 
 SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
@@ -33,6 +34,12 @@ class Parameters:
     epochs: int = setting(0, help="Passes over the train split; 0 for the config's.")
     steps: int = setting(
         0, help="End the training after so many steps; 0 for the config's, or as many as the epochs take."
+    )
+    model_file: str = setting(
+        "",
+        flag="--model-file",
+        metavar="FILE.py",
+        help="A file of Python that states a model of your own, its text compressed as submit.py does it.",
     )
     settings: Mapping[str, Any] = setting(
         {},
@@ -182,7 +189,8 @@ def _told(field: Field[Any]) -> str:
 def given(options: argparse.Namespace) -> dict[str, Any]:
     """The values of the parameters that `options` name; those left out keep the pipeline's defaults.
 
-    A file that describes a calorimeter is read here: the steps, which may run elsewhere, are given what it says.
+    Files that describe a calorimeter or state a model are read here: the steps, which may run elsewhere, are given what
+    they say.
     """
     values = given_of(KINDS[getattr(options, "pipeline", SHOWERS)], options)
     if values.get("geometry"):
@@ -190,6 +198,10 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
+    if values.get("model_file"):
+        from training.models.source import ModelFile  # noqa: PLC0415  numpy
+
+        values["model_file"] = ModelFile.read(location(values["model_file"])).packed()
     if "settings" in values:
         values["settings"] = dict(_settings(values["settings"]))
     return values

@@ -38,6 +38,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=p.output,
             registry=prepared.outputs["registry"],
             config=p.config,
+            model_file=p.model_file,
             epochs=p.epochs,
             steps=p.steps,
             settings=p.settings,
@@ -54,6 +55,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             files=prepared.outputs["files"],
             split_files=p.split_files,
             rollout_steps=p.rollout_steps,
+            model_file=p.model_file,
             model=model.outputs["model"],
         )
         verdict = validate_flow(

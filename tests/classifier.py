@@ -1,21 +1,18 @@
 """A model of another kind than the product's, in one file: which of two particles made a shower.
 
-As a program it is `python -m training` that knows this model and has two devices: `python classifier.py fit ...`.
+python -m training fit --model-file classifier.py --config particles ...
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
-from showers import make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.options import setting
@@ -127,19 +124,3 @@ def _layers(cells: Any) -> Any:
 
 def _cross_entropy(label: Any, probability: Any) -> Any:
     return keras.losses.binary_crossentropy(label[:, None], probability[:, None])
-
-
-def make_particles(path: Path, *, events: int) -> Path:
-    """A file of showers of which those of the higher energies, the pions, are turned around: late, not early."""
-    showers = make_showers(events=events)
-    late = showers.cells[..., ::-1]
-    pion = (showers.energy_gev > _PION_FROM_GEV)[:, None, None, None]
-    return write_file(path, replace(showers, cells=np.where(pion, late, showers.cells)))
-
-
-if __name__ == "__main__":
-    from training.__main__ import main
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    main(sys.argv[1:])

@@ -17,6 +17,7 @@ from preprocessing.dataset import read_manifest
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
+from training.engine.team import Team
 from training.models.pix2pix.model import Pix2Pix
 from training.nodes.workers import Cluster
 
@@ -36,7 +37,7 @@ def main(strategy: str, dataset: Path, output: Path) -> None:
     if cluster is None or cluster.chief:
         changed = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         np.savez(output, replicas=engine.replicas, **changed)
-    engine.total(0.0)  # one that ends early fails the other
+    Team(engine.strategy, cluster).wait()  # one that ends early fails the other
 
 
 if __name__ == "__main__":

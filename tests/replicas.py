@@ -26,6 +26,7 @@ from preprocessing.reading import decode
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
+from training.engine.team import Team
 from training.models.base import Batch, Losses, Model, Phase
 from training.models.precision import arithmetic
 from training.models.randomness import Draws
@@ -115,8 +116,7 @@ def main(strategy: str, dataset: Path, output: Path) -> None:
         change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         noise = [row["noise"] for row in engine.table(losses).values()]
         np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change, **looked)
-    if engine.replicas != 1:
-        engine.total(0.0)  # one that ends early fails the other
+    Team(engine.strategy, cluster).wait()  # one that ends early fails the other
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from training import folder
 from training.export import export, name_batch
 from training.fit import fit
 from training.generator import Generator
-from training.models.randomness import NoiseDraws
+from training.models.randomness import GivenNoise
 
 _SEED = 3
 _converted = pytest.mark.slow  # the conversion takes a minute of tf2onnx
@@ -99,7 +99,7 @@ def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, sav
 def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, onnx_file: Path) -> None:
     energy, theta = _labels(generator, 9)
     noise = _noise(generator, 9)
-    expected = generator.model.generate(tf.constant(energy), tf.constant(theta), NoiseDraws(tf.constant(noise))) * 0.02
+    expected = generator.model.generate(tf.constant(energy), tf.constant(theta), GivenNoise(tf.constant(noise))) * 0.02
     found = _run_onnx(onnx_file, energy, theta, noise)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found > 0, expected > 0)
@@ -142,7 +142,7 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
     inside, noise = np.arange(len(energy)) >= len(refused), _noise(generator, len(energy))
     found = _run_onnx(onnx_file, energy, theta, noise)
     np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), ~inside)
-    labels, noise = (tf.constant(energy[inside]), tf.constant(theta[inside])), NoiseDraws(tf.constant(noise[inside]))
+    labels, noise = (tf.constant(energy[inside]), tf.constant(theta[inside])), GivenNoise(tf.constant(noise[inside]))
     expected = generator.model.generate(*labels, noise) * 0.02
     np.testing.assert_array_equal(found[inside] > 0, expected > 0)
     np.testing.assert_allclose(found[inside], expected, rtol=2e-3, atol=1e-6)

@@ -30,7 +30,7 @@ from preprocessing.pipeline import preprocess
 from training.export import export
 from training.fit import fit
 from training.generator import Generator
-from training.models.randomness import NoiseDraws
+from training.models.randomness import GivenNoise
 
 _LIBRARY = Path(__file__).parent.parent / "geant4"
 _SHOWERS = 40
@@ -118,7 +118,7 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
 def _check(program: Path, generator: Generator, file: Path) -> None:
     """The same cells are hit in nearly all showers, and hold the same energies."""
     energy, theta, more, noise = _asked(generator)
-    draws, given = NoiseDraws(tf.constant(noise)), {name: tf.constant(each) for name, each in more.items()}
+    draws, given = GivenNoise(tf.constant(noise)), {name: tf.constant(each) for name, each in more.items()}
     labels = tf.constant(energy), tf.constant(theta)
     expected = generator.model.generate(*labels, draws, **({"more": given} if given else {})).numpy() * 0.02
     found = _drawn(program, file, (energy, theta, more, noise), generator.card.geometry.shape)

@@ -385,7 +385,8 @@ def test_the_report_has_the_challenges_numbers_if_asked(
         name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in ("report", "summary", "showers")
     }
     metrics = SimpleNamespace(log_metric=lambda *_: None)
-    asked = {"per_event": 2, "model": SimpleNamespace(metadata={}), "showers": artifacts["showers"], "metrics": metrics}
+    given_too = {"per_event": 2, "model_file": "", "model": SimpleNamespace(metadata={})}
+    asked = given_too | {"showers": artifacts["showers"], "metrics": metrics}
     made, _ = generate.python_func(**given | asked)
     verdict, _ = validate.python_func(**{**given, "fingerprint": made}, grade="gan", metrics=metrics, **artifacts)
     assert verdict == "rejected"

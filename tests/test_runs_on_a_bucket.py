@@ -19,11 +19,14 @@ from showers import make_file
 from trainings import fit_small, same_training, small_dataset, small_options
 
 from calopipe import gcs, storage
+from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
 from pipelines import submit
 from training.__main__ import main as train
 from training.folder import SEEN, read_card
+from training.models import config as models
+from training.models import source
 from validation.__main__ import main as judge
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
@@ -97,6 +100,21 @@ def test_a_model_is_trained_used_and_judged_there(
     assert {name for name in names ^ here if "events.out" not in name} == set()  # whose names hold time and process
     assert len(names) == len(here)
     assert not any((tmp_path / "tmp").rglob("run-*"))
+
+
+def test_a_users_file_there_runs_only_where_it_is_given(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ("--model-file", str(Path(__file__).with_name("layers.py")))
+    given = ("--output", f"{BUCKET}/m", *file, "--config", "layers", "--steps", "2", "--batch", "8")
+    train([*small_options(small_dataset(tmp_path), Path("unused")), *given])
+    monkeypatch.setattr(models, "_KINDS", {key: kind for key, kind in models._KINDS.items() if not key[1]})
+    monkeypatch.setattr(source, "_RUN", {})  # as in a process in which no file has run
+    asked = ["generate", "--model", f"{BUCKET}/m", *["--energy", "150", "--theta", "90", "--showers", "2", "--output"]]
+    with pytest.raises(InputError, match=f"{BUCKET}/m: the model layers is stated by a user's file, of SHA-256"):
+        train([*asked, str(tmp_path / "made.h5")])
+    train([*asked, str(tmp_path / "made.h5"), *file])
+    assert (tmp_path / "made.h5").is_file()
 
 
 @pytest.mark.slow

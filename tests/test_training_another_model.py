@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier import Classifier, make_particles
-from keras import ops
 from replicas import Tiny
-from showers import SMALL_GEOMETRY, make_file, make_toy_showers
+from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, write_file
 from trainings import fit_small, same_training
 
 from calopipe.errors import InputError
-from calopipe.options import setting
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
-from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
-from preprocessing.reading import decode_hits, dense
 from training import __main__ as command
 from training import folder
 from training.asked.conditions import Conditions
@@ -39,67 +33,26 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 from training.loading import load
-from training.models.base import Batch, Losses, Phase
-from training.models.config import CONFIGS, FitConfig, register
-from training.models.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
-from training.models.showers import ShowerModel
+from training.models.randomness import ShowerDraws
 
 _NOISE = 4
+LAYERS, CLASSIFIER = (Path(__file__).with_name(name) for name in ("layers.py", "classifier.py"))
+_PION_FROM_GEV = 150.0  # as the classifier has it
+_TWO_DEVICES = """
+import sys, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from training.__main__ import main
+main(sys.argv[1:])
+"""
 
 
-@register("layers")
-@dataclass(frozen=True, kw_only=True)
-class LayersConfig(FitConfig):
-    hidden: int = setting(16, help="width of the hidden layer")
-
-    def build(self, geometry: Geometry) -> Layers:
-        return Layers(geometry, width=self.hidden)
-
-
-CONFIGS["layers"] = LayersConfig(model="layers", batch=32, epochs=20, learning_rate=0.03)
-
-
-class Layers(ShowerModel):
-    """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
-
-    averaged = ("layers",)
-    noise_numbers = uniform_for_normal(_NOISE)
-
-    def __init__(self, geometry: Geometry, *, width: int) -> None:
-        inputs = keras.Input((2 + _NOISE,))
-        hidden = keras.layers.Dense(width, activation="gelu")(inputs)
-        energies = keras.layers.Dense(geometry.shape[2], activation="softplus")(hidden)
-        self.networks = {"layers": keras.Model(inputs, energies)}
-        self.weights = {"square": 1.0}
-        self.phases = (Phase("fit", "layers", self._losses, self.weights),)
-        self._shape = geometry.shape
-        nx, ny, _ = geometry.shape
-        self._around = [(nx // 2, nx - nx // 2 - 1), (ny // 2, ny - ny // 2 - 1)]
-
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        return keras.optimizers.Adam(learning_rate)
-
-    def decode(self, records: Any, manifest: Manifest) -> Batch:
-        return decode_hits(records, manifest)
-
-    def view(self, batch: Batch, draws: Draws) -> Batch:
-        return {**batch, "cells": dense(batch, self._shape)}
-
-    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
-        return self._losses(batch, draws), self.generate(batch["energy_gev"], batch["theta_rad"], draws)
-
-    def generate(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
-        layers = self._energies(energy_gev, theta_rad, draws)
-        return ops.pad(layers[:, None, None], [(0, 0), *self._around, (0, 0)])
-
-    def _energies(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
-        labels = ops.stack([energy_gev / 100.0, theta_rad], 1)
-        noise = draws.normal("noise", [ops.shape(energy_gev)[0], _NOISE])
-        return self.networks["layers"](ops.concatenate([labels, noise], 1))
-
-    def _losses(self, view: Batch, draws: Draws) -> Losses:
-        found = self._energies(view["energy_gev"], view["theta_rad"], draws)
-        return {"square": ops.mean(ops.square(found - ops.sum(view["cells"], [1, 2])), 1)}
+def make_particles(path: Path, *, events: int) -> Path:
+    """A file of showers of which those of the higher energies, the pions, are turned around: late, not early."""
+    showers = make_showers(events=events)
+    late = showers.cells[..., ::-1]
+    pion = (showers.energy_gev > _PION_FROM_GEV)[:, None, None, None]
+    return write_file(path, replace(showers, cells=np.where(pion, late, showers.cells)))
 
 
 def _history(model: Path) -> list[dict[str, Any]]:
@@ -109,8 +62,8 @@ def _history(model: Path) -> list[dict[str, Any]]:
 def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "mc.h5", events=200)
     preprocess(discover([str(path)]), tmp_path / "ds", Settings())
-    arguments = (tmp_path / "ds", tmp_path / "m", "--config", "layers", "--hidden", "24", "--steps", "60",
-                 "--evaluation-steps", "60")  # fmt: skip
+    arguments = (tmp_path / "ds", tmp_path / "m", "--model-file", str(LAYERS), "--config", "layers",
+                 "--hidden", "24", "--steps", "60", "--evaluation-steps", "60")  # fmt: skip
     fit_small(*arguments)
     history = _history(tmp_path / "m")
     assert history[-1]["step"] == 60
@@ -125,8 +78,7 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     generator = Generator(tmp_path / "m")
     energy, theta = np.float32([120, 150, 190]), np.float32([1.4, 1.5, 1.6])
     (made,) = generator.showers(energy, theta, seed=3)
-    network = Layers(SMALL_GEOMETRY, width=24).networks["layers"]
-    network.load_weights(tmp_path / "m/layers.weights.h5")
+    network = generator.model.networks["layers"]
     noise = ShowerDraws(tf.constant(3), tf.constant(0, tf.int64)).normal("noise", [3, _NOISE])
     expected = network(tf.concat([tf.constant(np.stack([energy / 100, theta], 1)), noise], 1))
     np.testing.assert_allclose(made.cells[:, 8, 8], expected, rtol=1e-5)
@@ -138,13 +90,13 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     assert not (tmp_path / "m.onnx").exists()
 
 
-def test_a_loss_that_is_a_mean_already_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_a_mean_already_is_refused(tmp_path: Path) -> None:
     """It would count 1/N of itself."""
     preprocess(discover([str(make_file(tmp_path / "mc.h5", events=60))]), tmp_path / "ds", Settings())
-    losses = Layers._losses
-    monkeypatch.setattr(Layers, "_losses", lambda *given: {"square": ops.mean(losses(*given)["square"])})
+    (tmp_path / "mean.py").write_text(LAYERS.read_text().replace('"cells"], [1, 2])), 1)}', '"cells"], [1, 2])))}'))
+    given = ("--model-file", str(tmp_path / "mean.py"), "--config", "layers", "--steps", "1", "--batch", "8")
     with pytest.raises(InputError, match=r"the loss square is one number; give one a shower, \(N,\)"):
-        fit_small(tmp_path / "ds", tmp_path / "m", "--config", "layers", "--steps", "1", "--batch", "8")
+        fit_small(tmp_path / "ds", tmp_path / "m", *given)
 
 
 def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path) -> None:
@@ -155,7 +107,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     with shower_writer(tmp_path / "mc.h5", geometry, {}) as writer:
         writer.write(make_toy_showers(events=150, geometry=geometry))
     preprocess(discover([str(tmp_path / "mc.h5")]), tmp_path / "ds", Settings())
-    layers = ("--config", "layers", "--batch", "8")
+    layers = ("--model-file", str(LAYERS), "--config", "layers", "--batch", "8")
     fit_small(tmp_path / "ds", tmp_path / "m", *layers, "--steps", "4")
     selection = Selection("test", cut_gev=0)
     assert generate(tmp_path / "m", Conditions([tmp_path / "mc.h5"], selection), tmp_path / "g.h5") > 16
@@ -196,7 +148,7 @@ def particles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _on_two_replicas(dataset: Path, output: Path) -> str:
-    program = [sys.executable, str(Path(__file__).with_name("classifier.py")), "fit", "--config", "particles"]
+    program = [sys.executable, "-c", _TWO_DEVICES, "fit", "--model-file", str(CLASSIFIER), "--config", "particles"]
     options = ["--strategy", "mirrored", "--average", "0.9", "--hidden", "6"]
     command_line = [*program, *options, "--dataset", str(dataset), "--output", str(output)]
     done = subprocess.run(command_line, capture_output=True, text=True, check=False)
@@ -237,7 +189,6 @@ def test_a_classifier_is_exported_and_generates_nothing(particles: Path, tmp_pat
     cells = open_showers(particles / "mc.h5").read().cells[:5]
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](cells=tf.constant(cells))
     _, model = load(particles / "m")
-    assert isinstance(model, Classifier)
     energy = cells.sum((1, 2))
     expected = model.networks["classifier"](energy / energy.sum(1, keepdims=True))
     np.testing.assert_allclose(served["pion"], expected[:, 0], rtol=1e-5)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import estimate as published
@@ -29,16 +28,16 @@ from pipelines.cluster.accelerators import SINGLE_HOST
 from preprocessing.dataset import read_manifest
 from training import __main__ as command
 from training.configs import named_config
+from training.engine.course import evaluations, last_step
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.estimate import work as counting
 from training.estimate.catalogue import BUILT_IN, Catalogue, load_catalogue
 from training.estimate.commands import _time, announce
-from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, looks_of, step_seconds
+from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, step_seconds
 from training.models.gan import networks
 from training.models.gan.convolutions import Conv3D
 from training.models.precision import plain_forms
-from training.run.looks import Looks
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +206,11 @@ def test_limits_of_a_step(catalogue: Catalogue, work: Work) -> None:
     ("every", "steps_an_epoch", "last"), [(0, 7, 35), (0, 7, 30), (4, 7, 35), (20, 7, 48), (100, 7, 20)]
 )
 def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: int) -> None:
-    config = named_config("small", evaluation_steps=every)
-    engine = SimpleNamespace(config=config, steps_an_epoch=steps_an_epoch, last_step=last)
-    ends = {0, *range(steps_an_epoch, last + 1, steps_an_epoch), last}
-    taken = sum(Looks.due(SimpleNamespace(_engine=engine), step) for step in ends)  # type: ignore[arg-type]
-    assert looks_of(config, steps_an_epoch, last) == taken
+    """One before the training, one where an epoch ends in which a multiple of `every` falls, and one at the end."""
+    config = named_config("small", evaluation_steps=every, epochs=100, steps=last)
+    epochs = {-(-step // steps_an_epoch) for step in range(every or 1, last + 1, every or 1)}
+    assert last_step(config, steps_an_epoch) == last
+    assert evaluations(config, steps_an_epoch) == 1 + len(epochs | {-(-last // steps_an_epoch)})
 
 
 def test_an_estimate_adds_up(catalogue: Catalogue, work: Work) -> None:

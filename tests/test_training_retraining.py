@@ -23,6 +23,8 @@ from preprocessing.pipeline import preprocess
 from training import folder
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card
+from training.models import config as models
+from training.models.source import ModelFile, file_of
 from training.nodes import trainjob
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
@@ -52,6 +54,8 @@ class Site:
         folder.begin(model, request, overwrite=True)
         (model / "generator.weights.h5").write_text(f"{request} {len(self.asked)}")
         (model / folder.HISTORY).write_text("{}\n")
+        if file := file_of(config):
+            file.write(model)
         write_seen(model, seen_after(dataset, manifest, warm_start, earlier))
         card = Card(
             request=request,
@@ -111,6 +115,24 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is trained. The registry keeps the file, and its code runs only where it was given."""
+    text = Path(__file__).with_name("layers.py").read_text()
+    before, now = (ModelFile("layers.py", text + remark).run()["layers"] for remark in ("# before", "# now"))
+    site.retrain(before)
+    site.promote()
+    used = site.registry.current()
+    assert used is not None
+    kept = site.place / f"registry/models/{used.model}/model.py"
+    assert storage.sha256_of_file(kept) == before.model_file
+    assert site.retrain(before) == site.retrain(before)
+    others = {key: kind for key, kind in models._KINDS.items() if key[1] != before.model_file}
+    monkeypatch.setattr(models, "_KINDS", others)  # as in a process that was given the file of now
+    with pytest.raises(InputError, match="its current model: the model layers is stated by a user's file, of SHA-256"):
+        site.retrain(now)
+    assert len(site.asked) == 1
 
 
 def test_the_last_attempt_is_not_made_again_and_more_data_are(site: Site) -> None:

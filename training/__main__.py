@@ -26,8 +26,9 @@ from training.configs import (
     settings_by_models,
 )
 from training.estimate import commands as estimates
-from training.folder import last_checkpoint
+from training.folder import last_checkpoint, model_folder
 from training.models.classifier import LEVELS, ClassifierConfig
+from training.models.source import ModelFile, offered
 from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
@@ -38,6 +39,7 @@ _EXAMPLES = """
 examples:
   python -m training fit --dataset runs/dataset --output runs/model
   python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
+  python -m training fit --dataset runs/flow/dataset --output runs/images --model-file examples/progressive_gan.py
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
   python -m training generate --model runs/model --energy 120 --theta 90 --showers 1000 --output runs/generated.h5
   python -m training reconstruct --model runs/autoencoder --like 'data/geant4/*.h5' --split test --output runs/again.h5
@@ -83,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     keep.add_argument("--dataset", required=True, metavar="DIR", help="that of the training")
     keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
+    _add_model_file(keep)
 
     showers.add_to(tasks)
     _add_discriminate(tasks)
@@ -100,7 +103,16 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument(
         "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
     )
+    for name in ("generate", "reconstruct", "export", "rollout", "advance"):
+        _add_model_file(tasks.choices[name])
     return command
+
+
+def _add_model_file(task: argparse.ArgumentParser) -> None:
+    task.add_argument(
+        "--model-file", metavar="FILE.py",
+        help="that states the model; needed of one on gs:// alone, a folder on this machine's disk has its own",
+    )  # fmt: skip
 
 
 def _add_discriminate(tasks: Any) -> None:
@@ -137,9 +149,12 @@ def _discriminate(options: argparse.Namespace) -> None:
 def _add_config(task: argparse.ArgumentParser) -> Any:
     """The options that `_config` reads; the group of the settings."""
     task.add_argument(
-        "--config", default=DEFAULT, metavar="NAME",
+        "--config", default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)), metavar="NAME",
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
     )  # fmt: skip
+    task.add_argument(
+        "--model-file", metavar="FILE.py", help="a model of your own: a file that states it, with its configs"
+    )
     trained = task.add_argument_group("what is trained (default: the config's values)")
     for models, settings in settings_by_models().items():
         add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
@@ -217,7 +232,22 @@ def _supervise(options: argparse.Namespace, arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    with offered(_model_file(given)):  # whose configs and settings are options
+        _perform(parser().parse_args(given), given)
+
+
+def _model_file(arguments: Sequence[str]) -> ModelFile | None:
+    known = CommandParser(prog="python -m training", add_help=False)
+    known.add_argument("--model-file")
+    place = known.parse_known_args(arguments)[0].model_file
+    if place is None:
+        return None
+    quiet_tensorflow()  # which the file may import
+    return ModelFile.read(storage.location(place))
+
+
+def _perform(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if options.task in promotions.TASKS:
         promotions.perform(options)
         return
@@ -235,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _discriminate(options)
         return
     if options.task == "fit":
-        _fit(options, sys.argv[1:] if arguments is None else arguments)
+        _fit(options, arguments)
     elif options.task == "keep":
         from training.keeping import keep  # noqa: PLC0415
 
@@ -245,8 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         from training.export import export  # noqa: PLC0415
 
-        model = mirrored(storage.location(options.model), "*", writes=False)
-        with model as found, mirrored_file(storage.location(options.output)) as output:
+        with model_folder(options.model) as found, mirrored_file(storage.location(options.output)) as output:
             export(found, output)
 
 

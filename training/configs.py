@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.mirror import address
 from calopipe.options import check_settings, option, setting, settings_of, type_of
 from training.models import autoregressive, gan  # noqa: F401  which register themselves, in the order of the help
 
@@ -21,6 +23,7 @@ from training.models.config import (
     all_settings,
     settings_by_models,
 )
+from training.models.source import file_of
 
 __all__ = [
     "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "all_settings",
@@ -95,8 +98,12 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
 
 def as_options(config: FitConfig, name: str) -> list[str]:
-    """The options of `python -m training fit` that make `config` of the config called `name`."""
-    options = ["--config", name]
+    """The options of `python -m training fit` that make `config` of the config called `name`.
+
+    A user's file must lie where the command is to run, at the place that it was read from, or on gs://.
+    """
+    file = file_of(config)
+    options = [*(["--model-file", address(Path(file.place))] if file else []), "--config", name]
     for field in settings_of(type(config)):
         if (value := getattr(config, field.name)) != getattr(CONFIGS[name], field.name):
             options += [option(field.name), str(value)]

@@ -25,8 +25,10 @@ from training.configs import FitConfig, RunOptions
 from training.engine.profile import profile
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
+from training.engine.team import Team
 from training.folder import Card
 from training.keeping import names_the_command, write_model
+from training.models.source import file_of
 from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost, watch_peers
 from training.run.checkpoints import Checkpoints
@@ -67,41 +69,38 @@ def fit(
         stands("model stands", output / folder.CARD, f"{card.trained['steps']} steps")
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
-    alone, chief = cluster is None or cluster.size == 1, cluster is None or cluster.chief
     with (
         names_the_command(dataset, output, request),
         _plain_errors(dataset, output, cluster),
         at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
-        nullcontext() if cluster is None or alone else watch_peers(cluster) as watch,
+        watch_peers(cluster) if cluster is not None and cluster.size > 1 else nullcontext() as watch,
     ):
-        strategy = make_strategy(config.strategy, cluster)
+        team = Team(make_strategy(config.strategy, cluster), cluster)
         origin = earlier.fingerprint() if earlier else None
-        if chief:
+        if team.chief:
             noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
             folder.begin(output, request, overwrite=overwrite, noted=noted)
+            if file := file_of(config):
+                file.write(output)
             write_seen(output, seen)
             mirror.flush(output)  # uploads draw from Python's random numbers, and so do the first weights, of Keras
-        engine = Engine(config, local, manifest, strategy, warm_start=warm_start)
+        engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
         if watch is not None:
             watch.all_up()  # all have the first worker's weights
         place, kept = output / folder.CHECKPOINTS, options.checkpoints_kept
-        checkpoints = Checkpoints(place, request=request, kept=kept, writes=chief)
-        evaluator = Evaluator(config, local, manifest, CHOSEN_BY, strategy)
+        checkpoints = Checkpoints(place, request=request, kept=kept, writes=team.chief)
+        evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
         # Before its first step a training has nothing to save, and may build its graph for long.
-        with stop_signals(interrupts=lambda: alone and not engine.has_run) as signals:
-            _train(
-                engine, checkpoints, evaluator, output, options,
-                signals=signals, overwrite=overwrite, alone=alone, chief=chief,
-            )  # fmt: skip
-            if chief:
+        with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
+            _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
+            if team.chief:
                 write_model(
                     output, checkpoints, evaluator, request, manifest=manifest, config=config, steps=engine.step,
                     warm_start=origin,
                 )  # fmt: skip
-            if not alone:
-                mirror.flush(output)
-                engine.total(0.0)  # all leave together: one that is gone earlier would count as lost
-    if not chief:
+            mirror.flush(output)
+            team.wait()  # all leave together: one that is gone earlier would count as lost
+    if not team.chief:
         mirror.refresh(output)
     return folder.read_card(output)
 
@@ -119,23 +118,23 @@ def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
 
 def _train(
     engine: Engine, checkpoints: Checkpoints, evaluator: Evaluator, output: Path, options: RunOptions,
-    *, signals: Sequence[int], overwrite: bool, alone: bool, chief: bool,
+    *, team: Team, signals: Sequence[int], overwrite: bool,
 ) -> None:  # fmt: skip
     """Train from the newest checkpoint to the end."""
-    seconds = _resume(engine, checkpoints, output, overwrite=overwrite, alone=alone, chief=chief)
+    seconds = _resume(engine, checkpoints, output, team, overwrite=overwrite)
     items = engine.config.domain.items
     say(
         f"training {engine.config.model} on {engine.showers} {items}: steps {engine.step} to {engine.last_step}, "
         f"{engine.steps_an_epoch} an epoch, {engine.global_batch} {items} each over {engine.replicas} replica(s) on "
         f"{'processors' if engine.on_processors else 'accelerators'}"
     )
-    looks = Looks(engine, evaluator, History(output, engine.step) if chief else None, checkpoints, alone=alone)
+    looks = Looks(engine, evaluator, History(output, engine.step) if team.chief else None, checkpoints, team)
     say("building the graph, which takes up to a minute or two before the first step")
     looks.look(engine.state())
     try:
         if options.profile:
-            print(profile(engine, output / folder.TENSORBOARD if chief else None).table(), flush=True)
-        Loop(engine, checkpoints, looks, options, signals=signals, seconds=seconds, alone=alone).run()
+            print(profile(engine, output / folder.TENSORBOARD if team.chief else None).table(), flush=True)
+        Loop(engine, checkpoints, looks, options, team, signals=signals, seconds=seconds).run()
     finally:
         checkpoints.wait()  # what ends a training early leaves them whole
 
@@ -184,9 +183,7 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
     return card
 
 
-def _resume(
-    engine: Engine, checkpoints: Checkpoints, output: Path, *, overwrite: bool, alone: bool, chief: bool
-) -> float:
+def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, *, overwrite: bool) -> float:
     """Take up the newest checkpoint, if there is one; the seconds that its epoch has taken.
 
     Those of another number of replicas are discarded if `overwrite` says so, and are an error otherwise.
@@ -203,9 +200,9 @@ def _resume(
     elif found is not None:
         engine.restore(found.state, str(found.path))
         seconds = found.facts["seconds"]
-    if not alone and engine.total(engine.step) != engine.step * engine.replicas:
+    if not team.alone and team.total(engine.step) != engine.step * engine.replicas:
         raise InputError(f"{output}: the workers find different checkpoints there; is it on shared storage?")
-    if others and chief:  # only now: all workers have read them
+    if others and team.chief:  # only now: all workers have read them
         logger.warning("%s: beginning anew, to other weights than those would have come to", others)
         checkpoints.discard()
     return seconds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -13,10 +14,15 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import Form
 from calopipe.errors import InputError
+from calopipe.flow.grid import Grid
+from calopipe.mirror import address, mirrored
 from calopipe.progress import say
+from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
+from training.models import source
+from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +67,18 @@ class Card:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that make the model, with their SHA-256: its weights, and the events it has seen, if it knows."""
+        """The files that make the model, with their SHA-256: weights, a user's file, and the events seen, if known."""
         seen = self.dataset.get("seen")
-        return self.weights | ({SEEN: seen} if seen else {})
+        return self._weights_and_code | ({SEEN: seen} if seen else {})
+
+    @property
+    def _weights_and_code(self) -> dict[str, str]:
+        file = self.config.to_json().get("model_file")
+        return self.weights | ({source.NAME: file} if file else {})
 
     def fingerprint(self) -> str:
-        """Names the model by its weights."""
-        return storage.fingerprint(self.weights)
+        """Names the model by its weights, and by the user's file that states it."""
+        return storage.fingerprint(self._weights_and_code)
 
     def summary(self) -> str:
         """How far the training went and how good the model became, in a line."""
@@ -118,10 +129,10 @@ def read_card(folder: Location) -> Card:
     path = folder / CARD
     document = _FORM.read(path)
     try:
-        config = FitConfig.from_json(document["config"])
+        domain: Any = Grid if "cell_d" in document["geometry"] else Geometry
         card = Card(
-            config=config,
-            geometry=config.domain.from_json(document["geometry"]),
+            config=FitConfig.from_json(document["config"]),
+            geometry=domain.from_json(document["geometry"]),
             valid_range={name: tuple(bounds) for name, bounds in document["valid_range"].items()},
             **{name: document[name] for name in _AS_THEY_ARE},
         )
@@ -133,6 +144,29 @@ def read_card(folder: Location) -> Card:
         if storage.sha256_of_file(folder / name) != sha256:
             raise InputError(f"{folder / name}: not the file that the card was written for; train again")
     return card
+
+
+@contextmanager
+def model_folder(named: str) -> Iterator[Path]:
+    """The folder of the model that a command names, on disk; the user's file that states it has run, if it may."""
+    with mirrored(storage.location(named), "*", writes=False) as found:
+        document = _FORM.read(found / CARD)
+        run_file(found, document.get("config", {}))
+        yield found
+
+
+def run_file(folder: Path, config: Mapping[str, Any]) -> None:
+    """Run the user's file in `folder` that states the model of the document `config`, if one does.
+
+    Not that of a folder on gs://, where others may have put it: there it must have been given, and have run.
+    """
+    sha256 = config.get("model_file")
+    if not sha256 or address(folder).startswith("gs:"):
+        return
+    file = ModelFile.read(folder / source.NAME)
+    if file.sha256 != sha256:
+        raise InputError(f"{folder / source.NAME}: not the file that the model was trained with; restore it")
+    file.run()
 
 
 def write_card(folder: Path, card: Card) -> None:
@@ -161,8 +195,8 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
     if path.is_file() and not is_of(folder, request):
         if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
             raise InputError(
-                f"{folder}: holds a model of another dataset, other settings or another version of calopipe; give "
-                "another --output, or --overwrite"
+                f"{folder}: holds a model of another dataset, other settings, another --model-file or another version "
+                "of calopipe; give another --output, or --overwrite"
             )
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
@@ -170,6 +204,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
         for name in (CHECKPOINTS, TENSORBOARD):
             storage.discard(folder / name)
         storage.remove(folder / HISTORY)
+        storage.remove(folder / source.NAME)
         storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
     _TRAINING_FORM.write(path, {"request": request, **(noted or {})})
 

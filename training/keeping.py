@@ -42,7 +42,9 @@ def keep(dataset: Location, output: Path) -> Card:
     manifest = read_manifest(dataset)
     if manifest.fingerprint != noted["dataset"]:
         raise InputError(f"--dataset {dataset}: not the one that the training in {output} is on; give that one")
+    folder.run_file(output, noted["config"])
     config = FitConfig.from_json(noted["config"])
+    config.require_read(str(output))
     checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=noted["request"], kept=1, writes=False)
     newest = checkpoints.newest()
     with at_hand(dataset, manifest, ("train",)) as local:

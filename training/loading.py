@@ -10,8 +10,9 @@ from training.models.base import Model, build
 
 
 def load(place: Path) -> tuple[Card, Model]:
-    """The card of the model in the folder `place`, and the model with its weights."""
+    """The card of the model in the folder `place`, and the model with its weights. It runs no code of the folder."""
     card = folder.read_card(place)
+    card.config.require_read(str(place))
     model = build(card.config, card.geometry, card.valid_range)
     folder.load_weights(place, model.networks)
     return card, model

@@ -12,6 +12,7 @@ def generate_flow(
     files: list[str],
     split_files: list[str],
     rollout_steps: int,
+    model_file: str,
     model: dsl.Input[dsl.Model],
     rollouts: dsl.Output[dsl.Dataset],
 ) -> str:
@@ -19,6 +20,7 @@ def generate_flow(
 
     Args:
         fingerprint: The model that train wrote; it is an error if another is there now.
+        model_file: The user's file that states the model, as train was given it; no other runs.
         files: HDF5 files of simulations.
 
     Returns:
@@ -29,8 +31,11 @@ def generate_flow(
     with working(output, "model/*", "rollouts/*") as run:
         from calopipe.events.splits import SplitRule
         from training.folder import require_model
+        from training.models.source import ModelFile
         from training.rollout.held_out import roll_out_held_out
 
+        if model_file:
+            ModelFile.unpacked(model_file).run()
         require_model(run / "model", fingerprint)
         content = roll_out_held_out(run / "model", files, run / "rollouts", SplitRule.parse(split_files), rollout_steps)
         made_from = model.metadata.get("fingerprint", fingerprint)

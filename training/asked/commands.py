@@ -11,10 +11,10 @@ from calopipe.errors import InputError
 from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
-from calopipe.mirror import mirrored, mirrored_file
+from calopipe.mirror import mirrored_file
 from calopipe.showers.selection import CUT_GEV, Selection, add_selection
 from training.configs import STRATEGIES
-from training.folder import read_card
+from training.folder import model_folder, read_card
 
 TASKS = ("generate", "reconstruct")
 
@@ -71,8 +71,7 @@ def perform(options: argparse.Namespace) -> None:
     """Carry out what `options` ask for. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
-    found = mirrored(storage.location(options.model), "*", writes=False)
-    with found as model, mirrored_file(storage.location(options.output)) as output:
+    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         _make(options, model, output)
 
 

@@ -16,7 +16,8 @@ from calopipe.errors import InputError
 from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
-from training.engine.exchange import shared, summed, total_over_replicas
+from training.engine.course import last_step
+from training.engine.exchange import shared, summed
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla, computes_on_processors
 from training.models.base import LossTable, Model, Phase
@@ -58,7 +59,7 @@ class Engine:
         self.replicas: int = strategy.num_replicas_in_sync
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
-        self.last_step = min(config.epochs * self.steps_an_epoch, config.steps or config.epochs * self.steps_an_epoch)
+        self.last_step = last_step(config, self.steps_an_epoch)
         self.showers = manifest.count("train")
         self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
         warn_of_slow(config.precision)
@@ -89,7 +90,6 @@ class Engine:
         self.forward = {phase.name: perhaps_compiled(partial(self._forward, phase)) for phase in self.model.phases}
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
-        self._reduce = tf.function(self._over_replicas)
         self.has_run = False
         self._means: list[str] = []  # losses that are no values of showers, which tracing finds
 
@@ -149,10 +149,6 @@ class Engine:
         """The rate of the coming step."""
         return float(self.optimizers[self.model.phases[0].network].learning_rate)
 
-    def total(self, value: float) -> float:
-        """The sum of `value` over all replicas, those of one worker giving the same; all workers must ask."""
-        return float(self._reduce(tf.constant(float(value))).numpy())
-
     def state(self) -> State:
         """All that a training needs to be resumed: a copy of every variable, by name."""
         return {name: variable.numpy().copy() for name, variable in self._variables().items()}
@@ -210,9 +206,6 @@ class Engine:
         per_replica = self.strategy.run(self.replica_step, args=(batch, stop))
         return self.strategy.experimental_local_results(per_replica)[0]
 
-    def _over_replicas(self, number: tf.Tensor) -> tf.Tensor:
-        return self.strategy.experimental_local_results(self.strategy.run(total_over_replicas, args=(number,)))[0]
-
     def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
         """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
 
@@ -264,14 +257,8 @@ class Engine:
         self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The same, and the gradients of the weights of the network that `phase` trains."""
-        variables = [variable.value for variable in self.model.networks[phase.network].trainable_variables]
-        with tf.GradientTape() as tape:
-            losses = self._forward(phase, view, key)
-            weighted = zip(phase.weights.values(), losses, strict=True)
-            total = tf.add_n([weight * loss for weight, loss in weighted if weight])
-            total = self.optimizers[phase.network].scale_loss(total)  # in float16; others leave it as it is
-        with tf.name_scope("backward"):
-            return losses, tape.gradient(total, variables)
+        scaled = self.optimizers[phase.network].scale_loss  # in float16; others leave it as it is
+        return gradients_of(self.model, phase, lambda: self._forward(phase, view, key), scaled)
 
     def _update_averages(self) -> None:
         """Let the averages of weights follow the step."""
@@ -282,6 +269,26 @@ class Engine:
         decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
         for average, weight in zip(self._average, self._averaged(), strict=True):
             average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
+
+
+def gradients_of(
+    model: Model,
+    phase: Phase,
+    forward: Callable[[], list[tf.Tensor]],
+    scaled: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The losses that `forward` gives, one a weight of `phase`, and the gradients of the network that it trains.
+
+    They are of the weighted sum, `scaled`, of the losses that have a weight. Of a weight of the network that these do
+    not depend on the gradient is None.
+    """
+    variables = [variable.value for variable in model.networks[phase.network].trainable_variables]
+    with tf.GradientTape() as tape:
+        losses = forward()
+        weighted = zip(phase.weights.values(), losses, strict=True)
+        total = scaled(tf.add_n([weight * loss for weight, loss in weighted if weight]))
+    with tf.name_scope("backward"):
+        return losses, tape.gradient(total, variables)
 
 
 def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:

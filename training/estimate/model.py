@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from calopipe.errors import InputError
+from training.engine.course import evaluated_one_of, evaluations, last_step
 from training.estimate.catalogue import Catalogue, Kind
 from training.models.config import FitConfig
 
@@ -159,14 +160,6 @@ def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
     return max((work.flop / (1e12 * rate.tflops) * rate.spread[1] for rate in alike), default=0.0)
 
 
-def looks_of(config: FitConfig, steps_an_epoch: int, last_step: int) -> int:
-    """How often the model is judged, the first time before training (`training.run.looks`)."""
-    every, epochs = config.evaluation_steps, -(-last_step // steps_an_epoch)
-    if not every:
-        return 1 + epochs
-    return 1 + len({-(-step // steps_an_epoch) for step in range(every, last_step + 1, every)} | {epochs})
-
-
 def estimate(
     work: Work, config: FitConfig, catalogue: Catalogue, name: str, devices: int, *, train: int, validation: int
 ) -> Estimate:
@@ -178,15 +171,15 @@ def estimate(
             f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
             f"{train}; give a smaller --batch, fewer devices or more showers"
         )
-    last_step = min(config.epochs * steps_an_epoch, config.steps or config.epochs * steps_an_epoch)
-    epochs, looks = last_step / steps_an_epoch, looks_of(config, steps_an_epoch, last_step)
+    steps, looks = last_step(config, steps_an_epoch), evaluations(config, steps_an_epoch)
+    epochs = steps / steps_an_epoch
     cases, basis = paces(work, kind, catalogue)
 
     def step(case: int, n: int) -> float:
         return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
 
     def look(case: int, n: int) -> float:
-        every = config.evaluated_one_of(train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
+        every = evaluated_one_of(config, train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
         batches = -(-validation // (every * n * _EVALUATED_AT_ONCE))
         seconds = cases[case].shower_s * work.evaluation_cost
         return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND
@@ -200,9 +193,7 @@ def estimate(
         alone = train / config.batch
         return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
 
-    total = Spread.of(
-        lambda case: kind.start.seconds[case] + last_step * step(case, devices) + looks * look(case, devices)
-    )
+    total = Spread.of(lambda case: kind.start.seconds[case] + steps * step(case, devices) + looks * look(case, devices))
 
     def dollars(an_hour: float | None) -> Spread | None:
         if an_hour is None:

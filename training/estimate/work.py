@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import keras
 import tensorflow as tf
 
 from training.engine.exchange import statistics
+from training.engine.step import gradients_of
 from training.estimate.model import Work
-from training.models.base import Model, build
+from training.models.base import Batch, Model, Phase, build
 from training.models.config import FitConfig
 from training.models.precision import plain_forms
 from training.models.randomness import Draws
@@ -35,12 +37,9 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         view = dict(model.view(model.decode(records, manifest), draws.fold("view"))) | progress
         gradients = []
         for phase in model.phases:
-            variables = [each.value for each in model.networks[phase.network].trainable_variables]
             with tf.name_scope(phase.name), draws.active():
-                with tf.GradientTape() as tape:
-                    losses = phase.losses(view, draws.fold(phase.name))
-                    total = tf.add_n([weight * tf.reduce_sum(losses[name]) for name, weight in phase.weights.items()])
-                found = [each for each in tape.gradient(total, variables) if each is not None]
+                found = [each for each in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
+                         if each is not None]  # fmt: skip
             collectives.append(_bytes(found))
             gradients += found
         return gradients
@@ -62,6 +61,11 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         gradients=gradients,
         activations=max(_kept(operations, phase.name) for phase in model.phases),
     )
+
+
+def _forward(phase: Phase, view: Batch, draws: Draws) -> list[tf.Tensor]:
+    losses = phase.losses(view, draws.fold(phase.name))
+    return [tf.reduce_sum(losses[name]) for name in phase.weights]
 
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:

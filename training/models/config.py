@@ -1,13 +1,16 @@
 """What decides the weights of a training, as a frozen config; and the models, by name. No TensorFlow in here.
 
 A model comes with a config of its own, a subclass of `FitConfig` that `register` makes known. Its fields beside the
-common ones are the model's settings, and its `build` makes the model.
+common ones are the model's settings, and its `build` makes the model. A user's own model is a file, which
+`training.models.source` runs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -50,6 +53,7 @@ class FitConfig(ABC):
 
     least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
     domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
+    model_file: ClassVar[str] = ""  # SHA-256 of the user's file that states the model; of those in here none
 
     model: str
     epochs: int = setting(help="passes over the train split", least=1)
@@ -78,7 +82,7 @@ class FitConfig(ABC):
     seed: int = setting(1, help="of weights, order and noise (default 1)")
 
     def __post_init__(self) -> None:
-        if _kind(self.model) is not type(self):
+        if _kind(self.model, self.model_file) is not type(self):
             raise InputError(f"--model {self.model!r} is not one of {type(self).__name__}")
         check_settings(self)
         require_seed(self.seed)
@@ -117,6 +121,9 @@ class FitConfig(ABC):
         """
         return ""
 
+    def require_read(self, whose: str) -> None:  # noqa: B027
+        """Raise InputError, about the model of `whose`, if a file states it that has not run."""
+
     def check_labels(self, labels: LabelRange) -> None:
         """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
         if labels.vary:
@@ -125,37 +132,57 @@ class FitConfig(ABC):
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
             )
 
-    def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
-        """One of how many showers of the split that watches, `watched` in all, is evaluated at a look.
-
-        With so many, the look takes about `evaluation_share` of the time from one look to the next, in which `train`
-        showers are trained on, or `evaluation_steps` steps. `cost` is a `training.models.base.Model.evaluation_cost`.
-        """
-        if not self.evaluation_share:
-            return 1
-        trained = max(train, self.evaluation_steps * self.batch * replicas)
-        affordable = max(self.least_evaluated, int(self.evaluation_share * trained / cost))
-        return max(1, -(-watched // affordable))
-
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""
         changed = self.to_json() | dict(values)
-        own = {each.name for each in fields(_kind(changed["model"]))}
+        own = {each.name for each in fields(_kind(changed["model"], self.model_file))}
         for name in values.keys() - own:
             raise InputError(f"{option(name)} is not for the model {changed['model']}; leave it out")
         return self.from_json(changed)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | ({"model_file": self.model_file} if self.model_file else {})
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> FitConfig:
-        """The config that `to_json` wrote, by this version or an earlier one: settings that it lacks have defaults."""
-        kind = _kind(document["model"])
-        return kind(**{each.name: document[each.name] for each in fields(kind) if each.name in document})
+        """The config that `to_json` wrote, by this version or an earlier one: settings that it lacks have defaults.
+
+        That of a user's model whose file has not run in this process says what it is, and builds no model.
+        """
+        file = document.get("model_file", "")
+        unread = bool(file) and (document["model"], file) not in _KINDS
+        kind = UnreadConfig if unread else _kind(document["model"], file)
+        values = {each.name: document[each.name] for each in fields(kind) if each.name in document}
+        return kind(**values | ({"document": document} if unread else {}))
 
 
-_KINDS: dict[str, type[FitConfig]] = {}
+@dataclass(frozen=True, kw_only=True)
+class UnreadConfig(FitConfig):
+    """The config of a model whose file has not run: a `document` to be read and compared, of no use to build it."""
+
+    document: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        """It was checked when it was made."""
+
+    def require_read(self, whose: str) -> None:
+        raise InputError(
+            f"{whose}: the model {self.model} is stated by a user's file, of SHA-256 "
+            f"{self.document['model_file'][:16]}, which runs only where it is given; give it as --model-file"
+        )
+
+    def build(self, geometry: Any) -> Any:  # noqa: ARG002
+        self.require_read("no model")
+
+    def check_labels(self, labels: LabelRange) -> None:
+        """Whoever trained it did."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.document)
+
+
+_KINDS: dict[tuple[str, str], type[FitConfig]] = {}  # by name, and the hash of the user's file that states it
+_running: ContextVar[str] = ContextVar("running", default="")  # that hash, while the file runs
 CONFIGS: dict[str, FitConfig] = {}  # named configs, to choose from
 DEFAULT = "fast"  # the config of a training that names none
 
@@ -166,12 +193,29 @@ def register(*models: str) -> Callable[[Config], Config]:
     """Make the models of these names known, whose config is the class that this decorates."""
 
     def known(kind: Config) -> Config:
-        if taken := _KINDS.keys() & set(models):
-            raise ValueError(f"a model called {taken.pop()} is known already")
-        _KINDS.update(dict.fromkeys(models, kind))
+        file = _running.get()
+        for name in models:
+            if (name, "") in _KINDS or (name, file) in _KINDS:
+                raise InputError(f"a model called {name} is known already; give it another name")
+        kind.model_file = file
+        _KINDS.update({(name, file): kind for name in models})
         return kind
 
     return known
+
+
+@contextmanager
+def stating(file: str) -> Iterator[None]:
+    """Models that are registered in the block are those of the user's file of this SHA-256; after an error none are."""
+    token = _running.set(file)
+    try:
+        yield
+    except Exception:
+        for key in [key for key in _KINDS if key[1] == file]:
+            del _KINDS[key]
+        raise
+    finally:
+        _running.reset(token)
 
 
 def all_settings() -> dict[str, Field[Any]]:
@@ -191,7 +235,7 @@ def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
     return found
 
 
-def _kind(model: Any) -> type[FitConfig]:
-    if model not in _KINDS:
-        raise InputError(f"--model {model!r} is unknown; known: {', '.join(_KINDS)}")
-    return _KINDS[model]
+def _kind(model: Any, file: str = "") -> type[FitConfig]:
+    if (model, file) not in _KINDS:
+        raise InputError(f"--model {model!r} is unknown; known: {', '.join(name for name, of in _KINDS if of == file)}")
+    return _KINDS[model, file]

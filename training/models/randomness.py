@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,15 +63,12 @@ class Draws:
             _active.reset(token)
 
 
-class NoiseDraws:
-    """Random numbers that are given: `noise` (N, numbers), uniform in [0, 1). A model draws from them once."""
+class NoiseDraws(ABC):
+    """Random numbers of showers, one row each, which does not depend on the other rows."""
 
-    def __init__(self, noise: tf.Tensor) -> None:
-        self._noise = noise
-
-    def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:  # noqa: ARG002  there is one purpose
+    @abstractmethod
+    def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
         """Numbers in [0, 1) of `shape`, (N, numbers), one row a shower."""
-        return self._noise[:, : shape[1]]
 
     def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
         """Standard normal numbers of `shape`, (N, ...), one row a shower, of `uniform_for_normal` uniform ones each."""
@@ -78,6 +76,16 @@ class NoiseDraws:
         columns = uniform_for_normal(numbers)
         normal = tf.concat(box_muller(*tf.split(self.uniform(purpose, [shape[0], columns]), 2, 1)), axis=1)
         return tf.reshape(normal[:, :numbers], shape)
+
+
+class GivenNoise(NoiseDraws):
+    """Numbers that are given: `noise` (N, numbers), uniform in [0, 1). A model draws from them once."""
+
+    def __init__(self, noise: tf.Tensor) -> None:
+        self._noise = noise
+
+    def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:  # noqa: ARG002  there is one purpose
+        return self._noise[:, : shape[1]]
 
 
 class ShowerDraws(NoiseDraws):

@@ -16,7 +16,7 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits
 from training.models.base import Batch, Model, Tensor, ValidRange
 from training.models.judging import ShowerJudge, enough
-from training.models.randomness import Draws, NoiseDraws, ShowerDraws
+from training.models.randomness import Draws, GivenNoise, NoiseDraws, ShowerDraws
 
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 _LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # of noise: doubles below 1 may be rounded up to it
@@ -121,7 +121,7 @@ class ShowerModel(Model):
             inside &= tf.reduce_all((noise >= 0) & (noise <= 1), 1)
             noise = tf.clip_by_value(tf.where(tf.math.is_nan(noise), 0.5, noise), 0.0, _LAST_BELOW_1)
             energy, theta = clipped(energy_gev, valid["energy_gev"]), clipped(theta_rad, valid["theta_rad"])
-            cells = self._generated(energy, theta, NoiseDraws(noise), more) * REFERENCE_UNIT_GEV
+            cells = self._generated(energy, theta, GivenNoise(noise), more) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
 
         return generate
@@ -163,7 +163,7 @@ def _inside(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
 
 
 def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> tf.Operation:
-    """The operation that fails unless all of `values` (N,) are inside `bounds`, and names three that are not."""
+    """The operation that fails unless all `values` (N,) are inside `bounds`; its message names three that are not."""
     inside = _inside(values, bounds)
     reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
     return tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)

@@ -105,6 +105,7 @@ def retrain(
     theirs = registry.fetch(incumbent, copy) if incumbent else None
     if theirs is not None:
         _require_one_detector(theirs, manifest, registry)
+        theirs.config.require_read(f"--registry {registry.place}: its current model")
     if card is None:
         begin = None
         if theirs is not None:

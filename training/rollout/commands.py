@@ -10,8 +10,9 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.mirror import mirrored, mirrored_file
+from calopipe.mirror import mirrored_file
 from preprocessing.runner import add_beam, beam_options_of
+from training.folder import model_folder
 
 TASKS = ("rollout", "advance")
 
@@ -40,8 +41,7 @@ def perform(options: argparse.Namespace) -> None:
     """Carry out what `options` ask for. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
-    found = mirrored(storage.location(options.model), "*", writes=False)
-    with found as model, mirrored_file(storage.location(options.output)) as output:
+    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         _make(options, model, output)
 
 

@@ -19,6 +19,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow
 from preprocessing.runner import pipeline
+from training.models.source import ModelFile, file_of
 from training.rollout.stepper import Stepper
 from training.rollout.tiles import Tile, tiles
 
@@ -65,7 +66,7 @@ def advance_tiles(
     """
     stepper = Stepper(model)
     stepper.require_fitting(open_flow(start))
-    identity = stepper.card.fingerprint()
+    identity, file = stepper.card.fingerprint(), file_of(stepper.card.config)
     _loaded[identity] = stepper
     cut = tiles(stepper.card.geometry.shape, side, reach=stepper.model.reach, stride=stepper.model.stride)
     pieces = [(frame, number) for frame in frames for number in range(len(cut))]
@@ -77,7 +78,7 @@ def advance_tiles(
             begun
             | "Groups of tiles" >> beam.Create(groups)
             | "Spread over workers" >> beam.Reshuffle()
-            | "Map" >> beam.FlatMap(_through_network, str(model), identity, str(start), cut)
+            | "Map" >> beam.FlatMap(_through_network, str(model), identity, str(start), cut, file=file)
             | "By frame" >> beam.GroupByKey()
             | "Reduce" >> beam.Map(_merge, place, cut)
         )
@@ -86,10 +87,10 @@ def advance_tiles(
 
 
 def _through_network(
-    group: Sequence[Piece], model: str, identity: str, start: str, cut: Sequence[Tile]
+    group: Sequence[Piece], model: str, identity: str, start: str, cut: Sequence[Tile], *, file: ModelFile | None
 ) -> Iterator[Any]:
-    """(frame, (tile, velocity of its core)) of each piece of a group."""
-    stepper, flow = _stepper(model, identity), open_flow(Path(start))
+    """(frame, (tile, velocity of its core)) of each piece of a group; a user's `file` states the model, or none."""
+    stepper, flow = _stepper(model, identity, file), open_flow(Path(start))
     windows = []
     for frame, number in group:
         windows.append((flow.velocity(frame, frame + 1)[0, *cut[number].window], flow.solid[cut[number].window]))
@@ -110,10 +111,12 @@ def _merge(of_frame: tuple[int, Iterable[tuple[int, Any]]], place: str, cut: Seq
     np.save(Path(place) / f"{frame}.npy", whole)
 
 
-def _stepper(model: str, identity: str) -> Stepper:
+def _stepper(model: str, identity: str, file: ModelFile | None) -> Stepper:
     """The model of this process, loaded when a thread first asks for it."""
     with _loading:
         if identity not in _loaded:
+            if file is not None:
+                file.run()
             found = Stepper(Path(model))
             if found.card.fingerprint() != identity:
                 raise InputError(f"{model}: replaced while tiles were made with it; run the command again")

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from preprocessing.manifest import Manifest
 from preprocessing.reading import ordered_batches, ordered_records
+from training.engine.course import evaluated_one_of
 from training.engine.exchange import total_over_replicas
 from training.engine.step import State, with_total
 from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
@@ -61,8 +62,8 @@ class Evaluator:
         self._replicas: int = strategy.num_replicas_in_sync
         self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)
-        self.every = config.evaluated_one_of(
-            train=manifest.count("train"), watched=manifest.count(split), replicas=self._replicas,
+        self.every = evaluated_one_of(
+            config, train=manifest.count("train"), watched=manifest.count(split), replicas=self._replicas,
             cost=self.model.evaluation_cost,
         )  # fmt: skip
         self.showers = -(-manifest.count(split) // self.every)
@@ -73,7 +74,7 @@ class Evaluator:
         # one trace for batches of any size and any number of hits: each further one takes seconds
         signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature)
-        self._total = tf.function(self._over_replicas)
+        self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)))
         self._in_training = tf.function(self._collect, reduce_retracing=True)
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 
@@ -128,9 +129,6 @@ class Evaluator:
         """What each replica of this worker, in turn, makes of its batch; the `first` replica's has this number."""
         given = self._on_replicas(lambda replica: (batches[self._here.index(replica)], first + replica))
         return self._strategy.run(self._of_replica, args=given)
-
-    def _over_replicas(self, values: Any) -> Any:
-        return self._strategy.run(total_over_replicas, args=(values,))
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
         losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))

@@ -7,7 +7,9 @@ import math
 import time
 
 from calopipe.errors import InputError
+from training.engine.course import is_evaluated
 from training.engine.step import Engine, State
+from training.engine.team import Team
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import History
@@ -20,16 +22,13 @@ _AT_MOST = 3  # looks at the model of one epoch, where each fails or is killed
 
 
 class Looks:
-    """The looks at the model of `engine`, which all workers take together; the first one has the `history`.
-
-    `alone` says that there is one worker.
-    """
+    """The looks at the model of `engine`, which the `team` takes together; its chief has the `history`."""
 
     def __init__(
-        self, engine: Engine, evaluator: Evaluator, history: History | None, checkpoints: Checkpoints, *, alone: bool
+        self, engine: Engine, evaluator: Evaluator, history: History | None, checkpoints: Checkpoints, team: Team
     ) -> None:
         self._engine, self._evaluator, self.history, self._checkpoints = engine, evaluator, history, checkpoints
-        self._alone, self._drawn_at = alone, time.monotonic()
+        self._team, self._drawn_at = team, time.monotonic()
         if history is None:
             return
         if not history.entries:
@@ -39,17 +38,14 @@ class Looks:
 
     def due(self, step: int) -> bool:
         """Whether the model is judged at the end of the epoch that `step` ends."""
-        every = self._engine.config.evaluation_steps
-        before = step - self._engine.steps_an_epoch
-        return every == 0 or step // every > before // every or step == self._engine.last_step
+        return is_evaluated(self._engine.config, step, self._engine.steps_an_epoch)
 
     def look(self, state: State) -> None:
         """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
         step = self._engine.step
         if not self.due(step):
             return
-        begins = self.history is not None and self._begin(self.history, step)
-        if not (begins if self._alone else self._engine.total(begins) > 0):
+        if not self._team.agree(self.history is not None and self._begin(self.history, step)):
             return
         self._evaluator.take_over(state)
         looked = self._evaluator.evaluate()
@@ -93,13 +89,16 @@ class Looks:
         )
 
     def patience_is_over(self) -> bool:
-        """Whether the score has been no better for as many epochs as the config allows."""
-        engine, patience = self._engine, self._engine.config.patience
-        if self.history is None:
+        """Whether the score has been no better for as many epochs as the config allows, as the chief decides."""
+        if not self._engine.config.patience:
             return False
+        return self._team.agree(self.history is not None and self._no_better(self.history))
+
+    def _no_better(self, history: History) -> bool:
+        engine, patience = self._engine, self._engine.config.patience
         self._checkpoints.wait()
         best_step, value = self._checkpoints.best_metric()
-        judged = max((each["step"] for each in self.history.entries if CHOSEN_BY in each), default=0)
+        judged = max((each["step"] for each in history.entries if CHOSEN_BY in each), default=0)
         over = math.isfinite(value) and judged - best_step >= patience * engine.steps_an_epoch
         if over:
             print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from calopipe.errors import InputError
 from training.configs import RunOptions
 from training.engine.step import Engine, State
+from training.engine.team import Team
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
 from training.run.guards import Guards
@@ -25,8 +26,8 @@ _STEPS_A_CALL_ON_ACCELERATORS = 10
 class Loop:
     """Trains `engine` to its last step, or until there is a reason to stop.
 
-    The first worker writes `checkpoints` and the history of `looks`; the others compute. `seconds` of the running epoch
-    have passed before; `alone` says that there is one worker.
+    The chief of the `team` writes `checkpoints` and the history of `looks`; the others compute. `seconds` of the
+    running epoch have passed before.
     """
 
     def __init__(
@@ -35,14 +36,14 @@ class Loop:
         checkpoints: Checkpoints,
         looks: Looks,
         options: RunOptions,
+        team: Team,
         *,
         signals: Sequence[int],
         seconds: float,
-        alone: bool,
     ) -> None:
         self.engine = engine
         self._checkpoints, self._looks, self._options, self._signals = checkpoints, looks, options, signals
-        self._seconds, self._alone = seconds, alone
+        self._team, self._seconds = team, seconds
         self._progress = ProgressBar(engine)
         self._guards = Guards(engine.model.guards)
         self._saved_step, self._saved_at = engine.step, time.monotonic()
@@ -51,9 +52,9 @@ class Loop:
     def run(self) -> None:
         """Train to the end."""
         with closing(self._progress):
-            if self._signals and self._alone:
+            if self._signals and self._team.alone:
                 self._stop(self.engine.step)
-            if self.engine.step % self.engine.steps_an_epoch or not self._patience_is_over():
+            if self.engine.step % self.engine.steps_an_epoch or not self._looks.patience_is_over():
                 self.steps()
 
     def steps(self) -> None:
@@ -79,10 +80,10 @@ class Loop:
         over = False
         if step % engine.steps_an_epoch == 0 or step == engine.last_step:
             self._end_epoch(step)
-            over = self._patience_is_over()
+            over = self._looks.patience_is_over()
         elif self._due(step):
             self._save(step)
-        if stop or (self._alone and bool(self._signals)):
+        if stop or (self._team.alone and bool(self._signals)):
             self._stop(step)
         self._began_at = time.monotonic()
         return over
@@ -107,13 +108,6 @@ class Loop:
         if self._looks.due(step) or self._due(step):
             self._looks.look(self._save(step))  # saved first: a look takes long, and may end the training
 
-    def _patience_is_over(self) -> bool:
-        """As the first worker decides."""
-        if not self.engine.config.patience:
-            return False
-        over = self._looks.patience_is_over()
-        return over if self._alone else self.engine.total(over) > 0
-
     def _due(self, step: int) -> bool:
         """Whether a checkpoint is, whatever the epoch."""
         every = self._options.checkpoint_steps
@@ -137,7 +131,6 @@ class Loop:
         if self._saved_step != step:
             self._save(step)
         self._checkpoints.wait()
-        if not self._alone:
-            self.engine.total(0.0)  # the others wait until it is written
+        self._team.wait()  # until it is written
         print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
         raise SystemExit(130 if signal.SIGINT in self._signals[-1:] else PREEMPTED)

@@ -1,0 +1,78 @@
+"""A generator in one file: how much each layer of a shower holds.
+
+python -m training fit --model-file layers.py ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from calopipe.options import setting
+from calopipe.showers.cells import Geometry
+from preprocessing.manifest import Manifest
+from preprocessing.reading import decode_hits, dense
+from training.models.base import Batch, Losses, Phase
+from training.models.config import CONFIGS, FitConfig, register
+from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
+from training.models.showers import ShowerModel
+
+_NOISE = 4
+
+
+@register("layers")
+@dataclass(frozen=True, kw_only=True)
+class LayersConfig(FitConfig):
+    hidden: int = setting(16, help="width of the hidden layer")
+
+    def build(self, geometry: Geometry) -> Layers:
+        return Layers(geometry, width=self.hidden)
+
+
+CONFIGS["layers"] = LayersConfig(model="layers", batch=32, epochs=20, learning_rate=0.03)
+
+
+class Layers(ShowerModel):
+    """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
+
+    averaged = ("layers",)
+    noise_numbers = uniform_for_normal(_NOISE)
+
+    def __init__(self, geometry: Geometry, *, width: int) -> None:
+        inputs = keras.Input((2 + _NOISE,))
+        hidden = keras.layers.Dense(width, activation="gelu")(inputs)
+        energies = keras.layers.Dense(geometry.shape[2], activation="softplus")(hidden)
+        self.networks = {"layers": keras.Model(inputs, energies)}
+        self.weights = {"square": 1.0}
+        self.phases = (Phase("fit", "layers", self._losses, self.weights),)
+        self._shape = geometry.shape
+        nx, ny, _ = geometry.shape
+        self._around = [(nx // 2, nx - nx // 2 - 1), (ny // 2, ny - ny // 2 - 1)]
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.Adam(learning_rate)
+
+    def decode(self, records: Any, manifest: Manifest) -> Batch:
+        return decode_hits(records, manifest)
+
+    def view(self, batch: Batch, draws: Draws) -> Batch:
+        return {**batch, "cells": dense(batch, self._shape)}
+
+    def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
+        return self._losses(batch, draws), self.generate(batch["energy_gev"], batch["theta_rad"], draws)
+
+    def generate(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
+        layers = self._energies(energy_gev, theta_rad, draws)
+        return ops.pad(layers[:, None, None], [(0, 0), *self._around, (0, 0)])
+
+    def _energies(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
+        labels = ops.stack([energy_gev / 100.0, theta_rad], 1)
+        noise = draws.normal("noise", [ops.shape(energy_gev)[0], _NOISE])
+        return self.networks["layers"](ops.concatenate([labels, noise], 1))
+
+    def _losses(self, view: Batch, draws: Draws) -> Losses:
+        found = self._energies(view["energy_gev"], view["theta_rad"], draws)
+        return {"square": ops.mean(ops.square(found - ops.sum(view["cells"], [1, 2])), 1)}

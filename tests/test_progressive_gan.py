@@ -1,0 +1,95 @@
+"""The example of a model of one's own: a progressive GAN of frames of a flow, 16 x 8 and then 32 x 16 cells."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from flows import GRID
+from scipy.stats import norm
+from trainings import same_training, small_flow
+
+from calopipe import storage
+from training import __main__ as command
+from training import folder
+from training.models.base import build
+from training.models.source import ModelFile
+
+EXAMPLE = Path(__file__).parent.parent / "examples/progressive_gan.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    """The file's config, and the module that it became."""
+    config = ModelFile.read(EXAMPLE).run()["progressive"]
+    return config, sys.modules[type(config).__module__]
+
+
+def _fit(dataset: Path, output: Path) -> None:
+    given = ("--levels", "2", "--growth-steps", "2", "--steps", "4", "--batch", "8", "--checkpoint-steps", "1")
+    kept = ("--checkpoints-kept", "9", "--evaluation-steps", "2", "--model-file", str(EXAMPLE))
+    command.main(["fit", "--dataset", str(dataset), "--output", str(output), *given, *kept])
+
+
+def test_it_grows_is_judged_and_goes_on_after_a_kill(tmp_path: Path) -> None:
+    dataset = small_flow(tmp_path)
+    _fit(dataset, tmp_path / "m")
+    history = [json.loads(line) for line in (tmp_path / "m/history.jsonl").read_text().splitlines()]
+    assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
+    assert folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
+    # steps 0 to 3: the second resolution begins at step 2, and is in at step 3
+    assert history[-1]["train"]["generator"]["growth"] == pytest.approx((0 + 0 + 0 + 1) / 4)
+    images = [path for path in (tmp_path / "m/tensorboard").glob("events*") if b"images" in path.read_bytes()]
+    assert len(images) == 1
+
+    shutil.copytree(tmp_path / "m", tmp_path / "killed")
+    (tmp_path / "killed" / folder.CARD).unlink()
+    for step in (3, 4):
+        for path in (tmp_path / "killed/checkpoints").glob(f"step-*{step}.*"):
+            storage.remove(path)
+    _fit(dataset, tmp_path / "killed")
+    same_training(tmp_path / "killed", tmp_path / "m")
+
+    command.main(["export", "--model", str(tmp_path / "killed"), "--output", str(tmp_path / "saved")])
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](latent=tf.ones([3, 64]))
+    assert served["velocity"].shape == (3, *GRID.shape, 2)
+
+
+def test_a_resolution_fades_in_from_what_was_there(example: Any) -> None:
+    """At first a finer image is the coarser one with its cells doubled, and is answered as that was."""
+    config, _ = example
+    model: Any = build(config.with_values({"levels": 2}), GRID)
+    latent, zero = tf.random.stateless_normal([4, 64], [1, 2]), tf.constant(0.0)
+    coarse = model.generator(latent, level=0, faded=zero)
+    fine = model.generator(latent, level=1, faded=zero)
+    np.testing.assert_allclose(fine, np.repeat(np.repeat(coarse, 2, 1), 2, 2), rtol=1e-5, atol=1e-6)
+    answers = [model.discriminator(images, level=level, faded=zero) for level, images in enumerate((coarse, fine))]
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-4, atol=1e-5)
+    whole = model.generator(latent, level=1, faded=tf.constant(1.0))
+    half = model.generator(latent, level=1, faded=tf.constant(0.5))
+    np.testing.assert_allclose(half, (fine + whole) / 2, rtol=1e-4, atol=1e-5)
+
+
+def test_rates_are_equalised(example: Any) -> None:
+    """Weights are of order one, and outputs have twice the inputs' variance, as He's initial values make it."""
+    layer = example[1].Equalised(16, 400, 1)
+    assert float(np.std(layer.kernel)) == pytest.approx(1, abs=0.05)
+    assert float(np.var(layer(tf.random.stateless_normal([2, 20, 20, 16], [3, 4])))) == pytest.approx(2, rel=0.15)
+
+
+def test_quantiles_of_noise_are_those_of_a_normal_distribution(example: Any) -> None:
+    """A unit projection of independent normal numbers is normal; the scale of the images does not count."""
+    noise = np.random.default_rng(5).normal(size=(40, 16, 16, 2))
+    (found,) = example[1]._quantiles(noise, 1)
+    expected = norm.ppf((np.arange(len(found)) + 0.5) / len(found))
+    assert np.abs(found.mean(1) - expected).max() < 0.05
+    (scaled,) = example[1]._quantiles(7 * noise + [1, -3], 1)
+    np.testing.assert_allclose(scaled, found, atol=1e-6)
+    levels = example[1]._quantiles(noise, 2)
+    assert [each.shape for each in levels] == [found.shape] * 2

@@ -1,0 +1,163 @@
+"""A user's own model: one file of Python that states it, and when the file runs.
+
+Such a file runs with all rights of the process. So it runs only where the user hands it over: with `--model-file`, or
+in a folder on this machine's disk that a command names as its model (`training.folder.model_folder`). What others may
+have put in a place does not run by being read: not the registry's current model, nor a folder on gs://. Their cards are
+read without it (`training.models.config.UnreadConfig`). A file that is handed over runs for all models that it made,
+wherever they lie: a model knows its file by its SHA-256.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import linecache
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.storage import Location
+from training.models.config import CONFIGS, FitConfig, stating
+
+NAME = "model.py"  # of the file, beside the card of a model that it made
+_MOST_BYTES, _MOST_PACKED = 2**18, 2**16  # the latter with all that a step's argument holds, 128 KiB of Linux at most
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The `text` of a file that states a model, as it was at `place`."""
+
+    place: str
+    text: str
+
+    @classmethod
+    def read(cls, place: Location) -> ModelFile:
+        """InputError: there is none, or it is no text."""
+        try:
+            with place.open("rb") as stream:
+                text = stream.read(_MOST_BYTES + 1).decode()
+        except (FileNotFoundError, IsADirectoryError):
+            raise InputError(f"--model-file {place}: no such file; give one of Python that states a model") from None
+        except UnicodeDecodeError:
+            raise InputError(f"--model-file {place}: not a text in UTF-8; give a file of Python") from None
+        if len(text) > _MOST_BYTES:
+            raise InputError(f"--model-file {place}: more than {_MOST_BYTES // 1024} KiB; a model takes a few")
+        return cls(str(place), text)
+
+    @classmethod
+    def unpacked(cls, packed: str) -> ModelFile:
+        """What `packed` gave. InputError: it is something else."""
+        name, _, content = packed.partition(":")
+        try:
+            return cls(name, zlib.decompress(base64.b64decode(content, validate=True)).decode())
+        except (ValueError, zlib.error):
+            raise InputError(
+                f"model_file {packed[:20]!r} is no packed file; submit.py makes it of --model-file"
+            ) from None
+
+    def packed(self) -> str:
+        """Its name and content in characters that no program on the way to a step replaces. InputError: too long."""
+        content = base64.b64encode(zlib.compress(self.text.encode(), 9)).decode()
+        if len(content) > _MOST_PACKED:
+            raise InputError(
+                f"--model-file {self.place}: {len(content) // 1024} KiB compressed, a step of the pipeline is given "
+                f"{_MOST_PACKED // 1024} at most"
+            )
+        return f"{PurePosixPath(self.place).name.replace(':', '_')}:{content}"
+
+    def write(self, folder: Path) -> None:
+        """Put it into `folder`, beside the card of a model."""
+        with storage.replacing(folder / NAME) as temporary:
+            temporary.write_text(self.text, encoding="utf-8", newline="")
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def run(self) -> Mapping[str, FitConfig]:
+        """The configs that it states, by name. It runs once a process.
+
+        InputError: it does not run, states none or several models, or gives one a name that is taken.
+        """
+        if self.sha256 not in _RUN:
+            _RUN[self.sha256] = self, _stated(self)
+        return _RUN[self.sha256][1]
+
+
+_RUN: dict[str, tuple[ModelFile, Mapping[str, FitConfig]]] = {}  # in this process, by SHA-256
+
+
+def file_of(config: FitConfig) -> ModelFile | None:
+    """The user's file that states the model of `config`, which has run; None of a model of this program."""
+    return _RUN[config.model_file][0] if config.model_file else None
+
+
+@contextmanager
+def offered(file: ModelFile | None) -> Iterator[None]:
+    """The configs of `file` alone can be named in the block; without a file, those of this program."""
+    before = dict(CONFIGS)
+    if file is not None:
+        stated = file.run()
+        CONFIGS.clear()
+        CONFIGS.update(stated)
+    try:
+        yield
+    finally:
+        CONFIGS.clear()
+        CONFIGS.update(before)
+
+
+def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
+    before = dict(CONFIGS)
+    try:
+        with stating(file.sha256):
+            _execute(file)
+            return _checked(
+                file, {name: each for name, each in CONFIGS.items() if before.get(name) is not each}, before
+            )
+    finally:
+        CONFIGS.clear()
+        CONFIGS.update(before)
+
+
+def _checked(
+    file: ModelFile, stated: Mapping[str, FitConfig], before: Mapping[str, FitConfig]
+) -> Mapping[str, FitConfig]:
+    hint = "end it as docs/training.md says: a config with @register, and a named one in CONFIGS"
+    if not stated:
+        raise InputError(f"{file.place}: states no model; {hint}")
+    if taken := [name for name in stated if name in before]:
+        raise InputError(f"{file.place}: a config called {taken[0]} is known already; give it another name")
+    kinds = {type(config): config.model for config in stated.values()}
+    if others := [model for kind, model in kinds.items() if kind.model_file != file.sha256]:
+        raise InputError(f"{file.place}: names a config of the model {others[0]}, which it does not state; {hint}")
+    if len(kinds) > 1:
+        raise InputError(f"{file.place}: states {len(kinds)} models, {' and '.join(kinds.values())}; give each a file")
+    return stated
+
+
+def _execute(file: ModelFile) -> None:
+    """Run `file` as a module of its own. Its lines are kept, as TensorFlow looks for the source of functions."""
+    module = ModuleType(f"model_{file.sha256[:16]}")
+    module.__file__ = file.place
+    lines = file.text.splitlines(keepends=True)
+    linecache.cache[file.place] = (len(file.text), None, lines, file.place)
+    sys.modules[module.__name__] = module  # where dataclasses look for the names in annotations
+    try:
+        exec(compile(file.text, file.place, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  asked for
+    except Exception as error:
+        del sys.modules[module.__name__]
+        if isinstance(error, SyntaxError) and error.filename == file.place:
+            raise InputError(f"{file.place}:{error.lineno}: {error.msg}") from error
+        number, trace = 0, error.__traceback__
+        while trace:
+            number = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file.place else number
+            trace = trace.tb_next
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{file.place}:{number}: {reason}") from error
