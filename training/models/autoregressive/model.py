@@ -14,13 +14,13 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, offsets, rows, totals
-from training.models.autoregressive.arrays import arrays
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS, context_numbers, plan
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.labels import More, number_of_terms, particle_slopes
 from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, log_mixture
+from training.models.autoregressive.sampling.arrays import arrays
 from training.models.autoregressive.sampling.layer import Densities
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
 from training.models.autoregressive.sharing import (
