@@ -29,7 +29,7 @@ def discover(
     """
     from components.step import describe, working
 
-    with working(output):
+    with working(output, "discover"):
         from calopipe.progress import say
         from calopipe.showers.flaws import Tolerance
         from calopipe.storage import expand, location

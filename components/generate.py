@@ -42,7 +42,7 @@ def generate(
     """
     from components.step import describe, held_out, working
 
-    with working(output, "model/*", "incumbent/*", "*", ".*.parts/*") as run:
+    with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
         from training.asked.conditions import Conditions
         from training.folder import require_model

@@ -26,7 +26,7 @@ def generate_flow(
     """
     from components.step import describe, working
 
-    with working(output, "model/*", "rollouts/*") as run:
+    with working(output, "generate", "model/*", "rollouts/*") as run:
         from calopipe.showers.splits import SplitRule
         from training.folder import require_model
         from training.rollout.held_out import roll_out_held_out

@@ -42,7 +42,7 @@ def train(
     """
     from components.step import describe, working
 
-    with working(output, "model/**", "incumbent/*") as run:
+    with working(output, "train", "model/**", "incumbent/*") as run:
         from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset

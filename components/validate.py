@@ -41,7 +41,7 @@ def validate(
     """
     from components.step import hand_on, held_out, working
 
-    with working(output, "*.json", "report.html") as run:
+    with working(output, "validate", "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
         from training.discriminate import discriminate
         from validation.challenge.numbers import Asked

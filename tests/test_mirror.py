@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -201,9 +203,13 @@ def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, mon
         assert (RUN / "logs/.lock").stat().generation != first
 
 
-def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_of_runs_that_start_together_one_runs(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
     monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    output = RUN if where == "bucket" else tmp_path / "run"
     for _ in range(20):
         start, told = threading.Barrier(2), []
 
@@ -211,7 +217,7 @@ def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.
             start.wait()
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(alone(RUN))
+                    stack.enter_context(alone(output))
                 except InputError as error:
                     told.append(str(error))
                 else:
@@ -224,27 +230,68 @@ def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert told[0] == "runs"
-        assert "another run writes there" in told[1]
+        others = [line for line in told if line != "runs"]
+        assert len(others) == 1, told
+        assert re.search(f"^{output}: another run writes there, (process|one that has just begun)", others[0])
+    assert not storage.listing(output)
 
 
 _HOLDER = """
-from calopipe import storage
-from calopipe.lock import alone
-with alone(storage.location("gs://runs/a/run")):
+import sys
+from calopipe import lock, storage
+lock._RENEWED_S = 0.1
+with lock.alone(storage.location(sys.argv[1])):
     print("holds", flush=True)
     input()
 """
 
 
-def test_the_lease_of_a_killed_run_is_taken_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def _holder(output: storage.Location) -> subprocess.Popen[str]:
+    """A process that keeps others out of `output`."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(output)], **pipes, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_the_place_of_a_killed_run_is_taken_over(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(lock, "_LEASED_S", 1.0)
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "holds\n"
+    output = RUN if where == "bucket" else tmp_path / "run"
+    with _holder(output) as process:
+        with pytest.raises(InputError, match=f"another run writes there, process {process.pid} of"), alone(output):
+            pytest.fail("both run")
         process.kill()
     began = time.monotonic()
-    with alone(RUN):
-        assert 1.0 < time.monotonic() - began < 30
+    with alone(output):
+        assert (1.0 if where == "bucket" else 0.0) < time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("other", ["runs", "has ended"])
+def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> None:
+    """As one that was suspended finds it, in one line."""
+    lease = RUN / "logs/.lock"
+    with _holder(RUN) as process:
+        if other == "runs":
+            lease.write("process 7 of another-host\nits token\n")
+        else:
+            lease.unlink()
+        assert process.wait(60) == 2
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    who = "process 7 of another-host" if other == "runs" else "another process, which has ended"
+    assert errors == f"error: {RUN}: another run writes there, {who}; wait for its end, or give another --output\n"
+
+
+def test_where_a_file_system_knows_no_locks_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with alone(tmp_path):
+        assert "knows no locks; see that no other run writes there" in caplog.text
