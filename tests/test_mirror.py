@@ -80,6 +80,7 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
         (folder / "untold").write_text("by a library")
         (folder / ".half.partial").write_text("half")
         storage.discard(folder / "made")
+        (folder / "top.json").unlink()  # as by what cleans a disk of old files
     assert _there() == {
         "model/card.json": "of another process", "model/checkpoints/1.npz": "model/checkpoints/1.npz",
         "other/2.h5": "other/2.h5", "top.json": "newer", "untold": "by a library",
@@ -167,6 +168,17 @@ def test_a_bucket_that_goes_away_ends_the_work_in_one_line(proxy: Proxy, monkeyp
             _write(folder / "more", str(number))
             time.sleep(0.02)
         pytest.fail("nobody noticed")
+
+
+def test_a_stopped_process_says_what_did_not_reach_the_bucket(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gcs, "_RETRY_SECONDS", 0.5)
+    with pytest.raises(SystemExit), mirrored(RUN) as folder:  # noqa: PT012  as a training that is told to stop
+        proxy.close()
+        _write(folder / "checkpoint", "saved")
+        raise SystemExit(143)
+    assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
 
 
 def test_a_second_run_is_refused_and_the_first_ones_end_lets_it_in(
