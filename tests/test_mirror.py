@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from google.cloud import storage as google_storage
 from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
 
 from calopipe import gcs, lock, mirror, storage
-from calopipe.errors import InputError
+from calopipe.errors import InputError, describe
 from calopipe.gcs import GcsPath
 from calopipe.lock import alone, writer
 from calopipe.mirror import mirrored, mirrored_file
+from components.step import working
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 RUN = GcsPath("runs", "a/run")
@@ -118,11 +119,11 @@ def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatc
 
     monkeypatch.setattr(GcsPath, "upload", slow)
     with mirrored(RUN) as folder:
-        for number in range(60):
+        for number in range(30):
             _write(folder / "weights", f"weights {number}")
             _write(folder / "card", f"card {number}")
             assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
-    expected = [(name, f"{name} {number}") for number in range(60) for name in ("weights", "card")]
+    expected = [(name, f"{name} {number}") for number in range(30) for name in ("weights", "card")]
     assert seen == expected
 
 
@@ -142,7 +143,7 @@ with mirrored(storage.location("gs://runs/a/run"), "**") as folder:
 
 
 def test_a_killed_process_leaves_what_names_beside_what_it_names(tmp_path: Path, proxy: Proxy) -> None:
-    for kill in range(4):
+    for kill in range(3):
         with subprocess.Popen([sys.executable, "-c", _WRITER, str(1000 * kill)], env=os.environ) as process:
             deadline = time.monotonic() + 60
             while not any(name >= f"{1000 * kill + 20:06d}" for name in storage.listing(RUN)):
@@ -296,6 +297,32 @@ def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> N
         errors = process.stderr.read()
     who = "process 7 of another-host" if other == "runs" else "another process, which has ended"
     assert errors == f"error: {RUN}: another run writes there, {who}; wait for its end, or give another --output\n"
+
+
+def test_a_step_is_refused_while_another_run_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with working(str(tmp_path), "train"):
+        with working(str(tmp_path), "generate0-2"), working(str(tmp_path), "generate1-2"):
+            pass  # shares are made at once
+        with pytest.raises(SystemExit), working(str(tmp_path), "train"):
+            pytest.fail("both train")
+    here = f"process {os.getpid()} of {os.uname().nodename}"
+    line = f"error: {tmp_path}: another run writes there, {here}; wait for its end, or give another --output\n"
+    assert capsys.readouterr().err == line
+    assert not storage.listing(tmp_path)
+
+
+def test_a_full_disk_loses_nothing_that_was_done(
+    proxy: Proxy, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is that of the temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk(1000)))
+    with pytest.raises(OSError, match="No space left") as caught, mirrored(RUN) as folder:  # noqa: PT012  as a command does
+        _write(folder / "first", "done")
+        _write(folder / "second", "much" * 1_000_000)
+    told = describe(caught.value)
+    assert told is not None
+    assert "the disk is full; free some space and run again" in told
+    assert _there() == {"first": "done"}
 
 
 def test_where_a_file_system_knows_no_locks_a_run_goes_on(
