@@ -54,7 +54,7 @@ def clocked(arguments: Sequence[str]) -> None:
         work(of)
         seconds["uploads"] = time.thread_time()
 
-    mirror._Mirror._work = counted  # type: ignore[method-assign]
+    mirror._Mirror._work = counted  # type: ignore[method-assign, assignment]
     train(arguments)
     Path(os.environ[_CLOCK]).write_text(json.dumps(seconds))
 

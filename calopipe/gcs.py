@@ -35,6 +35,11 @@ _RETRY_SECONDS = 120.0  # for which a failed request is repeated, with growing p
 _UPLOAD_CHUNK = 8 << 20  # bytes; an upload whose connection is cut resumes at a multiple of it
 _READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
 _TRANSFERS = 8  # downloads at the same time
+# What a browser shows rather than stores, by the end of the name.
+_SHOWN = {
+    ".html": "text/html; charset=utf-8", ".json": "application/json", ".jsonl": "text/plain; charset=utf-8",
+    ".log": "text/plain; charset=utf-8", ".png": "image/png",
+}  # fmt: skip
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -120,8 +125,11 @@ class GcsPath:
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
+            kind = _SHOWN.get(Path(self.name).suffix)
             try:
-                blob.upload_from_filename(str(file), retry=_retry(), if_generation_match=0 if create else None)
+                blob.upload_from_filename(
+                    str(file), content_type=kind, retry=_retry(), if_generation_match=0 if create else None
+                )
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
 

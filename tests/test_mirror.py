@@ -89,6 +89,16 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
     assert not folder.exists()
 
 
+def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
+    with mirrored(RUN) as folder:
+        for name in ("report.html", "model/card.json", "logs/a.log", "generated.h5"):
+            _write(folder / name, "x")
+    bucket = google_storage.Client(project="test").bucket(RUN.bucket)
+    kinds = [bucket.get_blob(f"{RUN.key}/{name}").content_type for name in sorted(_there())]
+    text = "charset=utf-8"
+    assert kinds == ["application/octet-stream", f"text/plain; {text}", "application/json", f"text/html; {text}"]
+
+
 def test_a_file_has_its_parts_beside_it(proxy: Proxy) -> None:
     (RUN / ".a.h5.parts/1.h5").write("part")
     (RUN / "b.h5").write("another's")

@@ -326,6 +326,12 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     for step in ("dataset stands", "model stands", "showers stand", "verdict stands"):
         assert step in done.stdout
     assert outputs() == before
+    log = max(output.glob("logs/*.log")).read_text()
+    for line in (
+        "the last run: of 2 input files none is new and none is gone",
+        "the last model: the same data and settings",
+    ):
+        assert f"since {line}" in log
 
 
 @pytest.mark.slow
