@@ -24,6 +24,7 @@ import google.auth.exceptions as auth_errors
 import requests
 from google.cloud import storage
 from google.cloud.storage import transfer_manager
+from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from calopipe.errors import InputError
@@ -34,6 +35,11 @@ _RETRY_SECONDS = 120.0  # for which a failed request is repeated, with growing p
 _UPLOAD_CHUNK = 8 << 20  # bytes; an upload whose connection is cut resumes at a multiple of it
 _READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
 _TRANSFERS = 8  # downloads at the same time
+# What a browser shows rather than stores, by the end of the name.
+_SHOWN = {
+    ".html": "text/html; charset=utf-8", ".json": "application/json", ".jsonl": "text/plain; charset=utf-8",
+    ".log": "text/plain; charset=utf-8", ".png": "image/png",
+}  # fmt: skip
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -119,8 +125,11 @@ class GcsPath:
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
+            kind = _SHOWN.get(Path(self.name).suffix)
             try:
-                blob.upload_from_filename(str(file), retry=_retry(), if_generation_match=0 if create else None)
+                blob.upload_from_filename(
+                    str(file), content_type=kind, retry=_retry(), if_generation_match=0 if create else None
+                )
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
 
@@ -260,16 +269,27 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise _missing(path) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
-        raise InputError(f"{path}: permission denied ({error.code}); give this account access to the bucket") from None
+        raise InputError(
+            f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"
+        ) from None
     except auth_errors.GoogleAuthError as error:
         reason = str(error).partition(".")[0]
         raise InputError(
             f"{path}: no credentials for Google Cloud ({reason}); run 'gcloud auth application-default login', or on "
             "a cluster give the pod's service account access"
         ) from None
-    except (api_errors.GoogleAPIError, requests.RequestException, ConnectionError) as error:
+    except (api_errors.GoogleAPIError, DataCorruption, requests.RequestException, ConnectionError) as error:
         cause = getattr(error, "cause", None) or error
+        told = f"{type(cause).__name__}{_reason(cause) or f': {str(cause)[:200]}'}"
         raise InputError(
-            f"{path}: the store cannot be reached or does not answer as it should, tried for {_RETRY_SECONDS:.0f} s "
-            f"({type(cause).__name__}: {str(cause)[:200]}); run again, finished work is kept"
+            f"{path}: the store cannot be reached or does not answer as it should, tried for {_RETRY_SECONDS:.0f} s at "
+            f"most ({told}); run again, finished work is kept"
         ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """What the store says of an error, after a colon; empty where it says nothing."""
+    try:
+        return f": {error.response.json()['error']['message']}"  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""

@@ -6,7 +6,9 @@ seconds. One that nobody has written for longer is taken over.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import sys
 import threading
@@ -15,15 +17,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
 if TYPE_CHECKING:
     from calopipe.gcs import GcsPath
 
+logger = logging.getLogger(__name__)
+
 _FILE = "logs/.lock"
 _RENEWED_S, _LEASED_S = 10.0, 30.0  # how often a lease is written, and how long it holds after that
+_UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # what network file systems without locks say
 _LOOK_S = 1.0  # between two looks at the lease of another
 
 
@@ -37,25 +42,20 @@ def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
         with _leased(output, output / file):
             yield
         return
-    path = output / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise _refusal(output, lock.read()) from None
-        lock.truncate(0)
-        lock.write(_this_process())
-        lock.flush()
+    with _locked(output, output / file):
         yield
 
 
 def writer(output: Path | GcsPath) -> str:
     """The process that runs in `output` now; empty without one."""
     path = output / _FILE
-    if not path.is_file():
+    try:
+        return _holder_at(path)
+    except FileNotFoundError:
         return ""
+
+
+def _holder_at(path: Path | GcsPath) -> str:
     if not isinstance(path, Path):
         written, holder = path.stat().st_mtime, _holder(path.read_text())
         return holder if time.time() - written < _LEASED_S else ""
@@ -63,8 +63,41 @@ def writer(output: Path | GcsPath) -> str:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
         except BlockingIOError:
-            return lock.read().strip()
+            return _holder(lock.read())
     return ""
+
+
+@contextmanager
+def _locked(output: Path, path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise _refusal(output, lock.read()) from None
+            except OSError as error:
+                if error.errno not in _UNKNOWN:
+                    raise
+                logger.warning("%s: this file system knows no locks; see that no other run writes there", output)
+            if not _is_at(lock, path):  # removed by its owner, since it was opened here
+                continue
+            lock.truncate(0)
+            lock.write(_this_process())
+            lock.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -75,15 +108,8 @@ def _leased(output: GcsPath, lease: GcsPath) -> Iterator[None]:
     def renew() -> None:
         nonlocal generation
         while not ended.wait(_RENEWED_S):
-            try:
-                generation = lease.write(text, generation=generation, once=True)
-            except FileExistsError:
-                if lease.read_text() != text:
-                    print(f"error: {_refusal(output, lease.read_text())}", file=sys.stderr, flush=True)
-                    os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
-                generation = lease.stat().generation  # the answer to a first try was lost
-            except InputError:
-                pass  # the store cannot be reached: the run will say so when it has something to write
+            with suppress(InputError):  # the store cannot be reached: the run will say so when it writes something
+                generation = _renewed(output, lease, text, generation)
 
     thread = threading.Thread(target=renew, name="lease", daemon=True)
     thread.start()
@@ -94,6 +120,19 @@ def _leased(output: GcsPath, lease: GcsPath) -> Iterator[None]:
         thread.join()
         with suppress(InputError, FileExistsError):  # it ends by itself
             lease.unlink(missing_ok=True, generation=generation)
+
+
+def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int:
+    """The generation of `lease` now that it is written anew. Ends this process where another has taken it over."""
+    with suppress(FileExistsError):
+        return lease.write(text, generation=generation, once=True)
+    found, holder = 0, "another process, which has ended"
+    with suppress(FileNotFoundError):
+        found, holder = int(lease.stat().generation), lease.read_text()
+    if holder != text:  # else the answer to a first try was lost
+        print(f"error: {_refusal(output, holder)}", file=sys.stderr, flush=True)
+        os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
+    return found
 
 
 def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
@@ -124,6 +163,5 @@ def _holder(text: str) -> str:
 
 
 def _refusal(output: Path | GcsPath, held: str) -> InputError:
-    return InputError(
-        f"{output}: another run writes there, {_holder(held)}; wait for its end, or give another --output"
-    )
+    holder = _holder(held) or "one that has just begun"
+    return InputError(f"{output}: another run writes there, {holder}; wait for its end, or give another --output")

@@ -8,6 +8,7 @@ as if it had been killed on a disk a moment before. Code that works in a folder 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -22,6 +23,8 @@ from calopipe.errors import InputError
 
 if TYPE_CHECKING:
     from calopipe.gcs import GcsPath
+
+logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
 
@@ -60,11 +63,14 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
         _mirrors[mirror.folder] = mirror
         try:
             yield mirror.folder
-        except InputError as error:
-            mirror.end(writes=writes, raises=False)
-            raise type(error)(told(str(error))) from None
-        except BaseException:
-            mirror.end(writes=writes, raises=False)
+        except BaseException as error:
+            try:
+                mirror.end(writes=writes)
+            except (InputError, OSError) as lost:
+                if lost is not error:
+                    logger.warning("not all that was done is in the bucket: %s", lost)
+            if isinstance(error, InputError):
+                raise type(error)(told(str(error))) from None
             raise
         else:
             mirror.end(writes=writes)
@@ -176,21 +182,18 @@ class _Mirror:
         self._changes.join()
         self._raise()
 
-    def end(self, *, writes: bool, raises: bool = True) -> None:
-        """Pass on what `changed` was not told of, in the order of its change, and wait for the last of all."""
+    def end(self, *, writes: bool) -> None:
+        """Pass on what `changed` was not told of, in the order of its change, and wait for the last of all.
+
+        Only what `removed` was told of is removed: what else is gone may have been cleaned away from the disk.
+        """
         try:
             if writes:
-                now = {self._name(path): path for path in self.folder.rglob("*") if path.is_file()}
-                for name in self._known.keys() - now.keys():
-                    self.remove(self.folder / name)
-                new = [path for name, path in now.items() if self._known.get(name) != _state(path)]
+                now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
+                new = [path for path in now if self._known.get(self._name(path)) != _state(path)]
                 for path in sorted(new, key=lambda path: path.stat().st_mtime_ns):
-                    if not path.name.endswith(PARTIAL):
-                        self.put(path)
+                    self.put(path)
                 self.flush()
-        except (InputError, OSError):
-            if raises:
-                raise
         finally:
             if self._thread:
                 self._changes.put(None)

@@ -27,7 +27,7 @@ Location: TypeAlias = "Path | GcsPath"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_THREADS = 16  # for small reads, which wait for a network rather than for a processor
+_THREADS = 8  # for small reads, which wait for a network rather than for a processor; Google's client keeps 10 ways
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
 _TICK_SECONDS = 2.0  # the coarsest clock of file systems in use
 _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this

@@ -35,7 +35,7 @@ def discover(
     """
     from components.step import describe, working
 
-    with working(output):
+    with working(output, "discover"):
         from calopipe.progress import say
         from calopipe.storage import expand, location
         from components.parameters import require_plain

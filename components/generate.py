@@ -41,7 +41,7 @@ def generate(
     """
     from components.step import describe, working
 
-    with working(output, "model/*", "incumbent/*", "*", ".*.parts/*") as run:
+    with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
         from components.reading import Reading
         from training.asked.conditions import Conditions

@@ -25,7 +25,7 @@ def promote(
     """
     from components.step import describe, working
 
-    with working(output, "model/*", "*.h5", "*.json", "report.html") as run:
+    with working(output, "promote", "model/*", "*.h5", "*.json", "report.html") as run:
         from calopipe.progress import say
         from calopipe.storage import location
         from calopipe.verdict import VERDICT_FILE, read_verdict

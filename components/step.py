@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.errors import one_line_errors
+from calopipe.lock import alone
 from calopipe.mirror import address, flush, mirrored
 from calopipe.storage import location
 
@@ -22,10 +23,15 @@ def step() -> Iterator[None]:
 
 
 @contextmanager
-def working(output: str, *names: str) -> Iterator[Path]:
-    """A `step` in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `names`."""
-    with step(), mirrored(location(output), *names) as run:
-        yield run
+def working(output: str, name: str, *files: str) -> Iterator[Path]:
+    """A `step` in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `files`.
+
+    InputError: another run does what is called `name` there now.
+    """
+    with step():
+        place = location(output)
+        with alone(place, f"logs/.{name}.lock"), mirrored(place, *files) as run:
+            yield run
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def train(
     """
     from components.step import describe, offered, working
 
-    with working(output, "model/**", "incumbent/*") as run, offered(model_file, run):
+    with working(output, "train", "model/**", "incumbent/*") as run, offered(model_file, run):
         from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset

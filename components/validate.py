@@ -38,7 +38,7 @@ def validate(
     """
     from components.step import hand_on, working
 
-    with working(output, "*.json", "report.html") as run:
+    with working(output, "validate", "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
         from components.reading import Reading
         from training.discriminate import discriminate

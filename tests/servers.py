@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -10,10 +13,13 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -120,11 +126,88 @@ class Proxy:
             end.close()
 
 
+Way = TypeVar("Way", "Proxy", "Unreliable")
+
+
+class Unreliable(ThreadingHTTPServer):
+    """A way to a server on loopback that harms a `share` of the requests, by lot, in one of the ways of `HARMS`.
+
+    `seen` counts them. With a `refusal`, a status and its reason, every change is refused.
+    """
+
+    HARMS = ("503", "429", "cut", "done and cut", "half an answer", "slow")
+    daemon_threads = True
+
+    def __init__(self, target_port: int, share: float = 0.0) -> None:
+        super().__init__(("127.0.0.1", 0), _Passing)
+        self.port, self.target_port = self.server_address[1], target_port
+        self.share, self.seen = share, Counter[str]()
+        self.refusal: tuple[int, str] | None = None
+        self._lots = random.Random(1)  # of its own: what is tested draws from the common one
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def harm(self) -> str:
+        """What happens to the next request; nothing, mostly."""
+        found = self._lots.choice(self.HARMS) if self._lots.random() < self.share else ""
+        self.seen[found] += 1
+        return found
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: object) -> None:
+        """A client that was cut off may be gone."""
+
+
+class _Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Unreliable
+
+    def _pass(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        harm = self.server.harm()
+        if self.server.refusal and self.command != "GET":
+            status, reason = self.server.refusal
+            self._answer(status, {"Content-Type": "application/json"},
+                         json.dumps({"error": {"code": status, "message": reason}}).encode())  # fmt: skip
+        elif harm in {"503", "429"}:
+            self._answer(int(harm), {}, b"")
+        elif harm == "cut":
+            self.close_connection = True
+        else:
+            time.sleep(0.2 if harm == "slow" else 0)
+            way = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
+            way.request(self.command, self.path, content, dict(self.headers))
+            answer = way.getresponse()
+            found = answer.read()
+            way.close()
+            if harm == "done and cut":
+                self.close_connection = True
+            else:
+                self._answer(answer.status, dict(answer.getheaders()), found, half=harm == "half an answer")
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815
+
+    def _answer(self, status: int, headers: Mapping[str, str], content: bytes, *, half: bool = False) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in {"content-length", "transfer-encoding", "connection"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if half else content)
+        self.close_connection = half
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
 @contextmanager
-def store(program: Path) -> Iterator[Proxy]:
-    """An empty object store behind a proxy; what speaks to Google Cloud Storage is pointed at it."""
+def store(program: Path, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
+    """An empty object store behind a proxy, or another `way`; what speaks to Google Cloud Storage is pointed at it."""
     port = free_port()
-    proxy = Proxy(port)
+    proxy = way(port)
     address = f"http://127.0.0.1:{proxy.port}"
     server = subprocess.Popen(
         [program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,11 @@ from google.cloud import storage as google_storage
 from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
 
 from calopipe import gcs, lock, mirror, storage
-from calopipe.errors import InputError
+from calopipe.errors import InputError, describe
 from calopipe.gcs import GcsPath
 from calopipe.lock import alone, writer
 from calopipe.mirror import mirrored, mirrored_file
+from components.step import working
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 RUN = GcsPath("runs", "a/run")
@@ -78,11 +81,22 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
         (folder / "untold").write_text("by a library")
         (folder / ".half.partial").write_text("half")
         storage.discard(folder / "made")
+        (folder / "top.json").unlink()  # as by what cleans a disk of old files
     assert _there() == {
         "model/card.json": "of another process", "model/checkpoints/1.npz": "model/checkpoints/1.npz",
         "other/2.h5": "other/2.h5", "top.json": "newer", "untold": "by a library",
     }  # fmt: skip
     assert not folder.exists()
+
+
+def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
+    with mirrored(RUN) as folder:
+        for name in ("report.html", "model/card.json", "logs/a.log", "generated.h5"):
+            _write(folder / name, "x")
+    bucket = google_storage.Client(project="test").bucket(RUN.bucket)
+    kinds = [bucket.get_blob(f"{RUN.key}/{name}").content_type for name in sorted(_there())]
+    text = "charset=utf-8"
+    assert kinds == ["application/octet-stream", f"text/plain; {text}", "application/json", f"text/html; {text}"]
 
 
 def test_a_file_has_its_parts_beside_it(proxy: Proxy) -> None:
@@ -115,11 +129,11 @@ def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatc
 
     monkeypatch.setattr(GcsPath, "upload", slow)
     with mirrored(RUN) as folder:
-        for number in range(60):
+        for number in range(30):
             _write(folder / "weights", f"weights {number}")
             _write(folder / "card", f"card {number}")
             assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
-    expected = [(name, f"{name} {number}") for number in range(60) for name in ("weights", "card")]
+    expected = [(name, f"{name} {number}") for number in range(30) for name in ("weights", "card")]
     assert seen == expected
 
 
@@ -139,7 +153,7 @@ with mirrored(storage.location("gs://runs/a/run"), "**") as folder:
 
 
 def test_a_killed_process_leaves_what_names_beside_what_it_names(tmp_path: Path, proxy: Proxy) -> None:
-    for kill in range(4):
+    for kill in range(3):
         with subprocess.Popen([sys.executable, "-c", _WRITER, str(1000 * kill)], env=os.environ) as process:
             deadline = time.monotonic() + 60
             while not any(name >= f"{1000 * kill + 20:06d}" for name in storage.listing(RUN)):
@@ -165,6 +179,17 @@ def test_a_bucket_that_goes_away_ends_the_work_in_one_line(proxy: Proxy, monkeyp
             _write(folder / "more", str(number))
             time.sleep(0.02)
         pytest.fail("nobody noticed")
+
+
+def test_a_stopped_process_says_what_did_not_reach_the_bucket(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gcs, "_RETRY_SECONDS", 0.5)
+    with pytest.raises(SystemExit), mirrored(RUN) as folder:  # noqa: PT012  as a training that is told to stop
+        proxy.close()
+        _write(folder / "checkpoint", "saved")
+        raise SystemExit(143)
+    assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
 
 
 def test_a_second_run_is_refused_and_the_first_ones_end_lets_it_in(
@@ -201,9 +226,13 @@ def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, mon
         assert (RUN / "logs/.lock").stat().generation != first
 
 
-def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_of_runs_that_start_together_one_runs(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
     monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    output = RUN if where == "bucket" else tmp_path / "run"
     for _ in range(20):
         start, told = threading.Barrier(2), []
 
@@ -211,7 +240,7 @@ def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.
             start.wait()
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(alone(RUN))
+                    stack.enter_context(alone(output))
                 except InputError as error:
                     told.append(str(error))
                 else:
@@ -224,27 +253,94 @@ def test_of_runs_that_start_together_one_runs(proxy: Proxy, monkeypatch: pytest.
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert told[0] == "runs"
-        assert "another run writes there" in told[1]
+        others = [line for line in told if line != "runs"]
+        assert len(others) == 1, told
+        assert re.search(f"^{output}: another run writes there, (process|one that has just begun)", others[0])
+    assert not storage.listing(output)
 
 
 _HOLDER = """
-from calopipe import storage
-from calopipe.lock import alone
-with alone(storage.location("gs://runs/a/run")):
+import sys
+from calopipe import lock, storage
+lock._RENEWED_S = 0.1
+with lock.alone(storage.location(sys.argv[1])):
     print("holds", flush=True)
     input()
 """
 
 
-def test_the_lease_of_a_killed_run_is_taken_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def _holder(output: storage.Location) -> subprocess.Popen[str]:
+    """A process that keeps others out of `output`."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(output)], **pipes, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_the_place_of_a_killed_run_is_taken_over(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(lock, "_LEASED_S", 1.0)
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "holds\n"
+    output = RUN if where == "bucket" else tmp_path / "run"
+    with _holder(output) as process:
+        with pytest.raises(InputError, match=f"another run writes there, process {process.pid} of"), alone(output):
+            pytest.fail("both run")
         process.kill()
     began = time.monotonic()
-    with alone(RUN):
-        assert 1.0 < time.monotonic() - began < 30
+    with alone(output):
+        assert (1.0 if where == "bucket" else 0.0) < time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("other", ["runs", "has ended"])
+def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> None:
+    """As one that was suspended finds it, in one line."""
+    lease = RUN / "logs/.lock"
+    with _holder(RUN) as process:
+        if other == "runs":
+            lease.write("process 7 of another-host\nits token\n")
+        else:
+            lease.unlink()
+        assert process.wait(60) == 2
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    who = "process 7 of another-host" if other == "runs" else "another process, which has ended"
+    assert errors == f"error: {RUN}: another run writes there, {who}; wait for its end, or give another --output\n"
+
+
+def test_a_step_is_refused_while_another_run_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with working(str(tmp_path), "train"):
+        with working(str(tmp_path), "generate0-2"), working(str(tmp_path), "generate1-2"):
+            pass  # shares are made at once
+        with pytest.raises(SystemExit), working(str(tmp_path), "train"):
+            pytest.fail("both train")
+    here = f"process {os.getpid()} of {os.uname().nodename}"
+    line = f"error: {tmp_path}: another run writes there, {here}; wait for its end, or give another --output\n"
+    assert capsys.readouterr().err == line
+    assert not storage.listing(tmp_path)
+
+
+def test_a_full_disk_loses_nothing_that_was_done(
+    proxy: Proxy, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is that of the temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk(1000)))
+    with pytest.raises(OSError, match="No space left") as caught, mirrored(RUN) as folder:  # noqa: PT012  as a command does
+        _write(folder / "first", "done")
+        _write(folder / "second", "much" * 1_000_000)
+    told = describe(caught.value)
+    assert told is not None
+    assert "the disk is full; free some space and run again" in told
+    assert _there() == {"first": "done"}
+
+
+def test_where_a_file_system_knows_no_locks_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with alone(tmp_path):
+        assert "knows no locks; see that no other run writes there" in caplog.text

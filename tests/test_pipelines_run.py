@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 import h5py
 import pytest
+import yaml
 from showers import make_file
 
 from calopipe.events.contents import MEMORY
@@ -39,6 +40,7 @@ from training.folder import read_card
 from training.registry.registry import Registry
 
 ROOT = Path(__file__).parent.parent
+STEPS = ("discover", "preprocess", "train", "generate", "validate", "promote")
 
 
 def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -250,6 +252,31 @@ def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list
     assert max(size for name, size in kept.items() if name != "report") < 20_000
 
 
+def _form(value: object) -> object:
+    """What kind of thing is told: of text, whole numbers, numbers and truths, their kind; the names of the rest."""
+    if isinstance(value, dict):
+        return {name: _form(each) for name, each in sorted(value.items())}
+    return [_form(each) for each in value] if isinstance(value, list) else type(value).__name__
+
+
+def test_what_the_launcher_is_given_is_the_golden_form(run: tuple[Path, list[object], str]) -> None:
+    """Of each artifact what its metadata tell, of the metrics their names; RENEW_GOLDEN=1 writes it anew."""
+    output, _, _ = run
+    found: dict[str, dict[str, object]] = {}
+    for step in STEPS:
+        (written,) = output.glob(f"kfp/*/{step}/executor_output.json")
+        for name, made in json.loads(written.read_text()).get("artifacts", {}).items():
+            (artifact,) = made["artifacts"]
+            assert set(artifact) <= {"name", "uri", "metadata", "customPath"}
+            assert Path(artifact["uri"]).parent == written.parent  # no data: within the pipeline root
+            told = artifact["metadata"]
+            found.setdefault(step, {})[name] = sorted(told) if name == "metrics" else _form(told)
+    golden = Path(__file__).parent / "golden" / "artifacts.yaml"
+    if os.environ.get("RENEW_GOLDEN"):
+        golden.write_text(yaml.safe_dump(found, sort_keys=False, width=118))
+    assert found == yaml.safe_load(golden.read_text()), "if this is meant: RENEW_GOLDEN=1 pytest -k golden"
+
+
 def test_a_run_says_what_has_changed_since_the_last(run: tuple[Path, list[object], str]) -> None:
     output, _, _ = run
     card, manifest = read_card(output / "model"), read_manifest(output / "dataset")
@@ -300,6 +327,12 @@ def test_a_second_run_finds_every_output_standing(run: tuple[Path, list[object],
     for step in ("dataset stands", "model stands", "showers stand", "verdict stands"):
         assert step in done.stdout
     assert outputs() == before
+    log = max(output.glob("logs/*.log")).read_text()
+    for line in (
+        "the last run: of 2 input files none is new and none is gone",
+        "the last model: the same data and settings",
+    ):
+        assert f"since {line}" in log
 
 
 @pytest.mark.slow

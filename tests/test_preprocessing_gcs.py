@@ -127,6 +127,15 @@ def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch
     assert storage.sha256_of_file(storage.location(_put(tmp_path / "file", "again"))) == storage.sha256_of_file(path)
 
 
+def test_many_objects_at_once_ask_for_no_more_connections_than_there_are(
+    tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    paths = [storage.location(_put(tmp_path / "file", str(number))) for number in range(4)]
+    assert {size for size, _ in storage.at_once(storage.stamp, paths * 10)} == {1}
+    assert "Connection pool" not in caplog.text
+
+
 def test_showers_are_those_of_the_file(tmp_path: Path, proxy: Proxy) -> None:
     file = make_file(tmp_path / "a.h5", events=120)
     remote = open_showers(storage.location(_put(file, "a.h5")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -14,15 +15,16 @@ from pathlib import Path
 import h5py
 import pytest
 from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+from servers import FAKE_GCS_SERVER, Proxy, Unreliable, go_tool, store
 from showers import make_file
-from trainings import fit_small, same_training, small_dataset, small_options
+from trainings import fit_small, same_training, small_dataset, small_options, untraced
 
 from calopipe import gcs, storage
 from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
 from pipelines import submit
+from preprocessing.__main__ import main as preprocess
 from training.__main__ import main as train
 from training.folder import SEEN, read_card
 from training.models import config as models
@@ -54,17 +56,48 @@ def _bring(address: str, to: Path) -> Path:
     return to
 
 
-def _same(one: Path, other: Path, *names: str) -> None:
-    for name in names:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
 def _same_showers(one: Path, other: Path) -> None:
     """The same bytes of all arrays; an attribute says how long the training took."""
     with h5py.File(one) as first, h5py.File(other) as second:
         assert first.keys() == second.keys()
         for name in first:
             assert first[name][()].tobytes() == second[name][()].tobytes()
+
+
+def _placed(name: str) -> str:
+    """The name of a run's file without what differs from run to run; empty for the record of the run itself."""
+    if name.startswith(("logs/", "kfp/")):
+        return ""
+    return re.sub(r"(events\.out)\.[^/]*|(?<=registry/models/)[^/]*/", r"\1", name)
+
+
+def _same_run(found: Path, expected: Path) -> None:
+    """Two runs left the same files, and the same bytes in all that do not say when and for how long they ran."""
+    one, other = ({_placed(name): place / name for name in storage.listing(place)} for place in (found, expected))
+    left_out = {f"dataset/{MEMORY}", "dataset/checked.json", ""}  # of paths, and of files on a disk
+    assert one.keys() - left_out == other.keys() - left_out
+    timed = {"run.json", "index.html", "generated.h5"} | {
+        f"{folder}{name}" for folder in ("", "model/", "registry/models/")
+        for name in ("card.json", "history.jsonl", "training.json", "verdict.json", "report.html")
+    }  # fmt: skip
+    same = {
+        name for name in other.keys() - left_out - timed if not re.search(r"checkpoints/.*json|promotions|events", name)
+    }
+    assert {name.rpartition(".")[2] for name in same} >= {"tfrecord", "npz", "json", "png"}
+    for name in same:
+        assert one[name].read_bytes() == other[name].read_bytes(), name
+    same_training(found / "model", expected / "model")
+    _same_showers(found / "generated.h5", expected / "generated.h5")
+    verdicts = [json.loads((place / "verdict.json").read_text()) for place in (found, expected)]
+    for verdict in verdicts:
+        for files in verdict["inputs"].values():  # paths differ, contents do not
+            for each in files if isinstance(files, list) else ():
+                each.pop("file", None) if isinstance(each, dict) else None
+        for name in ("sha256", "made_by"):  # which hold the minutes of the training
+            del verdict["inputs"]["candidate"][0][name]
+        for name in ("request", "report_sha256"):
+            del verdict[name]
+    assert verdicts[0] == verdicts[1]
 
 
 def test_a_model_is_trained_used_and_judged_there(
@@ -179,28 +212,8 @@ def test_the_pipeline_with_everything_there_gives_what_it_gives_on_a_disk(
         for stands in ("dataset stands", "model stands", "showers stand", "verdict stands"):
             assert stands in done.stdout, done.stdout
     found, disk = _bring(outputs[0], tmp_path / "brought"), tmp_path / "disk"
-    shards = [f"dataset/{name}" for name in storage.listing(disk / "dataset") if name.endswith(".tfrecord")]
-    weights = [f"model/{name}" for name in read_card(disk / "model").weights]
-    assert len(shards) > 2
-    _same(found, disk, *shards, *weights)
-    _same_showers(found / "generated.h5", disk / "generated.h5")
+    _same_run(found, disk)
     assert not (found / "logs/.lock").exists()
-    verdicts = [json.loads((place / "verdict.json").read_text()) for place in (found, disk)]
-    for verdict in verdicts:
-        for files in verdict["inputs"].values():  # paths differ, contents do not
-            for each in files if isinstance(files, list) else ():
-                each.pop("file", None) if isinstance(each, dict) else None
-        for name in ("sha256", "made_by"):  # which hold the minutes of the training
-            del verdict["inputs"]["candidate"][0][name]
-        for name in ("request", "report_sha256"):
-            del verdict[name]
-    assert verdicts[0] == verdicts[1]
-    kept = {"logs", "kfp", "model/tensorboard"}
-    names = [
-        {name for name in storage.listing(place) if not any(name.startswith(each) for each in kept)}
-        for place in (found, disk)
-    ]
-    assert names[0] ^ names[1] <= {f"dataset/{MEMORY}", "dataset/checked.json"}
     assert [*found.glob("logs/*.log")]
     capsys.readouterr()
     submit.main(["status", outputs[0]])
@@ -208,6 +221,29 @@ def test_the_pipeline_with_everything_there_gives_what_it_gives_on_a_disk(
     submit.main(["status", outputs[1]])
     assert there == capsys.readouterr().out.replace(outputs[1], outputs[0])
     assert f"{outputs[0]}: no run goes on\ndataset    done" in there
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_run_killed_again_and_again_leaves_what_one_on_a_disk_leaves(tmp_path: Path, proxy: Proxy) -> None:
+    """Ten times by SIGKILL in steps of its pods, each time with an empty disk: the same files, the same bytes.
+
+    Under tolerances that anything meets, so that the run ends with a promotion; there is one.
+    """
+    GcsPath("runs", "in/a.h5").upload(make_file(tmp_path / "a.h5", events=90))
+    grade = (ROOT / "calopipe/grades/precision.toml").read_text()
+    wide = re.sub(r"= [0-9.]+", "= 1e9", grade)
+    # these ask for more showers than there are
+    (tmp_path / "wide.toml").write_text(re.sub("(coverage|correlation|ring|ring_tail) = 1e9", r"\1 = inf", wide))
+    outputs = (str(tmp_path / "disk"), f"{BUCKET}/run")
+    program = [sys.executable, Path(__file__).with_name("pods.py"), "10", f"{BUCKET}/in/a.h5"]
+    program += [tmp_path / "wide.toml", *outputs]
+    done = subprocess.run(list(map(str, program)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
+    assert len(re.findall(r"^killed .* of \w+$", done.stdout, re.MULTILINE)) == 10
+    _same_run(_bring(outputs[1], tmp_path / "brought"), tmp_path / "disk")
+    promotions = [sorted(storage.listing(storage.location(f"{each}/registry/promotions"))) for each in outputs]
+    assert promotions[0] == promotions[1] == ["000001.json"]
 
 
 def test_no_bucket_no_work(tmp_path: Path, proxy: Proxy) -> None:
@@ -225,3 +261,64 @@ def test_no_bucket_no_work(tmp_path: Path, proxy: Proxy) -> None:
         assert line.startswith("error: gs://none/")
         assert line.endswith("there is no bucket none; check the address, or create it")
         assert "training" not in done.stdout
+
+
+@pytest.fixture
+def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unreliable]:
+    with store(go_tool(FAKE_GCS_SERVER), Unreliable) as way:
+        google_storage.Client(project="test").create_bucket("runs")
+        gcs._client_of.cache_clear()
+        yield way
+    gcs._client_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        ((403, "no storage.objects.create access"), r"permission denied \(403: .*no storage.objects.create access\)"),
+        ((403, "The project has exceeded its quota"), r"\(403: .*has exceeded its quota\)"),
+        ((507, "Insufficient Storage"), r"the store cannot be reached or does not answer .*: Insufficient Storage\)"),
+    ],
+)
+def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
+    tmp_path: Path, unreliable: Unreliable, capsys: pytest.CaptureFixture[str], refusal: tuple[int, str], told: str
+) -> None:
+    """Forbidden, or full."""
+    file = make_file(tmp_path / "a.h5", events=80)
+    preprocess(["--input", str(file), "--output", str(tmp_path / "ds")])
+    unreliable.refusal = refusal
+    fit, make = small_options(tmp_path / "ds", Path("unused")), ["generate", "--model", "m", "--like", str(file)]
+    for perform, arguments in (
+        (train, [*fit, "--output", f"{BUCKET}/m"]),
+        (train, [*make, "--output", f"{BUCKET}/m.h5"]),
+        (judge, ["--reference", str(file), "--candidate", str(file), "--output", f"{BUCKET}/verdict"]),
+        (preprocess, ["--input", str(file), "--output", f"{BUCKET}/ds"]),
+        (submit.main, ["run", "--input", str(file), "--output", f"{BUCKET}/run"]),
+    ):
+        capsys.readouterr()
+        with pytest.raises(InputError, match=f"^gs://runs/.*{told}") as caught:
+            perform(arguments)
+        assert "\n" not in str(caught.value)
+        assert capsys.readouterr().out == ""
+    assert unreliable.seen.total() < 40
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*unclosed <socket.*:Warning")  # of connections that were cut
+def test_an_unreliable_store_changes_nothing(
+    tmp_path: Path, unreliable: Unreliable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifth of the requests are refused, cut off before or after they are done, or slow: the bytes of a disk."""
+    monkeypatch.setattr(gcs, "DEFAULT_RETRY", gcs.DEFAULT_RETRY.with_delay(0.01, 0.1, 2))  # in place of seconds
+    file = make_file(tmp_path / "a.h5", events=80)
+    for place in (BUCKET, str(tmp_path / "disk")):
+        unreliable.share = 0.2 if place == BUCKET else 0
+        model, made = f"{place}/run/model", f"{place}/run/generated.h5"
+        preprocess(["--input", str(file), "--output", f"{place}/run/dataset", "--shard-events", "20"])
+        with untraced():
+            more = ["--output", model, "--checkpoint-steps", "1"]
+            train([*small_options(storage.location(f"{place}/run/dataset"), Path("unused")), *more])
+            train(["generate", "--model", model, "--like", str(file), "--split", "test", "--output", made])
+        judge(["--reference", str(file), "--split", "test", "--candidate", made, "--output", f"{place}/run"])
+    assert all(unreliable.seen[harm] > 0 for harm in Unreliable.HARMS), unreliable.seen
+    _same_run(_bring(f"{BUCKET}/run", tmp_path / "brought"), tmp_path / "disk/run")

@@ -28,7 +28,7 @@ def generate_flow(
     """
     from components.step import describe, working
 
-    with working(output, "model/*", "rollouts/*") as run:
+    with working(output, "generate", "model/*", "rollouts/*") as run:
         from calopipe.events.splits import SplitRule
         from training.folder import require_model
         from training.models.source import ModelFile

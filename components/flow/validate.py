@@ -33,7 +33,7 @@ def validate_flow(
     """
     from components.step import hand_on, working
 
-    with working(output, "rollouts/*.h5", "verdict.json", "report.html") as run:
+    with working(output, "validate", "rollouts/*.h5", "verdict.json", "report.html") as run:
         from calopipe.errors import InputError
         from calopipe.storage import expand, location
         from training.rollout.held_out import rollouts as rollouts_in

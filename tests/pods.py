@@ -1,0 +1,152 @@
+"""The six steps of a run, each as its pod runs it, and what they leave: `python pods.py KILLS FILE OUTPUT...`.
+
+Each OUTPUT gets a run of the showers in FILE. The runs after the first are killed so many times (SIGKILL), at random
+moments of given steps, and each attempt has an empty disk. kfp, Beam and TensorFlow are imported once, and each attempt
+is a fork of this process, before TensorFlow has started any thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing import Pipe
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from trainings import untraced
+
+import training.fit
+import training.generation
+import validation.compare  # noqa: F401
+from calopipe import lock
+from components.discover import discover
+from components.generate import generate
+from components.preprocess import preprocess
+from components.promote import promote
+from components.train import train
+from components.validate import validate
+from pipelines import parameters
+
+STEPS = ("discover", "preprocess", "train", "generate", "validate", "promote")
+_KILLED_IN = (
+    "train",
+    "preprocess",
+    "train",
+    "train",
+    "generate",
+    "train",
+    "generate",
+    "validate",
+    "generate",
+    "promote",
+)
+
+
+def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> None:
+    """The steps in a row, each with what the ones before it left; `began` is told of each."""
+    given = parameters.defaults() | {"output": output, "config": "small", "grade": grade, "per_event": 2}
+    given |= {"patterns": [file], "job": {}, "devices": ""}
+    given |= {"dataset": f"{output}/dataset", "registry": f"{output}/registry"}
+    metrics = SimpleNamespace(log_metric=lambda *_: None)
+
+    def perform(step: Any, **more: Any) -> Any:
+        """A step in its pod: files of its own, and artifacts that the launcher would bring and take."""
+        began(step.python_func.__name__)
+        asked = inspect.signature(step.python_func).parameters
+        with tempfile.TemporaryDirectory() as disk:
+            made = {
+                name: SimpleNamespace(path=f"{disk}/{name}", metadata={})
+                for name in ("showers", "data", "model", "judged", "report", "summary")
+            }
+            values = {**given, **made, "metrics": metrics, **more}
+            return step.python_func(**{name: values[name] for name in asked if name != "share"})
+
+    found = perform(discover)
+    given |= {"reading": found[4]}
+    files, fingerprint = perform(preprocess, files=found[0], fingerprint=found[1])
+    given |= {"files": files}
+    model, incumbent = perform(train, fingerprint=fingerprint)
+    showers, rival = perform(generate, fingerprint=model, incumbent=incumbent)
+    _, request = perform(validate, fingerprint=showers, incumbent=rival)
+    perform(promote, fingerprint=model, verdict=request)
+    began("end")
+
+
+class Attempt:
+    """A run in a process of its own, with an empty disk."""
+
+    def __init__(self, file: str, output: str, grade: str) -> None:
+        self._disk = tempfile.mkdtemp()
+        self._here, there = Pipe()
+        self._began = {}
+        self._process = os.fork()
+        if self._process == 0:
+            code = 1
+            try:
+                self._here.close()
+                tempfile.tempdir = os.environ["TMPDIR"] = self._disk
+                lock._RENEWED_S, lock._LEASED_S = 0.2, 1.0  # in place of half a minute after each kill
+                # a checkpoint for each step, and a part for each ten showers
+                training.run.loop.Loop._due = lambda *_: True
+                training.parts._PART_SHOWERS = 10
+                with untraced():
+                    run(file, output, grade, there.send)
+                there.recv()
+                code = 0
+            finally:
+                os._exit(code)
+        there.close()
+
+    def until(self, step: str) -> float:
+        """Wait until `step` begins; the seconds since the step before it began. SystemExit: the run ended before."""
+        while step not in self._began:
+            try:
+                told = self._here.recv()
+            except EOFError:
+                raise SystemExit(f"the run ended before {step}, after {[*self._began]}") from None
+            self._began[told] = time.monotonic()
+        *_, before, now = (0.0, *self._began.values())
+        return now - before
+
+    def end(self, *, kill: bool) -> None:
+        """Wait for its end, or kill it and make its disk empty."""
+        if kill:
+            os.kill(self._process, signal.SIGKILL)
+        else:
+            self._here.send("end")
+        _, status = os.waitpid(self._process, 0)
+        if kill != os.WIFSIGNALED(status) or (not kill and status):
+            raise SystemExit(f"the run ended with status {status}")
+        self._here.close()
+        shutil.rmtree(self._disk)
+
+
+def main(kills: int, file: str, grade: str, *outputs: str) -> None:
+    random = np.random.default_rng(1)
+    first, *others = outputs
+    whole = Attempt(file, first, grade)
+    took = {before: whole.until(after) for before, after in zip(STEPS, (*STEPS[1:], "end"), strict=True)}
+    whole.end(kill=False)
+    print("seconds:", {step: round(seconds, 1) for step, seconds in took.items()}, flush=True)
+    for output in others:
+        for step in _KILLED_IN[:kills]:
+            attempt = Attempt(file, output, grade)
+            attempt.until(step)
+            after_s = random.uniform(0, took[step])
+            time.sleep(after_s)
+            attempt.end(kill=True)
+            print(f"killed {after_s:.1f} s after the beginning of {step}", flush=True)
+        attempt = Attempt(file, output, grade)
+        attempt.until("end")
+        attempt.end(kill=False)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])
