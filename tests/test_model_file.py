@@ -117,6 +117,8 @@ def test_only_the_configs_of_the_file_are_offered() -> None:
         with pytest.raises(InputError, match="--config 'fast' is unknown; known: layers"):
             named_config("fast")
         config = named_config("layers", hidden=3)
+        changed = ModelFile("changed.py", file.text + "# changed").run()  # as of a folder beside the file of now
+        assert changed["layers"].model_file != config.model_file
         assert as_options(config, "layers") == ["--model-file", str(LAYERS), "--config", "layers", "--hidden", "3"]
     assert ModelFile.unpacked(file.packed()).text == file.text
     assert "{{" not in file.packed()

@@ -62,7 +62,7 @@ def test_a_loss_has_one_name_in_training_and_validation(tmp_path: Path) -> None:
 
     history = History(tmp_path, 0)
     history.add({"step": 3, "train": {"a": {"total": 1.0, "hits": 2.0}, "b": {"total": 3.0}}, "seconds": 9.0})
-    history.amend({"validation": {"total": 4.0, "hits": 5.0}, "found": {"value": 6.0}, "looks_begun": None})
+    history.amend({"validation": {"total": 4.0, "hits": 5.0}, "found": {"value": 6.0}, "evaluations_begun": None})
     found = {}
     for run in (".", "validation"):
         board = EventAccumulator(str(tmp_path / "tensorboard" / run))

@@ -58,7 +58,7 @@ def test_a_failure_stops_once_it_lasts(table: Table, told: str) -> None:
     _check(guards, _table())  # recovered: the count begins anew
     _check(guards, table)
     _check(guards, table)
-    with pytest.raises(InputError, match=f"{told}.*in 3 looks up to step 6; .*last good checkpoint: step-000000007"):
+    with pytest.raises(InputError, match=f"{told}.*in 3 checks up to step 6; .*last good checkpoint: step-000000007"):
         _check(guards, table, step=6)
 
 
@@ -85,7 +85,7 @@ def test_a_discriminator_is_dead_once_the_generator_stands_still() -> None:
         for _ in range(60):
             _check(guards, _table(**_COIN, total=5 + noise.normal(0, 0.1)))
 
-    with pytest.raises(InputError, match=r"the discriminator is dead.*in 20 looks"):
+    with pytest.raises(InputError, match=r"the discriminator is dead.*in 20 checks"):
         train()
 
 

@@ -25,7 +25,7 @@ from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
 from training.models.base import build
-from training.run import looks as looks_module
+from training.run import evaluations
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
 
@@ -172,10 +172,10 @@ def test_a_look_that_always_fails_is_not_repeated_for_ever(
         raise MemoryError
 
     monkeypatch.setattr(Evaluator, "evaluate", failing)
-    monkeypatch.setattr(looks_module, "_AT_MOST", 1)
+    monkeypatch.setattr(evaluations, "_AT_MOST", 1)
     for _ in (0, 7):  # the model before the training, and that of the epoch
         with pytest.raises(MemoryError):
             fit_small(dataset, tmp_path / "m", "--epochs", "1")
     fit_small(dataset, tmp_path / "m", "--epochs", "1")
-    assert "step 7: the model is not judged; 1 looks at it began, and none ended" in caplog.text
+    assert "step 7: the model is not judged; 1 evaluations began, and none ended" in caplog.text
     assert (read_card(tmp_path / "m").trained["chosen_step"], read_card(tmp_path / "m").losses) == (7, {})

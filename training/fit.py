@@ -33,8 +33,8 @@ from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost, watch_peers
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
+from training.run.evaluations import CHOSEN_BY, Evaluations
 from training.run.history import History
-from training.run.looks import CHOSEN_BY, Looks
 from training.run.loop import Loop
 from training.seen import seen_after, write_seen
 
@@ -128,13 +128,14 @@ def _train(
         f"{engine.steps_an_epoch} an epoch, {engine.global_batch} {items} each over {engine.replicas} replica(s) on "
         f"{'processors' if engine.on_processors else 'accelerators'}"
     )
-    looks = Looks(engine, evaluator, History(output, engine.step) if team.chief else None, checkpoints, team)
+    history = History(output, engine.step) if team.chief else None
+    evaluations = Evaluations(engine, evaluator, history, checkpoints, team)
     say("building the graph, which takes up to a minute or two before the first step")
-    looks.look(engine.state())
+    evaluations.evaluate(engine.state())
     try:
         if options.profile:
             print(profile(engine, output / folder.TENSORBOARD if team.chief else None).table(), flush=True)
-        Loop(engine, checkpoints, looks, options, team, signals=signals, seconds=seconds).run()
+        Loop(engine, checkpoints, evaluations, options, team, signals=signals, seconds=seconds).run()
     finally:
         checkpoints.wait()  # what ends a training early leaves them whole
 

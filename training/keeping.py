@@ -23,8 +23,8 @@ from training.configs import FitConfig
 from training.folder import Card
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
+from training.run.evaluations import CHOSEN_BY
 from training.run.history import entries_until
-from training.run.looks import CHOSEN_BY
 
 
 def keep(dataset: Location, output: Path) -> Card:

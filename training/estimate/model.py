@@ -171,29 +171,31 @@ def estimate(
             f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
             f"{train}; give a smaller --batch, fewer devices or more showers"
         )
-    steps, looks = last_step(config, steps_an_epoch), evaluations(config, steps_an_epoch)
+    steps, times = last_step(config, steps_an_epoch), evaluations(config, steps_an_epoch)
     epochs = steps / steps_an_epoch
     cases, basis = paces(work, kind, catalogue)
 
     def step(case: int, n: int) -> float:
         return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
 
-    def look(case: int, n: int) -> float:
+    def evaluation(case: int, n: int) -> float:
         every = evaluated_one_of(config, train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
         batches = -(-validation // (every * n * _EVALUATED_AT_ONCE))
         seconds = cases[case].shower_s * work.evaluation_cost
         return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND
 
     def epoch(case: int, n: int, steps: float) -> float:
-        """Seconds of so many steps on n devices, and of an epoch's part of the looks."""
-        return steps * step(case, n) + looks / epochs * look(case, n)
+        """Seconds of so many steps on n devices, and of an epoch's part of the evaluations."""
+        return steps * step(case, n) + times / epochs * evaluation(case, n)
 
     def efficiency(case: int) -> float:
         """One device's time for all showers over n times that of n devices."""
         alone = train / config.batch
         return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
 
-    total = Spread.of(lambda case: kind.start.seconds[case] + steps * step(case, devices) + looks * look(case, devices))
+    total = Spread.of(
+        lambda case: kind.start.seconds[case] + steps * step(case, devices) + times * evaluation(case, devices)
+    )
 
     def dollars(an_hour: float | None) -> Spread | None:
         if an_hour is None:

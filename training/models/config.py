@@ -47,7 +47,7 @@ class FitConfig(ABC):
     names, which then are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so
     many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
     of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
-    training. It looks at so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
+    training. It takes so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
     but at `least_evaluated` if there are as many; 0 takes all.
     """
 
@@ -71,7 +71,9 @@ class FitConfig(ABC):
     )  # fmt: skip
     patience: int = setting(0, help="end after N epochs without a better metric", least=0)
     evaluation_steps: int = setting(
-        0, help="look at the validation split only where an epoch passes a multiple of N steps, and at the end", least=0
+        0,
+        help="evaluate only where an epoch passes a multiple of N steps, and at the end",
+        least=0,
     )
     evaluation_share: float = setting(
         0.05, help="share of time for the validation split, a few hundred showers at least (default 0.05; 0: all)",

@@ -129,10 +129,10 @@ def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
 def _checked(
     file: ModelFile, stated: Mapping[str, FitConfig], before: Mapping[str, FitConfig]
 ) -> Mapping[str, FitConfig]:
-    hint = "end it as docs/training.md says: a config with @register, and a named one in CONFIGS"
+    hint = "it needs a config with @register, and a named one in CONFIGS (CONTRIBUTING.md, A model)"
     if not stated:
         raise InputError(f"{file.place}: states no model; {hint}")
-    if taken := [name for name in stated if name in before]:
+    if taken := [name for name in stated if name in before and not before[name].model_file]:
         raise InputError(f"{file.place}: a config called {taken[0]} is known already; give it another name")
     kinds = {type(config): config.model for config in stated.values()}
     if others := [model for kind, model in kinds.items() if kind.model_file != file.sha256]:

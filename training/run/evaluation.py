@@ -30,7 +30,7 @@ _STATISTICS_SHOWERS = 1024  # of the train split, which give the averaged networ
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one look at the model gave: mean losses, what its judge found, the judge, who can draw, and the seconds."""
+    """What one evaluation gave: mean losses, what its judge found, the judge, who can draw, and the seconds."""
 
     losses: dict[str, float]
     found: dict[str, Any]
@@ -41,7 +41,7 @@ class Evaluation:
 class Evaluator:
     """A copy of the model in inference mode that takes over what an engine has trained.
 
-    It looks at one of `every` showers of `split`, `showers` in all, which takes about the share of the training's time
+    It takes one of `every` showers of `split`, `showers` in all, which takes about the share of the training's time
     that the config allows. The replicas of `strategy`, by default one, share the work. Each worker has an Evaluator,
     and all workers call `evaluate` together.
     """
@@ -92,7 +92,7 @@ class Evaluator:
         return [self.model.networks[name] for name in self.model.averaged]
 
     def evaluate(self) -> Evaluation:
-        """Mean losses over the showers that are looked at, and what the model's judge finds.
+        """Mean losses over the showers that are chosen, and what the model's judge finds.
 
         A batch is the same, and has the same noise, whatever the number of replicas.
         """
@@ -122,7 +122,7 @@ class Evaluator:
         return Evaluation(losses, judge.found(rows), judge, time.monotonic() - began)
 
     def score(self, found: Evaluation) -> float | None:
-        """What chooses among looks, the smaller the better; None leaves this one out."""
+        """What chooses among evaluations, the smaller the better; None leaves this one out."""
         return self.model.score(found.losses, found.found, self.showers)
 
     def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:

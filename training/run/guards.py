@@ -13,11 +13,11 @@ from training.models.base import Guard, LossTable
 
 
 class Guards:
-    """Watches the losses by a model's `guards`. A failure lasts `patience` looks in a row: a bad batch is none."""
+    """Watches the losses by a model's `guards`. A failure lasts `patience` checks in a row: a bad batch is none."""
 
     def __init__(self, guards: Sequence[Guard], patience: int = 100) -> None:
         self._guards, self._patience = guards, patience
-        self._figures: list[list[float]] = [[] for _ in guards]  # of the looks in a row at which each fails
+        self._figures: list[list[float]] = [[] for _ in guards]  # of the checks in a row at which each fails
 
     def check(
         self, losses: npt.NDArray[np.float32], table: LossTable, *, step: int, last_good: Callable[[], str]
@@ -43,7 +43,7 @@ class Guards:
                 figures.clear()
                 continue
             raise InputError(
-                f"{guard.failure}, in {self._patience} looks up to step {step}; lower --learning-rate; last good "
+                f"{guard.failure}, in {self._patience} checks up to step {step}; lower --learning-rate; last good "
                 f"checkpoint: {last_good()}"
             )
 

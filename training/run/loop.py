@@ -16,9 +16,9 @@ from training.engine.step import Engine, State
 from training.engine.team import Team
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
+from training.run.evaluations import Evaluations
 from training.run.guards import Guards
 from training.run.history import ProgressBar
-from training.run.looks import Looks
 
 _STEPS_A_CALL_ON_ACCELERATORS = 10
 
@@ -26,7 +26,7 @@ _STEPS_A_CALL_ON_ACCELERATORS = 10
 class Loop:
     """Trains `engine` to its last step, or until there is a reason to stop.
 
-    The chief of the `team` writes `checkpoints` and the history of `looks`; the others compute. `seconds` of the
+    The chief of the `team` writes `checkpoints` and the history of `evaluations`; the others compute. `seconds` of the
     running epoch have passed before.
     """
 
@@ -34,7 +34,7 @@ class Loop:
         self,
         engine: Engine,
         checkpoints: Checkpoints,
-        looks: Looks,
+        evaluations: Evaluations,
         options: RunOptions,
         team: Team,
         *,
@@ -42,7 +42,7 @@ class Loop:
         seconds: float,
     ) -> None:
         self.engine = engine
-        self._checkpoints, self._looks, self._options, self._signals = checkpoints, looks, options, signals
+        self._checkpoints, self._evaluations, self._options, self._signals = checkpoints, evaluations, options, signals
         self._team, self._seconds = team, seconds
         self._progress = ProgressBar(engine)
         self._guards = Guards(engine.model.guards)
@@ -54,7 +54,7 @@ class Loop:
         with closing(self._progress):
             if self._signals and self._team.alone:
                 self._stop(self.engine.step)
-            if self.engine.step % self.engine.steps_an_epoch or not self._looks.patience_is_over():
+            if self.engine.step % self.engine.steps_an_epoch or not self._evaluations.patience_is_over():
                 self.steps()
 
     def steps(self) -> None:
@@ -80,7 +80,7 @@ class Loop:
         over = False
         if step % engine.steps_an_epoch == 0 or step == engine.last_step:
             self._end_epoch(step)
-            over = self._looks.patience_is_over()
+            over = self._evaluations.patience_is_over()
         elif self._due(step):
             self._save(step)
         if stop or (self._team.alone and bool(self._signals)):
@@ -94,8 +94,8 @@ class Loop:
         steps = (step - 1) % engine.steps_an_epoch + 1
         means = engine.take_sums() / steps
         seconds, self._seconds = self._seconds, 0.0
-        if self._looks.history is not None:
-            self._looks.history.add(
+        if self._evaluations.history is not None:
+            self._evaluations.history.add(
                 {
                     "epoch": -(-step // engine.steps_an_epoch),
                     "step": step,
@@ -105,8 +105,8 @@ class Loop:
                     "train": engine.table(means),
                 }
             )
-        if self._looks.due(step) or self._due(step):
-            self._looks.look(self._save(step))  # saved first: a look takes long, and may end the training
+        if self._evaluations.due(step) or self._due(step):
+            self._evaluations.evaluate(self._save(step))  # saved first: it takes long, and may end the training
 
     def _due(self, step: int) -> bool:
         """Whether a checkpoint is, whatever the epoch."""

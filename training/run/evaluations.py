@@ -1,4 +1,4 @@
-"""The looks at the model on the validation split: when one is due, what it found, and when patience is over."""
+"""The evaluations of a training on the validation split: when one is due, what it finds, when patience is over."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
 _DRAWN_SECONDS = 60.0  # between two drawings for TensorBoard, each of which takes a second
-_AT_MOST = 3  # looks at the model of one epoch, where each fails or is killed
+_AT_MOST = 3  # evaluations of one epoch's model, where each fails or is killed
 
 
-class Looks:
-    """The looks at the model of `engine`, which the `team` takes together; its chief has the `history`."""
+class Evaluations:
+    """The evaluations of the model of `engine`, which the `team` makes together; its chief has the `history`."""
 
     def __init__(
         self, engine: Engine, evaluator: Evaluator, history: History | None, checkpoints: Checkpoints, team: Team
@@ -40,7 +40,7 @@ class Looks:
         """Whether the model is judged at the end of the epoch that `step` ends."""
         return is_evaluated(self._engine.config, step, self._engine.steps_an_epoch)
 
-    def look(self, state: State) -> None:
+    def evaluate(self, state: State) -> None:
         """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
         step = self._engine.step
         if not self.due(step):
@@ -48,43 +48,43 @@ class Looks:
         if not self._team.agree(self.history is not None and self._begin(self.history, step)):
             return
         self._evaluator.take_over(state)
-        looked = self._evaluator.evaluate()
+        evaluation = self._evaluator.evaluate()
         if self.history is not None:
-            self._note(self.history, step, looked)
+            self._note(self.history, step, evaluation)
 
     def _begin(self, history: History, step: int) -> bool:
-        """Note that a look at the last epoch begins, if it has not been judged, and there is something to judge by."""
+        """Note that an evaluation of the last epoch begins, if there was none, and there is something to judge by."""
         entry = history.entries[-1]
         if entry["step"] != step or CHOSEN_BY in entry:
             return False
-        begun = entry.get("looks_begun", [])
+        begun = entry.get("evaluations_begun", [])
         if len(begun) == _AT_MOST:
-            logger.warning("step %d: the model is not judged; %d looks at it began, and none ended", step, len(begun))
+            logger.warning("step %d: the model is not judged; %d evaluations began, and none ended", step, len(begun))
             return False
         if self._evaluator.showers == 0:
             history.amend({CHOSEN_BY: {}})
             return False
-        history.amend({"looks_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
+        history.amend({"evaluations_begun": [*begun, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]})
         return True
 
-    def _note(self, history: History, step: int, looked: Evaluation) -> None:
+    def _note(self, history: History, step: int, evaluation: Evaluation) -> None:
         if step == self._engine.last_step or time.monotonic() - self._drawn_at > _DRAWN_SECONDS:
-            history.draw(looked.judge.figures())
+            history.draw(evaluation.judge.figures())
             self._drawn_at = time.monotonic()
-        if bad := [name for name, value in looked.losses.items() if not math.isfinite(value)]:
+        if bad := [name for name, value in evaluation.losses.items() if not math.isfinite(value)]:
             raise InputError(
-                f"step {step}: {bad[0]} on the {CHOSEN_BY} split is {looked.losses[bad[0]]}, expected a finite number; "
-                "lower --learning-rate"
+                f"step {step}: {bad[0]} on the {CHOSEN_BY} split is {evaluation.losses[bad[0]]}, expected a finite "
+                "number; lower --learning-rate"
             )
-        self._checkpoints.mark(step, self._evaluator.score(looked))
+        self._checkpoints.mark(step, self._evaluator.score(evaluation))
         sample = {"showers": self._evaluator.showers, "one_of": self._evaluator.every}
         history.amend(
             {
-                CHOSEN_BY: looked.losses,
-                **looked.found,
+                CHOSEN_BY: evaluation.losses,
+                **evaluation.found,
                 "evaluated": sample,
-                "evaluation_seconds": looked.seconds,
-                "looks_begun": None,
+                "evaluation_seconds": evaluation.seconds,
+                "evaluations_begun": None,
             }
         )
 
