@@ -227,7 +227,7 @@ def option(name: str) -> str:
 
 def _kind(model: Any) -> type[FitConfig]:
     if model not in _KINDS:
-        raise InputError(f"--model {model!r} is unknown; known: {', '.join(_KINDS)}")
+        raise InputError(f"the kind of model {model!r} is unknown; known: {', '.join(_KINDS)}")
     return _KINDS[model]
 
 
