@@ -56,7 +56,7 @@ def test_what_is_no_flow_is_refused(tmp_path: Path, change: Any, told: str) -> N
 
 def test_broken_and_short_files_and_nan_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.h5").write_bytes(b"no HDF5")
-    with pytest.raises(InputError, match=r"b\.h5: not a whole HDF5 file"):
+    with pytest.raises(InputError, match=r"b\.h5: not an HDF5 file"):
         open_flow(tmp_path / "b.h5")
     with pytest.raises(InputError, match=r"c\.h5: no such file"):
         open_flow(tmp_path / "c.h5")

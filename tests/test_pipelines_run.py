@@ -572,7 +572,7 @@ def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, st
     ("arguments", "told"),
     [
         (("run", "--input", "/nowhere/*.h5"), "matches no file"),
-        (("run", "--input", "README.md"), "README.md: not a whole HDF5 file"),
+        (("run", "--input", "README.md"), "README.md: not an HDF5 file"),
         (("run", "--grade", "lenient"), "--grade lenient: neither a grade"),
         (("run", "--epochs", "-3"), "--epochs is -3"),
         (("run", "--epochs", "0"), "--epochs is 0"),

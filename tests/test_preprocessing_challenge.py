@@ -178,7 +178,7 @@ def test_wrong_files_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         "event 2: showers holds nan in 1 cell(s), the first is 156; expected finite deposits": (
             str(write_voxels(tmp_path / "f.h5", bad, energy)), (),
         ),
-        "not a whole HDF5 file": (str(tmp_path / "text.h5"), ()),
+        "not an HDF5 file": (str(tmp_path / "text.h5"), ()),
         "folder.h5: a folder, not a file; name its files": (str(tmp_path / "folder.h5"), ()),
         "its attributes must state the geometry in numbers": (
             str(write_voxels(tmp_path / "g.h5", voxels, energy, calopipe_geometry="{}")), (),

@@ -195,7 +195,7 @@ def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy, capsys: pyte
     )
     (tmp_path / "bad.h5").write_bytes(b"no showers")
     told = _told(capsys, "--input", _put(tmp_path / "bad.h5", "bad.h5"), "--output", tmp_path / "ds")
-    assert "gs://showers/bad.h5: not a whole HDF5 file" in told
+    assert "gs://showers/bad.h5: not an HDF5 file" in told
 
 
 def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path, proxy: Proxy) -> None:

@@ -96,7 +96,7 @@ def test_configs_of_earlier_cards_are_read() -> None:
     document |= {"model": "autoregressive", "momentum": 0.0, "width": 8, "average": 0.5}
     found = FitConfig.from_json(document)
     assert (found, found.to_json()["width"]) == (FitConfig.from_json(found.to_json()), 8)
-    with pytest.raises(InputError, match="--model 'flow' is unknown; known: "):
+    with pytest.raises(InputError, match="the kind of model 'flow' is unknown; known: "):
         FitConfig.from_json(document | {"model": "flow"})
 
 

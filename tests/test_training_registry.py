@@ -494,6 +494,14 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
         registry.fetch(current, tmp_path / "copy")
 
 
+def test_a_model_of_a_kind_that_is_not_known_is_named_by_its_card(tmp_path: Path) -> None:
+    """Not by an option, which `generate` has for its folder."""
+    card = candidate(tmp_path, 1).model / folder.CARD
+    card.write_text(card.read_text().replace('"3dgan-small"', '"mine"'))
+    with pytest.raises(InputError, match=f"^{re.escape(str(card))}: the kind of model 'mine' is unknown; known: "):
+        read_card(card.parent)
+
+
 def test_fetch_replaces_another_model(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     first = candidate(tmp_path, 1)

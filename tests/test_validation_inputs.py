@@ -116,7 +116,7 @@ def test_labels_and_cells_that_cannot_be_used(reference: Path, replaced: dict[st
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"", "not a whole HDF5 file"), (b"energy,theta\n", "not a whole HDF5 file")]
+    ("content", "message"), [(b"", "not an HDF5 file, or an empty one"), (b"energy,theta\n", "not an HDF5 file")]
 )
 def test_files_that_are_not_hdf5(reference: Path, content: bytes, message: str) -> None:
     (reference.parent / "other.h5").write_bytes(content)

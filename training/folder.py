@@ -138,6 +138,8 @@ def read_card(folder: Location) -> Card:
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: not a whole model card ({error!r}); train again") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     for name, sha256 in card.files.items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: missing, the card names it; train again")

@@ -31,7 +31,11 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
         failure = error.with_traceback(None)
     except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
         reason = str(error).partition("(")[2].rstrip(")") or str(error)
-        failure = BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again")
+        failure = BadFileError(
+            f"{path}: not an HDF5 file, or an empty one; docs/formats.md says what is read"
+            if "signature not found" in reason
+            else f"{path}: not a whole HDF5 file ({reason}); copy or make it again"
+        )
         if isinstance(error, OSError) and error.errno is not None:  # not the file's fault
             failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal

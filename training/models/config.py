@@ -239,5 +239,6 @@ def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
 
 def _kind(model: Any, file: str = "") -> type[FitConfig]:
     if (model, file) not in _KINDS:
-        raise InputError(f"--model {model!r} is unknown; known: {', '.join(name for name, of in _KINDS if of == file)}")
+        known = ", ".join(name for name, of in _KINDS if of == file)
+        raise InputError(f"the kind of model {model!r} is unknown; known: {known}")
     return _KINDS[model, file]
