@@ -5,6 +5,8 @@
 
 namespace calopipe {
 
+using Numbers = std::vector<float>;
+
 constexpr int kLane = 16;  // to whose multiple the outputs of a network are padded, by zeros
 constexpr int kRows = 6;   // cells that are evaluated at a time
 
@@ -13,7 +15,7 @@ inline int padded(int count) { return (count + kLane - 1) / kLane * kLane; }
 // outputs = inputs x kernel + bias; `kernel` is inputs x wide, where wide = padded(outputs).
 struct Dense {
   int inputs = 0, outputs = 0, wide = 0;
-  std::vector<float> kernel, bias;
+  Numbers kernel, bias;
 };
 
 // `out` (wide) of `in` (inputs), with another bias than the layer's own if one is given.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frame.hh"
 #include "totals.hh"
 
 namespace calopipe {
