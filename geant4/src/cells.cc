@@ -62,12 +62,9 @@ void Cells::share(const CellDensity& density, const Numbers& contexts) {
 int Cells::gather(const LayerFrame& frame, const Images& images, const Rows& rows, int neighbours) {
   const std::array<const Numbers*, 3> image_of = {&images.one, &images.two, &images.own};
   const std::array<int, 3> parts = {1, 2, 0};
-  const Mesh& mesh = frame.mesh;
   std::array<const int*, kRows> around;
-  std::array<const float*, kRows> other;
   for (std::size_t r = 0; r < kRows; ++r) {
     around[r] = frame.around(rows[r]);
-    other[r] = mesh.other_colour.data() + (mesh.kind[size(frame.layer)] * mesh.places + rows[r]) * kAround;
   }
   int count = 0;
   for (int k = 0; k < neighbours; ++k) {
@@ -77,7 +74,7 @@ int Cells::gather(const LayerFrame& frame, const Images& images, const Rows& row
     float* into = values_.data() + count * kRows;
     float any = 0;
     for (std::size_t r = 0; r < kRows; ++r) {
-      into[r] = image[around[r][at]] * (part == 2 ? other[r][k % kAround] : 1.0f);
+      into[r] = image[around[r][at]];
       any += into[r];
     }
     if (any != 0) which_[size(count++)] = k;
@@ -86,11 +83,8 @@ int Cells::gather(const LayerFrame& frame, const Images& images, const Rows& row
 }
 
 float Cells::log_odds(const LayerFrame& frame, const CellDensity& density, std::size_t cell) const {
-  const Dense& occupied = density.occupied;
-  const float* of_cell = features_of(cell);
-  float odds = occupied.bias[0];
-  for (int k = 0; k < occupied.inputs; ++k) odds += of_cell[k] * occupied.kernel[size(k * occupied.wide)];
-  return odds + frame.prior(frame.of.odds, where[cell][3]);
+  const float odds = dot(density.occupied.data(), features_of(cell), static_cast<int>(wide_));
+  return density.occupied_bias + odds + frame.prior(frame.of.odds, where[cell][3]);
 }
 
 }  // namespace calopipe

@@ -27,7 +27,9 @@ struct Chain {
 };
 
 struct CellDensity {
-  Dense context_in, context_out, cell_in, occupied, deposit;
+  Dense context_in, context_out, cell_in, deposit;
+  Numbers occupied;
+  float occupied_bias;
   std::vector<Dense> hidden;
 };
 
@@ -49,7 +51,6 @@ struct Mesh {
   float unit;  // layers' pitch over the size of cells
   Numbers x, y, ring, log_area, depth, per_unit, middle, levels;
   std::vector<std::int32_t> exists, kind, around, mirror, most;
-  Numbers other_colour;
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
 };

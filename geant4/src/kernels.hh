@@ -24,6 +24,9 @@ void affine(const Dense& layer, const float* in, float* out, const float* bias =
 void silu(float* values, int count);
 void add_silu(float* into, const float* values, int count);
 
+// The sum of the products of `count` numbers, a multiple of kLane.
+float dot(const float* one, const float* two, int count);
+
 // `hidden` (kRows, wide), which holds the biases, becomes the features of so many cells. Of what is known of them only
 // the `count` numbers that are not zero for all of them are given: which ones, and `values` (count, kRows).
 void features(const Dense& first, const std::vector<Dense>& others, const int* which, const float* values, int count,

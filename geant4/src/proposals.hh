@@ -22,16 +22,20 @@ class Proposals {
   float chance(const LayerFrame& frame, int place) const;
 
  private:
-  enum Mark : std::uint8_t { kProposed = 1, kBeside = 2 };
+  using Bits = std::vector<std::uint64_t>;  // one a place
 
   void mark(const LayerFrame& frame, int lattice_place);
-  bool in_core(const LayerFrame& frame, float rate) const;
+  // Whether cells of this rate are looked at whatever is drawn.
+  bool in_core(float rate) const { return rate * std::max(busy_, 1.0f) > kCoreRate && rate > least_; }
+
+  static constexpr float kCoreRate = 1.2f;
 
   const Mesh& mesh_;
   const Constants& of_;
   std::array<int, 2> corner_{};  // where the lattice begins
-  float busy_ = 0;
-  std::vector<std::uint8_t> marks_;
+  float busy_ = 0, least_ = 0;   // how many cells the layer is to have; the rate that has room in the core
+  std::array<Bits, 2> parity_;   // the two colours of the chessboard
+  Bits proposed_, beside_;
 };
 
 }  // namespace calopipe

@@ -101,7 +101,10 @@ CellDensity cell_density(const TensorFile& file, const std::string& name, int co
   for (int k = 0; file.has(name + ".hidden_" + std::to_string(k) + ".kernel"); ++k) {
     found.hidden.push_back(dense(file, name + ".hidden_" + std::to_string(k), width, width));
   }
-  found.occupied = dense(file, name + ".occupied", width, 1);
+  const std::string occupied = name + ".occupied";
+  found.occupied = file.floats(occupied + ".kernel", {size(width), 1});
+  found.occupied.resize(size(padded(width)));
+  found.occupied_bias = file.floats(occupied + ".bias", {1})[0];
   found.deposit = dense(file, name + ".deposit", width, mixture_numbers(file, name + ".deposit.kernel"));
   return found;
 }

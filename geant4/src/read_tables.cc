@@ -48,13 +48,6 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   if (mesh.levels.empty()) refuse("mesh.levels");
   mesh.start = {start[0], start[1]};
   mesh.lattice = {lattice[0], lattice[1]};
-  const auto parity = [&](int place) { return (place / mesh.shape[1] + place % mesh.shape[1]) % 2; };
-  for (int row = 0; row < mesh.kinds * mesh.places; ++row) {
-    for (int k = 0; k < kAround; ++k) {
-      const int other = mesh.around[size(row * 3 * kAround + k)];
-      mesh.other_colour.push_back(other < mesh.places && parity(other) != parity(row % mesh.places));
-    }
-  }
 }
 
 void read_constants(const TensorFile& file, const Model::Contents& model, Constants& into) {
