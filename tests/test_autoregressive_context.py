@@ -16,11 +16,12 @@ from training.models.autoregressive.context import (
     context,
     context_numbers,
     plan,
-    share_logit,
+    with_count,
     with_share,
 )
 from training.models.autoregressive.frame import SUMS, Tensor
 from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sharing import share_logit
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,8 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
         if not odd:
             energy = frame.column(sums[:, layer], "energy")
             found = with_share(found, share_logit(energy[:, 0], tf.reduce_sum(energy, 1)), tf.reduce_sum(energy, 1))
+        own = sums[:, layer, int(odd)]
+        found = with_count(found, frame.column(own, "cells"), frame.column(own, "energy"))
         # what a difference of sums leaves over, where a budget is all but spent, is small beside its floor
         np.testing.assert_allclose(at_once[:, layer], found, rtol=1e-3, atol=2e-3, err_msg=f"layer {layer}")
         own = tf.reduce_sum(sums[:, layer], 1)

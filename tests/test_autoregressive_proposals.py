@@ -33,6 +33,7 @@ def _constants() -> tuple[dict[str, tf.Tensor], Any]:
     assert {name: each.shape for name, each in found.items()} == proposals.shapes(mesh)
     assert mesh.lattice_radius().shape == (3, 15 * 15)  # as large as the layer
     chance = np.interp(mesh.lattice_radius()[1], radius, share[1])
+    found["layer_cells"] = np.ones(3)
     return {name: tf.constant(each, tf.float32) for name, each in found.items()}, chance
 
 
@@ -127,13 +128,13 @@ class _All(LayerProposals):
 class _Average(LayerProposals):
     """As many cells are proposed in each shower as in the average one."""
 
-    def __init__(self, constants: Any, at: Any, busy: Any, keys: Any, counter: Any) -> None:
-        super().__init__(constants, at, tf.ones_like(busy), keys, counter)
+    def __init__(self, constants: Any, at: Any, expected: Any, keys: Any, counter: Any) -> None:
+        super().__init__(constants, at, tf.zeros_like(expected) + constants["layer_cells"][at], keys, counter)
 
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over decades there are as many hits as when every cell is looked at; with proposals of the average, fewer."""
-    monkeypatch.setattr(layer, "kept", lambda hits, *_: tf.zeros_like(hits[:, 0], tf.int32))
+    monkeypatch.setattr(layer, "hit", lambda chance, shower, number, uniform, start: uniform < chance)
     energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
     hits = {}
     for name, how in (("usual", LayerProposals), ("all", _All), ("average", _Average)):

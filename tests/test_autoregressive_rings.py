@@ -204,7 +204,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             expected, _ = rows.known(view, tf.constant(place, tf.int32), geometry, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
-            planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], busy=tf.ones([2]))
+            planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
             drawing = LayerDrawing(
                 model._sampler._densities, mesh, 0, tf.constant(layer), planned,
                 images=tuple(tf.constant(each, tf.float32) for each in before), sums=(),  # type: ignore[arg-type]

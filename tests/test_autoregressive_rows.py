@@ -13,13 +13,14 @@ import tensorflow as tf
 from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import cells, rows
-from training.models.autoregressive.context import SHARE_NUMBERS
+from training.models.autoregressive import cells, frame, rows
+from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
 from training.models.autoregressive.mesh import AROUND, colour, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.networks import log_mixture
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.layer import LayerDrawing
+from training.models.autoregressive.sharing import BETWEEN, prior_logit
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -87,11 +88,11 @@ def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
     chosen = tf.function(lambda number: rows.some_hits(view, parity, 50, Draws.of(5, number)), autograph=False)
 
     def estimate(number: int) -> float:
-        place, log_energy, weight = (each.numpy() for each in chosen(tf.constant(number)))
+        place, energy, weight = (each.numpy() for each in chosen(tf.constant(number)))
         assert (_colours(view, place) == parity).all()
         assert len(np.unique(place, axis=0)) == 50  # there are more, so none comes twice
-        for row, log in zip(place[::10], log_energy[::10], strict=True):
-            assert np.exp(log) == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
+        for row, value in zip(place[::10], energy[::10], strict=True):
+            assert value == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
         return float(weight * _of_place(place).sum())
 
     _unbiased(estimate, of_all, 100)
@@ -193,7 +194,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
 
 
 def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, ...]) -> LayerDrawing:
-    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], busy=tf.ones([2]))
+    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
     given = model._sampler._densities, mesh_of(SMALL_GEOMETRY), 0, tf.constant(layer), planned
     return LayerDrawing(*given, images=before, sums=(), keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
 
@@ -207,14 +208,14 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
     known, _ = rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=False)
-    told = tf.concat([view["even"][:, :-SHARE_NUMBERS], known], 1)
-    mixtures = model._share.mixture(told)
-    dense = log_mixture(_true_logits(view), *mixtures).numpy().reshape(2, _LAYERS)
+    told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], known], 1)
+    cases, mixtures = model._share.cases_and_mixture(told)
+    dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
     np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
     planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
     context = tf.reshape(told[:, : -known.shape[1]], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
-    monkeypatch.setattr(layer_module, "draw_mixture", lambda *given: given[:3])
+    monkeypatch.setattr(layer_module, "drawn_share", lambda cases, mixture, _: mixture)
     for layer in range(_LAYERS):
         drawing = _drawing(model, view, layer, (planes[:, layer + 1], planes[:, layer]))
         found = drawing._drawn_share(context[:, layer] * scale + mean)
@@ -247,19 +248,24 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
     hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
     hits = hits[_colours(one, hits) == colour]
 
+    energy = frame.column(one["sums"], "energy")[0, :, colour]
+    assert (frame.column(one["sums"], "cells")[0, :, colour] > 1).numpy().all()  # one alone has all
+
     def of_cells(place: Array) -> tuple[Any, Any, Any]:
         where = tf.constant(place, tf.int32)
         known, radius = rows.known(one, where, SMALL_GEOMETRY, odd=odd)
         shared = density.of_layers(one["odd" if odd else "even"])
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
         odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))
-        mixture = density.log_energy(hidden, cells.prior(model._store["log_deposit"], where[:, 3], radius))
+        usual = cells.prior(model._store["log_deposit"], where[:, 3], radius)
+        mixture = density.logit(hidden, prior_logit(usual, tf.gather(energy, where[:, 3])))
         return odds.numpy().astype(np.float64), mixture, where
 
     odds, mixture, _ = of_cells(hits)
     of_empty, _, _ = of_cells(_empty_cells(one, colour))
     weights, means, widths = (each.numpy().astype(np.float64) for each in mixture)
-    pull = (np.log(image[tuple(hits[:, 1:].T)])[:, None] - means) / np.exp(widths)
+    value, whole = image[tuple(hits[:, 1:].T)].astype(np.float64), energy.numpy()[hits[:, 3]]
+    pull = (np.log(value / (whole - value))[:, None] - means) / np.exp(widths)
     dense = np.exp(weights - widths - pull**2 / 2).sum(1) / np.sqrt(2 * np.pi)
     truth = {
         "occupancy": np.log1p(np.exp(-odds)).sum() + np.log1p(np.exp(of_empty)).sum(),

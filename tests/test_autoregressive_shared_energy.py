@@ -1,57 +1,69 @@
-"""Cells that share an energy: how many are hit, and how their deposits come to sum to it."""
+"""Cells that share an energy: which are hit, and how their deposits come to sum to it."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-import pytest
+from itertools import combinations
+from typing import Any
 
-from training.models.autoregressive.sampling.shared_energy import COUNTS, kept, log_chances, scaled, stretched
+import numpy as np
+import pytest
+from scipy.optimize import brentq, least_squares
+from scipy.special import expit, logit
+
+from training.models.autoregressive.sampling.shared_energy import hit, scaled, stretched
 
 _LEAST = np.float32(1e-6)
 
 
-def _of_each_number(chance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """How likely 0, 1, 2, 3 and more of cells are hit, cell after cell."""
-    found = np.array([1.0])
-    for each in chance:
-        found = np.convolve(found, [1 - each, each])
-    found = np.pad(found, (0, COUNTS))
-    return np.append(found[: COUNTS - 1], found[COUNTS - 1 :].sum())
+def _uniform(rng: np.random.Generator, *shape: int) -> Any:
+    return (rng.integers(0, 2**24, shape) * 2.0**-24).astype(np.float32)
 
 
-def test_numbers_of_hits_are_as_likely_as_of_independent_cells() -> None:
-    """Of none, one, several rare ones, many, and sure ones, mixed in one list."""
+def test_so_many_cells_are_hit_as_are_told() -> None:
+    """Likely, rare and impossible ones, of showers one after the other; all that can be where more are told."""
     rng = np.random.default_rng(5)
-    sets = [[], [0.3], 0.05 * rng.random(40), rng.random(6), [0.9, 0.99, 0.1], 0.3 * rng.random(80)]
-    shower = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
-    order, chance = rng.permutation(len(shower)), np.concatenate(sets)
-    found = log_chances(chance[order].astype(np.float32), shower[order].astype(np.int32), len(sets)).numpy()
-    expected = np.stack([_of_each_number(np.array(each)) for each in sets])
-    np.testing.assert_allclose(np.exp(found), expected, atol=2e-5)
+    shower = np.repeat(np.arange(6), [1, 7, 40, 0, 300, 5]).astype(np.int32)
+    chance = rng.choice([0.0, 1e-6, 0.01, 0.3, 0.9], len(shower)).astype(np.float32)
+    number = np.array([1, 2, 11, 4, 0, 9], np.float32)
+    found = hit(chance, shower, number, _uniform(rng, len(shower)), _uniform(rng, 6)).numpy()
+    can = np.bincount(shower, chance > 0, 6)
+    np.testing.assert_array_equal(np.bincount(shower, found, 6), np.minimum(number, can))
+    assert not found[chance == 0].any()
 
 
-def test_hits_are_kept_in_the_numbers_that_are_told_and_cells_as_often_as_before() -> None:
-    """Ten cells with the energy of one hit, some likelier: of each number the same cells as when drawn alone."""
-    rng = np.random.default_rng(6)
-    showers, chance = 20_000, np.linspace(0.02, 0.2, 10)
-    drawn = rng.random((showers, 8, 10)) < chance
-    hits = drawn.sum(2)
-    told = np.array([0.02, 0.7, 0.2, 0.06, 0.02])
-    independent = _of_each_number(chance)
-    logs = (np.tile(np.log(each).astype(np.float32), (showers, 1)) for each in (told, independent))
-    which = kept(hits.astype(np.float32), *logs, rng.random((showers, 8)).astype(np.float32)).numpy()
-    number = np.minimum(hits[np.arange(showers), which], COUNTS - 1)
-    found = np.bincount(number, minlength=COUNTS) / showers
-    weight = (told / independent)[np.minimum(hits, COUNTS - 1)]
-    weight /= weight.sum(1, keepdims=True)
-    expected = np.array([(weight * (np.minimum(hits, COUNTS - 1) == n)).sum(1).mean() for n in range(COUNTS)])
-    assert (np.abs(found - expected) < 4.5 * np.sqrt(expected / showers)).all()
-    np.testing.assert_allclose(found, told, atol=0.05)  # of eight draws, not of all that there are
-    assert np.abs(independent - told).max() > 0.25
-    one = drawn[np.arange(showers), which][number == 1].mean(0)
-    odds = chance / (1 - chance)
-    np.testing.assert_allclose(one, odds / odds.sum(), atol=0.015)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_cells_are_hit_as_often_as_they_are_likely(number: int) -> None:
+    """Of eight cells whose chances sum to the number; pairs nearly as often as of all sets of so many, whose cells have
+    such odds that each is hit as often.
+    """
+    chance = np.array([0.9, 0.6, 0.45, 0.4, 0.3, 0.2, 0.1, 0.05])
+    chance = expit(brentq(lambda shift: expit(logit(chance) + shift).sum() - number, -9, 9) + logit(chance))
+    showers, rng = 40_000, np.random.default_rng(6)
+    found = hit(
+        np.tile(chance, showers).astype(np.float32), np.repeat(np.arange(showers), 8).astype(np.int32),
+        np.full(showers, number, np.float32), _uniform(rng, 8 * showers), _uniform(rng, showers),
+    ).numpy().reshape(showers, 8)  # fmt: skip
+    assert (found.sum(1) == number).all()
+    assert (np.abs(found.mean(0) - chance) < 4.5 * np.sqrt(chance * (1 - chance) / showers)).all()
+    sets = np.array([np.isin(np.arange(8), each) for each in combinations(range(8), number)]).astype(float)
+
+    def pairs(odds: Any) -> Any:
+        likely = np.exp(sets @ odds)
+        return np.einsum("s,si,sj->ij", likely / likely.sum(), sets, sets)
+
+    odds = least_squares(lambda odds: np.diag(pairs(odds)) - chance, logit(chance)).x
+    together = np.einsum("si,sj->ij", found.astype(float), found) / showers
+    np.testing.assert_allclose(together, pairs(odds), atol=0.05)
+
+
+def test_chances_that_do_not_sum_to_the_number_change_by_one_factor_of_the_odds() -> None:
+    chance, showers, rng = np.array([0.95, 0.5, 0.3, 0.1, 0.02]), 40_000, np.random.default_rng(7)
+    found = hit(
+        np.tile(chance, showers).astype(np.float32), np.repeat(np.arange(showers), 5).astype(np.int32),
+        np.full(showers, 3, np.float32), _uniform(rng, 5 * showers), _uniform(rng, showers),
+    ).numpy().reshape(showers, 5)  # fmt: skip
+    shift = brentq(lambda shift: expit(logit(chance) + shift).sum() - 3, -9, 9)
+    np.testing.assert_allclose(found.mean(0), expit(logit(chance) + shift), atol=0.01)
 
 
 def test_deposits_sum_to_the_energy() -> None:

@@ -163,7 +163,7 @@ def _inside(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
 
 
 def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> tf.Operation:
-    """The operation that fails unless all of `values` (N,) are inside `bounds`; its message names three that are not."""
+    """The operation that fails unless all of `values` (N,) are inside `bounds`, and names three that are not."""
     inside = _inside(values, bounds)
     reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
     return tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)

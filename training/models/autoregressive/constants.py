@@ -13,12 +13,13 @@ import tensorflow as tf
 from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.context import Plan, context, context_numbers, plan, share_logit, with_share
+from training.models.autoregressive.context import Plan, context, context_numbers, plan, with_count, with_share
 from training.models.autoregressive.copula import copula, least_squares, mean_and_scale
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.labels import More, constants_of, number_of_terms, shapes_of
 from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sharing import share_logit
 
 Array = npt.NDArray[Any]
 
@@ -242,10 +243,12 @@ def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tenso
     one, two = (tf.pad(whole, [[0, 0], [k, 0], [0, 0]])[:, : whole.shape[1]] for k in (1, 2))
     flat = [tf.reshape(each, [-1, len(SUMS)]) for each in (before, one, two, sums[:, :, 0])]
     found = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
-    if odd:
-        return found
-    even, energy = frame.column(flat[3], "energy"), tf.reshape(frame.column(whole, "energy"), [-1])
-    return with_share(found, share_logit(even, energy), energy)
+    own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
+    energy = frame.column(own, "energy")
+    if not odd:
+        both = tf.reshape(frame.column(whole, "energy"), [-1])
+        found = with_share(found, share_logit(energy, both), both)
+    return with_count(found, frame.column(own, "cells"), energy)
 
 
 def _expectations(sums: Array, labels: Array) -> Array:

@@ -10,6 +10,7 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive.frame import HIT, Axis, Constants, axis_of, column
 from training.models.autoregressive.labels import More, particle_slopes
 from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.sharing import share_of
 from training.models.autoregressive.totals import (
     BUDGETS,
     MEAN_TERMS,
@@ -26,7 +27,7 @@ _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 _FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS)
 _TINY = 1e-3
 SHARE_NUMBERS = 2  # that even cells are given of their share of the layer's energy
-SHARE_REACH = 6.0  # the logit of a share of nothing, or of all
+COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Plan:
 
     `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
     what this layer and those after it are expected to take of them; `rest` (M, 3), the energy in this layer and those
-    after it, and the mean and variance of its depth; `depth` of the layer; `busy`, how many cells it
-    is to have, over the mean of the train split; `axis` (M, 2), where the axis meets it;
+    after it, and the mean and variance of its depth; `depth` of the layer; `cells`, how many it is expected to have
+    that are hit; `axis` (M, 2), where the axis meets it;
     `promised` (M, ...), what the densities are given of all this.
     """
 
@@ -46,7 +47,7 @@ class Plan:
     expected: Tensor
     rest: Tensor
     depth: Tensor
-    busy: Tensor
+    cells: Tensor
     axis: Tensor
     promised: Tensor
 
@@ -66,7 +67,7 @@ def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
 
     `more` of them are terms of the labels beside energy and theta.
     """
-    return _PROMISED + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS)
+    return _PROMISED + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
 
 
 def plan(
@@ -85,7 +86,7 @@ def plan(
     budgets = budgets_in_units(logs, energy)
     of_layers = expected_layers(energy, labels, constants)
     expected = tf.cumsum(of_layers, axis=1, reverse=True)
-    busy = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1] / constants["layer_cells"]
+    number = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1]
     mesh = mesh_of(geometry)
     depth = tf.constant(mesh.depth) - constants["depth"]
     left, first, second = (
@@ -101,7 +102,7 @@ def plan(
         expected,
         rest,
         tf.zeros_like(energy) + depth,
-        busy,
+        number,
         tf.stack([axis.x, axis.y], -1),
         _promised(labels, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
@@ -160,14 +161,15 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
 
 def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
     """The contexts (M, ...) of even cells, which are to have a share of this `logit` (M,) of the layer's `energy`."""
-    mine = tf.math.log(tf.maximum(tf.sigmoid(logit) * energy, _TINY))
-    return tf.concat([contexts, tf.clip_by_value(logit, -SHARE_REACH, SHARE_REACH)[:, None], mine[:, None]], 1)
+    mine = tf.math.log(tf.maximum(share_of(logit) * energy, _TINY))
+    return tf.concat([contexts, logit[:, None], mine[:, None]], 1)
 
 
-def share_logit(even: Tensor, energy: Tensor) -> Tensor:
-    """The logit (...) of the share that `even` (...) is of `energy` (...): at most SHARE_REACH to either side."""
-    share = tf.clip_by_value(tf.math.divide_no_nan(even, energy), 1e-4, 1 - 1e-4)
-    return tf.clip_by_value(tf.math.log(share) - tf.math.log1p(-share), -SHARE_REACH, SHARE_REACH)
+def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
+    """The contexts (M, ...) of cells of which `count` (M,) are hit, and are to hold `energy` (M,) together."""
+    log_count = tf.math.log(tf.maximum(count, 0.5))
+    mean = tf.math.log(tf.maximum(energy, _TINY)) - log_count
+    return tf.concat([contexts, log_count[:, None], mean[:, None]], 1)
 
 
 def _of_layer(sums: Tensor) -> list[Tensor]:

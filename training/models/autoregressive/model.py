@@ -16,14 +16,21 @@ from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, frame, offsets, rows, totals
 from training.models.autoregressive.arrays import arrays
 from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
-from training.models.autoregressive.context import SHARE_NUMBERS, context_numbers, plan, share_logit
+from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS, context_numbers, plan
 from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.labels import More, number_of_terms, particle_slopes
 from training.models.autoregressive.mesh import Tensor, mesh_of
-from training.models.autoregressive.networks import CellDensity, CountDensity, NumberDensity, TotalsDensity, log_mixture
+from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, log_mixture
 from training.models.autoregressive.sampling.layer import Densities
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
-from training.models.autoregressive.sampling.shared_energy import COUNTS
+from training.models.autoregressive.sharing import (
+    CASES,
+    hit_logit,
+    log_count,
+    log_share,
+    prior_logit,
+    share_logit,
+)
 from training.models.base import Array, Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import ShowerModel
@@ -70,8 +77,8 @@ class Autoregressive(ShowerModel):
             NumberDensity(name, inputs + extra, width=32, components=_MIXTURE_OF_DEPOSITS)
             for name, extra in (("place", 0), ("slope", 1))
         )
-        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS + cells.EVEN_INPUTS
-        self._share = NumberDensity("share", contexts, width=width, components=_MIXTURE_OF_DEPOSITS)
+        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS - COUNT_NUMBERS + cells.EVEN_INPUTS
+        self._share = NumberDensity("share", contexts, width=width, components=_MIXTURE_OF_DEPOSITS, cases=CASES)
         even, odd = (
             CellDensity(
                 name, neighbours=inputs, contexts=context_numbers(layers, odd=name == "odd", more=more),
@@ -81,11 +88,12 @@ class Autoregressive(ShowerModel):
         )  # fmt: skip
         self._cells = (even, odd)
         even_count, odd_count = (
-            CountDensity(
-                f"{name}_count", context_numbers(layers, odd=name == "odd", more=more), width=width, counts=COUNTS
+            NumberDensity(
+                f"{name}_count", context_numbers(layers, odd=name == "odd", more=more) - COUNT_NUMBERS,
+                width=width, components=_MIXTURE_OF_DEPOSITS,
             )
             for name in _COLOURS
-        )
+        )  # fmt: skip
         self._counts = (even_count, odd_count)
         self.networks = {
             "totals": self._totals, "place": self._place, "slope": self._slope, "share": self._share,
@@ -152,6 +160,7 @@ class Autoregressive(ShowerModel):
             "labels": totals.label_inputs(labels),
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
             "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
+            "expected": tf.reshape(planned.cells, [-1]) / len(_COLOURS),
             "axis": tf.stack([axis.x, axis.y], -1),
             "slope": axis.offset[:, 3] + particle_slopes(theta, more, self._geometry)[0],
             "planes": rows.planes(hits, self._store, self._geometry),
@@ -224,20 +233,19 @@ class Autoregressive(ShowerModel):
         """-log p of the shares of the layers' energies that their even cells hold."""
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
         whole = tf.reduce_sum(energy, -1)
-        logit = share_logit(energy[..., 0], whole)
+        logit = tf.reshape(share_logit(energy[..., 0], whole), [-1])
         known, _ = rows.known(view, rows.met(view, self._geometry), self._geometry, odd=False)
-        mixture = self._share.mixture(tf.concat([view["even"][:, :-SHARE_NUMBERS], known], 1))
-        found = tf.reshape(log_mixture(tf.reshape(logit, [-1]), *mixture), tf.shape(whole))
-        return {"shares": -tf.reduce_sum(tf.where(whole > 0, found, 0.0), 1)}
+        contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
+        found = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, known], 1)))
+        return {"shares": -tf.reduce_sum(tf.where(whole > 0, tf.reshape(found, tf.shape(whole)), 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_counts(self, colour: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
-        """-log p of how many cells of a colour are hit in each layer that holds energy."""
-        log_chances = self._counts[colour].log_chances(view[_COLOURS[colour]])
-        hits = tf.minimum(tf.cast(frame.column(view["sums"], "cells"), tf.int32), COUNTS - 1)  # (N, layers, 2)
-        found = tf.gather(tf.reshape(log_chances, [-1, hits.shape[1], COUNTS]), hits[..., colour], batch_dims=2)
-        there = tf.reduce_sum(frame.column(view["sums"], "energy"), -1) > 0
-        return {"counts": -tf.reduce_sum(tf.where(there, found, 0.0), 1)}
+        """-log p of how many cells of a colour are hit in each layer where it holds energy."""
+        mixture = self._counts[colour].mixture(view[_COLOURS[colour]][:, :-COUNT_NUMBERS])
+        hits = frame.column(view["sums"], "cells")[..., colour]  # (N, layers)
+        found = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
+        return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(found, tf.shape(hits)), 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:
@@ -245,7 +253,7 @@ class Autoregressive(ShowerModel):
         density, odd = self._cells[colour], bool(colour)
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers
-        hit, log_energy, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
+        hit, value, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
         empty, weights = rows.some_empty(
             view, colour, static * EMPTY_A_SHOWER, draws, constants=self._store, geometry=self._geometry
         )
@@ -257,8 +265,12 @@ class Autoregressive(ShowerModel):
         odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
-        prior = cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits])
-        deposits = -log_mixture(log_energy, *density.log_energy(hidden[:hits], prior)) * weight
+        of_colour = tf.gather_nd(view["sums"][:, :, colour], tf.gather(hit, [0, 3], axis=1))
+        energy = frame.column(of_colour, "energy")
+        prior = prior_logit(cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]), energy)
+        logit = hit_logit(value, energy, self._store["least"])
+        several = tf.where(frame.column(of_colour, "cells") > 1, weight, 0.0)  # one alone has all
+        deposits = -log_mixture(logit, *density.logit(hidden[:hits], prior)) * several
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
             "deposits": tf.math.unsorted_segment_sum(deposits, hit[:, 0], showers),

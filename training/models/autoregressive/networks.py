@@ -12,6 +12,7 @@ import tensorflow as tf
 from training.models.autoregressive.mesh import Tensor
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+Mixture = tuple[Tensor, Tensor, Tensor]  # log weights, means and log widths
 _LAST, _SUMS, _PRESENT, _HATS = 4, 2, 3, 6  # what a number of `_Chain` is given
 
 
@@ -170,44 +171,34 @@ class TotalsDensity(keras.Model):
 
 
 class NumberDensity(keras.Model):
-    """The density of a number: a mixture of normals."""
+    """The density of a number: a mixture of distributions, and the chances of `cases` in which there is no such number."""
 
-    def __init__(self, name: str, contexts: int, *, width: int, components: int) -> None:
+    def __init__(self, name: str, contexts: int, *, width: int, components: int, cases: int = 0) -> None:
         super().__init__(name=name)
+        self._cases = cases
         self._first = keras.layers.Dense(2 * width, "silu", name="first")
         self._second = keras.layers.Dense(width, "silu", name="second")
         small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
         self._last = keras.layers.Dense(
-            3 * components, kernel_initializer=small, bias_initializer=_spread(components), name="last"
+            cases + 3 * components, kernel_initializer=small, bias_initializer=_spread(components, cases), name="last"
         )
         for layer, inputs in ((self._first, contexts), (self._second, 2 * width), (self._last, width)):
             layer.build((None, inputs))
         self.built = True
 
-    def mixture(self, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def mixture(self, contexts: Tensor) -> Mixture:
         """Log weights, means and log widths, (M, components), of numbers with these `contexts` (M, contexts)."""
-        return _mixture(tf.cast(self._last(self._second(self._first(contexts))), tf.float32))
+        return self.cases_and_mixture(contexts)[1]
 
-
-class CountDensity(keras.Model):
-    """How likely 0, 1, ... cells of a colour are hit in a layer; the last chance is of `counts` - 1 and more."""
-
-    def __init__(self, name: str, contexts: int, *, width: int, counts: int) -> None:
-        super().__init__(name=name)
-        self._first = keras.layers.Dense(width, "silu", name="first")
-        self._second = keras.layers.Dense(width, "silu", name="second")
-        self._last = keras.layers.Dense(counts, name="last")
-        for layer, inputs in ((self._first, contexts), (self._second, width), (self._last, width)):
-            layer.build((None, inputs))
-        self.built = True
-
-    def log_chances(self, contexts: Tensor) -> Tensor:
-        """(M, counts), of layers with these `contexts` (M, contexts)."""
-        return tf.nn.log_softmax(tf.cast(self._last(self._second(self._first(contexts))), tf.float32))
+    def cases_and_mixture(self, contexts: Tensor) -> tuple[Tensor, Mixture]:
+        """Also the log chances (M, cases) of the cases."""
+        outputs = tf.cast(self._last(self._second(self._first(contexts))), tf.float32)
+        return tf.nn.log_softmax(outputs[:, : self._cases]), _mixture(outputs[:, self._cases :])
 
 
 class CellDensity(keras.Model):
-    """p(non-zero) of a cell, and the density of its log energy if it is: a mixture of normals.
+    """p(non-zero) of a cell, and the density of the logit of its share of its colour's energy if it is: a mixture of
+    normals.
 
     `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
     the layer. Both densities are corrections to a prior that depends on layer and radius.
@@ -248,13 +239,13 @@ class CellDensity(keras.Model):
         """log p / (1 - p) of being non-zero, (R,)."""
         return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
 
-    def log_energy(self, hidden: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, means and log widths, (R, components), of the log energy; `prior` (R,) is its mean before."""
+    def logit(self, hidden: Tensor, prior: Tensor) -> Mixture:
+        """Log weights, means and log widths, (R, components), of the share's logit; `prior` (R,) is its mean before."""
         weights, means, widths = _mixture(tf.cast(self._deposit(hidden), tf.float32))
         return weights, means + prior[:, None], widths
 
 
-def _mixture(outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _mixture(outputs: Tensor) -> Mixture:
     weights, means, widths = tf.split(outputs, 3, -1)
     return tf.nn.log_softmax(weights), means, tf.clip_by_value(widths, -4.0, 2.0)
 
@@ -279,9 +270,10 @@ def _constant(bias: Any) -> Any:
     return values
 
 
-def _spread(components: int) -> Any:
+def _spread(components: int, cases: int = 0) -> Any:
     def values(shape: Any, dtype: Any = None) -> Tensor:
-        bias = np.concatenate([np.zeros(components), np.linspace(-1.2, 1.0, components), np.full(components, -0.5)])
+        means, widths = np.linspace(-1.2, 1.0, components), np.full(components, -0.5)
+        bias = np.concatenate([np.zeros(cases + components), means, widths])
         return tf.constant(bias.reshape(shape), dtype)
 
     return values

@@ -72,8 +72,8 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
     """`number` hits of the colour `parity`, at even distances in the list of all showers' hits.
 
-    `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), log energies (number,), and
-    how many hits each represents.
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), energies (number,), and how
+    many hits each represents.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
@@ -85,8 +85,8 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
         tf.searchsorted(counted, wanted), tf.size(counted) - 1
     )  # the first at which so many are counted
     shower = chosen // tf.shape(view["value"])[1]
-    log_energy = tf.math.log(tf.maximum(tf.gather(value, chosen), 1e-12))
-    return tf.concat([shower[:, None], tf.gather(place, chosen)], 1), log_energy, step
+    energy = tf.maximum(tf.gather(value, chosen), 1e-12)
+    return tf.concat([shower[:, None], tf.gather(place, chosen)], 1), energy, step
 
 
 def some_empty(

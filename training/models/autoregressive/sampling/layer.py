@@ -7,23 +7,19 @@ an even hit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.constants import ConstantsStore, normalised
-from training.models.autoregressive.context import SHARE_REACH, Plan, context, with_share
+from training.models.autoregressive.context import Plan, context, with_count, with_share
 from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
-from training.models.autoregressive.networks import (
-    CellDensity,
-    CountDensity,
-    NumberDensity,
-    TotalsDensity,
-    draw_mixture,
-)
+from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, draw_mixture
 from training.models.autoregressive.sampling.proposals import LayerProposals
-from training.models.autoregressive.sampling.shared_energy import COUNTS, kept, log_chances, scaled, stretched
+from training.models.autoregressive.sampling.shared_energy import hit, scaled, stretched
+from training.models.autoregressive.sharing import drawn_count, drawn_share, mean_share, prior_logit, share_of
 from training.models.randomness import box_muller, hashed_uniform
 
 
@@ -38,14 +34,12 @@ class Densities:
     place: NumberDensity
     slope: NumberDensity
     share: NumberDensity
-    counts: tuple[CountDensity, CountDensity]
+    counts: tuple[NumberDensity, NumberDensity]
     cells: tuple[CellDensity, CellDensity]
 
 
-# How near to its end the logit of a share counts as nothing, or all.
-_ALL = 0.1
-_BLOCK = 8  # random numbers; as many draws of the hits of a colour in a layer, one of which is kept
-_NEVER = -1e3  # the log of a chance
+# Random numbers of a shower: first one for each cell, then blocks for each cell and three for each layer.
+_BLOCK, _OF_LAYER = 4, 3
 
 
 def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
@@ -68,7 +62,7 @@ class LayerDrawing:
         # where the lattice begins
         self._corner = self._met + self._mesh.start
         self._proposals = LayerProposals(
-            self._store, layer, planned.busy, keys, 2 * mesh.layers * (mesh.places + 2) * _BLOCK
+            self._store, layer, planned.cells, keys, mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
         )
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,20 +76,20 @@ class LayerDrawing:
         given = context(self._planned, *self._sums, None)
         logit = self._drawn_share(given)
         own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
-        share = tf.where(tf.abs(logit) < SHARE_REACH - _ALL, tf.sigmoid(logit), tf.cast(logit > 0, tf.float32))
+        energy = share_of(logit) * self._planned.energy
         even_cells, is_even, even_fits = self._chosen(proposed & (colour == 0))
         cell, value = self._deposits(
             0, even_cells, is_even, beside=tf.zeros_like(proposed), own=own,
-            given=with_share(given, logit, self._planned.energy), energy=share * self._planned.energy,
+            given=with_share(given, logit, self._planned.energy), energy=energy,
         )  # fmt: skip
         even = self._summed(cell, value)
         own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
         beside = self._beside(cell, value)
-        left = tf.maximum(self._planned.energy - frame.column(even, "energy"), 0.0)
         odd_cells, is_odd, odd_fit = self._chosen((proposed | beside) & (colour == 1))
         odd = self._deposits(
-            1, odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even), energy=left
-        )
+            1, odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even),
+            energy=self._planned.energy - energy,
+        )  # fmt: skip
         cell, value, sums = self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
         return cell, tf.where(tf.gather(even_fits & odd_fit, cell[:, 0]), value, np.nan), sums
 
@@ -106,12 +100,11 @@ class LayerDrawing:
 
     def _drawn_share(self, given: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
-        numbers = tf.unstack(self._of_layer(2), axis=1)
         met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
         dx, dy, ring = self._distance(met)
         about = self._known(met, self._images[0], (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)), odd=False)
-        mixture = self._share.mixture(tf.concat([normalised(given, self._store, odd=False), about], 1))
-        return draw_mixture(*mixture, numbers[0], box_muller(*numbers[1:3])[0])
+        contexts = tf.concat([normalised(given, self._store, odd=False), about], 1)
+        return drawn_share(*self._share.cases_and_mixture(contexts), self._of_layer(0))
 
     def _marked(self, at: Tensor) -> Tensor:
         """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
@@ -165,48 +158,46 @@ class LayerDrawing:
         dx, dy, ring = self._distance(cell)
         radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
         density = self._densities[colour]
-        contexts = normalised(given, self._store, odd=bool(colour))
-        shared = density.of_layers(contexts)
+        numbers = self._of_layer(1 + colour)
+        number = self._number(colour, given, energy, numbers)
+        contexts = normalised(with_count(given, number, energy), self._store, odd=bool(colour))
         known = self._known(cell, own, (dx, dy, radius), odd=bool(colour))
-        hidden = density.hidden(known, tf.gather(shared, shower))
+        hidden = density.hidden(known, tf.gather(density.of_layers(contexts), shower))
         layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
         proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
         chance = tf.where(chosen, tf.minimum(tf.sigmoid(log_odds) / proposed, 1.0), 0.0)
-        hit = self._hits(colour, cell, chance, contexts, energy)
+        is_hit = hit(chance, shower, number, self._of_cell(cell, 0, 1)[:, 0], numbers[:, 2])
         # a row of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
         more = tf.minimum(tf.shape(self._keys)[0], 1)
         if not self._capacity:
-            cell, hidden, radius, hit = _rows(hit, more, cell, hidden, radius, hit)
-        layer = tf.zeros_like(cell[:, 1]) + self._layer
-        weights, means, widths = density.log_energy(hidden, cells.prior(self._store["log_deposit"], layer, radius))
-        mean = tf.reduce_sum(tf.exp(weights + means + 0.5 * tf.exp(2 * widths)), 1)
-        numbers = tf.unstack(self._of_cell(cell, 1), axis=1)
-        value = tf.exp(draw_mixture(weights, means, widths, numbers[0], box_muller(*numbers[1:3])[0]))
-        value = tf.where(hit, tf.maximum(value, least), 0.0)
-        return cell, scaled(stretched(value, mean, cell[:, 0], energy, least), cell[:, 0], energy, least)
+            cell, hidden, radius, is_hit = _rows(is_hit, more, cell, hidden, radius, is_hit)
+        layer, mine = tf.zeros_like(cell[:, 1]) + self._layer, tf.gather(energy, cell[:, 0])
+        prior = prior_logit(cells.prior(self._store["log_deposit"], layer, radius), mine)
+        mixture = density.logit(hidden, prior)
+        choice, one, two, _ = tf.unstack(self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK), axis=1)
+        value = mine * tf.sigmoid(draw_mixture(*mixture, choice, box_muller(one, two)[0]))
+        value = tf.where(is_hit, tf.maximum(value, least), 0.0)
+        value = stretched(value, mine * mean_share(mixture), cell[:, 0], energy, least)
+        return cell, scaled(value, cell[:, 0], energy, least)
 
-    def _hits(self, colour: int, cell: Tensor, chance: Tensor, contexts: Tensor, energy: Tensor) -> Tensor:
-        """Which cells (R, 2) are hit, each with its `chance` (R,), in numbers as the density of counts says."""
-        shower = cell[:, 0]
-        drawn = self._of_cell(cell, 0) < chance[:, None]
-        hits = tf.math.unsorted_segment_sum(tf.cast(drawn, tf.float32), shower, tf.size(energy))
-        # what has energy has a hit
-        none = tf.where(energy[:, None] > 0, tf.one_hot(0, COUNTS) * _NEVER, 0.0)
-        told = self._counts[colour].log_chances(contexts) + none
-        choice = self._of_layer(colour)
-        which = kept(hits, told, log_chances(chance, shower, tf.size(energy)), choice)
-        return tf.gather(drawn, tf.gather(which, shower), batch_dims=1)
+    def _number(self, colour: int, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
+        """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
+        mixture = self._counts[colour].mixture(normalised(given, self._store, odd=bool(colour)))
+        number = drawn_count(self._planned.cells / COLOURS, mixture, numbers)
+        most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
+        return tf.where(energy > 0, tf.minimum(number, most), 0.0)
 
-    def _of_cell(self, cell: Tensor, block: int) -> Tensor:
-        """Uniform numbers (R, 8) of `cell` (R, 2): a block of two that are its own."""
-        number = self._layer * self._mesh.places + cell[:, 1]
-        return hashed_uniform(tf.gather(self._keys, cell[:, 0]), 2 * number + block, _BLOCK)
+    def _of_cell(self, cell: Tensor, first: Any, numbers: int) -> Tensor:
+        """Uniform numbers (R, numbers) of `cell` (R, 2), of blocks of so many that begin at block `first`."""
+        return hashed_uniform(
+            tf.gather(self._keys, cell[:, 0]), first + self._layer * self._mesh.places + cell[:, 1], numbers
+        )
 
-    def _of_layer(self, block: int) -> Tensor:
-        """Uniform numbers (N, 8) of the layer as a whole: a block of four."""
-        counter = 2 * self._mesh.layers * self._mesh.places + 4 * self._layer + block
-        return hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + counter, _BLOCK)
+    def _of_layer(self, which: int) -> Tensor:
+        """Uniform numbers (N, 4) of the layer as a whole: of its share, its even cells' number, its odd ones'."""
+        block = 2 * self._mesh.layers * self._mesh.places + _OF_LAYER * self._layer + which
+        return hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + block, _BLOCK)
 
     def _chance(self, cell: Tensor) -> Tensor:
         """With which chance (R,) each cell was proposed."""

@@ -85,16 +85,17 @@ def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
 
 
 class LayerProposals:
-    """The cells of one `layer` of N showers that are proposed: `busy` (N,), how many cells it is to have over the mean,
-    and random numbers of `keys` (N, 2) decide, of which the first `taken` are others'.
+    """The cells of one `layer` of N showers that are proposed: how many are `expected` (N,) to be hit, and random
+    numbers of `keys` (N, 2) decide, of which the first `taken` are others'.
     """
 
-    def __init__(self, constants: Any, layer: Tensor, busy: Tensor, keys: Tensor, taken: int) -> None:
+    def __init__(self, constants: Any, layer: Tensor, expected: Tensor, keys: Tensor, taken: int) -> None:
         self._of: Mapping[str, Tensor] = {
             name: tf.gather(constants[name], layer) for name in ("far_table", "far_total", "rate", "core")
         }
         most = _DRAWS / tf.maximum(self._of["far_total"], 1.0)  # draws that propose each a cell
         # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
+        busy = expected / tf.gather(constants["layer_cells"], layer)
         level = tf.reduce_sum(tf.cast(busy[:, None] > LEVELS, tf.int32), 1)
         self._busy = tf.minimum(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), most)
         self._keys = keys

@@ -1,4 +1,4 @@
-"""Cells that are drawn independently: how many of them are hit, and deposits that must sum to an energy.
+"""Cells that share an energy: which of them are hit, and deposits that must sum to it.
 
 Rows, (R, ...), are cells; `shower` (R,) says of which of N showers each is. Energies are in units of 0.02 GeV, and
 `least` is the smallest deposit that a cell may have.
@@ -12,40 +12,42 @@ from training.models.autoregressive.mesh import Tensor
 
 # Deposits are changed in so many steps, each in proportion to how free it is, and that at least.
 _NEWTON_STEPS, _LEAST_FREE = 4, 0.1
-_RARE = 1e-9  # the least chance of a number of hits
+_SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose log odds are finite in float32
+_SHIFT_STEPS, _MOST_SHIFT = 4, 2.0  # of the log odds of a shower's cells
+_IMPOSSIBLE = -1e3  # log odds
 
 
-COUNTS = 5  # of hits that are told apart: 0, 1, 2, 3, and more
+def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
+    """Which cells (R,) are hit, `number` (N,) of each shower and each with its `chance` (R,).
 
-
-def log_chances(chance: Tensor, shower: Tensor, showers: Tensor) -> Tensor:
-    """Of how likely each of COUNTS is, (N, COUNTS), where cells are hit independently, each with its `chance` (R,).
-
-    The chance of n hits is that of none times the n-th elementary symmetric polynomial of the odds, here by Newton's
-    identities.
+    Systematic sampling in a random order (Goodman and Kish 1950): the chances are laid end to end, and the cells hit in
+    which the points lie that are 1 apart. Chances that do not sum to the number are changed by one factor of the odds
+    first. `uniform` (R,) decide the order, `start` (N,) the first point; multiples of 2^-24. Where more are to be hit
+    than have a chance, all these are.
     """
-    chance = tf.cast(tf.minimum(chance, 0.999), tf.float64)  # of surer cells the polynomials are lost in rounding
-    odds = chance / (1 - chance)
-    parts = tf.stack([tf.math.log(1 - chance), odds, odds**2, odds**3], 1)
-    none, one, two, three = tf.unstack(tf.math.unsorted_segment_sum(parts, shower, showers), axis=1)
-    symmetric = [tf.ones_like(one), one, (one**2 - two) / 2, (one**3 - 3 * one * two + 2 * three) / 6]
-    few = tf.exp(none)[:, None] * tf.maximum(tf.stack(symmetric, 1), 0.0)
-    more = 1 - tf.reduce_sum(few, 1, keepdims=True)
-    return tf.cast(tf.math.log(tf.maximum(tf.concat([few, more], 1), _RARE)), tf.float32)
+    likely = tf.clip_by_value(chance, _RAREST, _SUREST)
+    odds = tf.where(chance > 0, tf.math.log(likely) - tf.math.log1p(-likely), _IMPOSSIBLE)
+    shift = tf.zeros_like(number)
+    for _ in range(_SHIFT_STEPS):
+        likely = tf.sigmoid(odds + tf.gather(shift, shower))
+        got, give = _sums(shower, number, likely, likely * (1 - likely))
+        shift += tf.clip_by_value((number - got) / (give + 1e-3), -_MOST_SHIFT, _MOST_SHIFT)
+    likely = tf.cast(tf.sigmoid(odds + tf.gather(shift, shower)), tf.float64)
+    (got,) = _sums(shower, number, likely)
+    likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), got), shower)
+    # doubles hold shower, random number and row in one number
+    rows = tf.cast(tf.range(tf.size(shower)), tf.float64)
+    order = tf.argsort(tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + rows * 2.0**-45)
+    own = tf.gather(likely, order)
+    # each shower's sum is a whole number, so that one sum serves all
+    end = tf.cumsum(own) + tf.cast(tf.gather(start + 2.0**-25, tf.gather(shower, order)), tf.float64)
+    crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
+    return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
 
 
-def kept(hits: Tensor, told: Tensor, independent: Tensor, chance: Tensor) -> Tensor:
-    """Which of K draws (N,) to keep, so that the number of hits is as likely as it is `told` (N, COUNTS) to be.
-
-    The K draws of independent cells have `hits` (N, K), numbers that are as likely as `independent` (N, COUNTS). Both
-    are logs. A draw is kept with a chance in proportion to the ratio of the two; `chance` (N, K) are uniform numbers.
-    Given the number, cells remain independent, and none is hit more or less often on the whole. Of a layer with the
-    energy of one hit, independent draws have none in 37 %, and two or more in 26 %.
-    """
-    number = tf.minimum(tf.cast(hits, tf.int32), COUNTS - 1)
-    # the largest of these has those chances (Gumbel)
-    score = tf.gather(told - independent, number, batch_dims=1) - tf.math.log(-tf.math.log(chance + 2.0**-26))
-    return tf.argmax(score, 1, tf.int32)
+def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
+    """Of each of `columns` (R,) the sums (N,) of the showers; `like` has N."""
+    return [tf.math.unsorted_segment_sum(each, shower, tf.size(like)) for each in columns]
 
 
 def stretched(value: Tensor, mean: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
