@@ -15,7 +15,7 @@ namespace calopipe {
 constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
 constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kPlaceNumbers = 16;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
-constexpr int kCounts = 5, kDraws = 256, kBlock = 8;
+constexpr int kCases = 3, kDraws = 256, kBlock = 4, kLayerBlocks = 3;
 
 using Ladder = std::vector<std::array<Dense, 3>>;  // a network for each step
 
@@ -68,7 +68,7 @@ struct Model::Contents {
   Ladder presence, others;
   Chain of_layers;
   std::array<std::array<Dense, 3>, 3> numbers;  // of place, slope and share
-  std::array<std::array<Dense, 3>, 2> counts;
+  std::array<std::array<Dense, 3>, 2> counts;   // of even and odd hits
   std::array<CellDensity, 2> cells;
 
   int more() const {  // terms of labels beside energy and theta

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "networks.hh"
+#include "sharing.hh"
 
 namespace calopipe {
 namespace {
 
-constexpr float kShareReach = 6.0f, kAll = 0.1f, kTiny = 1e-3f;
+constexpr float kTiny = 1e-3f;
 constexpr std::array<Sum, kBudgets> kBudgetSums = {kCells, kHits, kBeyondHalf, kBeyondMost, kXX, kYY};
 constexpr Budgets kFloors = {3.0f, 2.0f, kHit, kHit, 10 * kHit, 10 * kHit};
 
@@ -61,12 +61,14 @@ Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before,
 }
 
 void add_share(float logit, float energy, Numbers& contexts) {
-  contexts.push_back(clip(logit, kShareReach));
-  contexts.push_back(std::log(std::max(sigmoid(logit) * energy, kTiny)));
+  contexts.push_back(logit);
+  contexts.push_back(std::log(std::max(share_of(logit) * energy, kTiny)));
 }
 
-float share_of(float logit) {
-  return std::abs(logit) < kShareReach - kAll ? sigmoid(logit) : static_cast<float>(logit > 0);
+void add_count(float count, float energy, Numbers& contexts) {
+  const float log_count = std::log(std::max(count, 0.5f));
+  contexts.push_back(log_count);
+  contexts.push_back(std::log(std::max(energy, kTiny)) - log_count);
 }
 
 void normalise(const Constants& of, int colour, const Numbers& contexts, Numbers& into) {

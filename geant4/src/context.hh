@@ -14,8 +14,8 @@ struct Before {
 Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before, const Sums* even);
 // Adds what even cells are given of their share of the layer's energy.
 void add_share(float logit, float energy, Numbers& contexts);
-// The share of this logit, which is nothing or all at its ends.
-float share_of(float logit);
+// Adds what cells are given of how many of their colour are hit, and of the energy that these are to hold together.
+void add_count(float count, float energy, Numbers& contexts);
 // The contexts as the networks of a colour want them: all of them, or the first ones.
 void normalise(const Constants& of, int colour, const Numbers& contexts, Numbers& into);
 

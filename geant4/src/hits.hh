@@ -1,37 +1,36 @@
-// Which cells of a colour in a layer are hit, and their deposits: `LayerDrawing._deposits` and `shared_energy` in
-// Python.
+// The hits of a colour in a layer, and their deposits: `LayerDrawing._deposits` of the model in Python.
 #pragma once
 
 #include "cells.hh"
 #include "numbers.hh"
 #include "proposals.hh"
+#include "shared_energy.hh"
 
 namespace calopipe {
 
-class Hits {
- public:
-  explicit Hits(const Model::Contents& model) : model_(model), of_(model.constants) {}
-
-  // Deposits of some of the `cells`, which sum to the `energy`, given the `contexts` of the layer.
-  void draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
-            const HashedNumbers& numbers, const Numbers& contexts, float energy, Drawn& into);
-
- private:
-  std::size_t kept(int colour, int layer, const Cells& cells, const HashedNumbers& numbers, const Numbers& contexts,
-                   float energy);
-  std::array<double, kCounts> independent() const;
-  void deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-               const HashedNumbers& numbers, Drawn& into);
-  void stretch(float energy, Numbers& values) const;
-
-  const Model::Contents& model_;
-  const Constants& of_;
-  Numbers chance_, drawn_;  // of each cell to be hit; kBlock numbers of each that decide it
-  Numbers free_;            // how much each deposit may change
-  Numbers outputs_;
+// What the cells of a colour are to hold together: so much energy, in so many hits, chosen from this `start` on.
+struct Shared {
+  float energy, number, start;
 };
 
-// The deposits scaled to sum to `energy`, and none of less than the least.
-void scale(const Constants& of, float energy, Numbers& values);
+class Hits {
+ public:
+  explicit Hits(const Model::Contents& model) : model_(model) {}
+
+  // Deposits of some of the `cells`, which sum to the energy.
+  void draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
+            const HashedNumbers& numbers, const Shared& shared, Drawn& into);
+
+ private:
+  void deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
+               const HashedNumbers& numbers, float energy, Drawn& into);
+
+  const Model::Contents& model_;
+  HitSampling sampling_;
+  Numbers chance_, uniform_;  // of each cell
+  std::vector<std::size_t> hits_;
+  Numbers mean_;  // what each deposit is expected to be
+  Numbers outputs_;
+};
 
 }  // namespace calopipe

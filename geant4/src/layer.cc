@@ -1,6 +1,10 @@
 #include "layer.hh"
 
+#include <algorithm>
+#include <cmath>
+
 #include "networks.hh"
+#include "sharing.hh"
 
 namespace calopipe {
 
@@ -18,15 +22,15 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
   proposals_.propose(frame, numbers);
 
   Numbers contexts = context(plan, frame, before_, nullptr);
-  const float logit = drawn_share(frame, contexts, numbers);
+  const float logit = drawn_share(frame, contexts, numbers), of_even = share_of(logit) * energy;
   add_share(logit, energy, contexts);
-  deposits(0, frame, contexts, share_of(logit) * energy, numbers);
+  deposits(0, frame, contexts, of_even, numbers);
   all_ = colour_;
   const Sums even = frame.sums(all_);
   add_scaled(model_.constants, all_, images_.own);
   proposals_.add_beside(frame, all_);
-  const Numbers of_odd = context(plan, frame, before_, &even);
-  deposits(1, frame, of_odd, std::max(energy - even[kEnergy], 0.0f), numbers);
+  contexts = context(plan, frame, before_, &even);
+  deposits(1, frame, contexts, energy - of_even, numbers);
   all_.place.insert(all_.place.end(), colour_.place.begin(), colour_.place.end());
   all_.value.insert(all_.value.end(), colour_.value.begin(), colour_.value.end());
   fill(frame);
@@ -48,17 +52,32 @@ float LayerDrawing::drawn_share(const LayerFrame& frame, const Numbers& contexts
   const auto& net = model_.numbers[2];
   perceptron(net, given_.data(), outputs_);
   std::array<float, kBlock> drawn;
-  numbers.of_layer(frame.layer, 2, drawn.data());
-  return draw_mixture(outputs_.data(), net[2].outputs / 3, drawn[0], box_muller(drawn[1], drawn[2]));
+  numbers.of_layer(frame.layer, 0, drawn.data());
+  return calopipe::drawn_share(outputs_, (net[2].outputs - kCases) / 3, drawn.data());
+}
+
+// How many cells of a colour are hit, and how much they are to hold.
+Shared LayerDrawing::shared(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
+                            const HashedNumbers& numbers) {
+  std::array<float, kBlock> drawn;
+  numbers.of_layer(frame.layer, 1 + colour, drawn.data());
+  if (!(energy > 0)) return {energy, 0, drawn[2]};
+  normalise(model_.constants, colour, contexts, given_);
+  const auto& net = model_.counts[size(colour)];
+  perceptron(net, given_.data(), outputs_);
+  const float count = drawn_count(frame.plan.cells / 2, outputs_, net[2].outputs / 3, drawn.data());
+  return {energy, std::min(count, std::max(std::floor(energy / model_.constants.least), 1.0f)), drawn[2]};
 }
 
 // Draws the deposits of a colour, which are to sum to `energy`.
-void LayerDrawing::deposits(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
+void LayerDrawing::deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy,
                             const HashedNumbers& numbers) {
-  proposals_.cells(frame, colour, cells_.places);
+  const Shared shared_of = shared(colour, frame, contexts, energy, numbers);
+  add_count(shared_of.number, energy, contexts);
   normalise(model_.constants, colour, contexts, given_);
+  proposals_.cells(frame, colour, cells_.places);
   cells_.evaluate(frame, model_.cells[size(colour)], given_, images_);
-  hits_.draw(colour, frame, cells_, proposals_, numbers, given_, energy, colour_);
+  hits_.draw(colour, frame, cells_, proposals_, numbers, shared_of, colour_);
 }
 
 // The deposits of both colours scaled to the layer's energy, which is on the axis where no cell was hit.

@@ -17,8 +17,9 @@ class LayerDrawing {
 
  private:
   float drawn_share(const LayerFrame& frame, const Numbers& contexts, const HashedNumbers& numbers);
-  void deposits(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
+  Shared shared(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
                 const HashedNumbers& numbers);
+  void deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy, const HashedNumbers& numbers);
   void fill(const LayerFrame& frame);
 
   const Model::Contents& model_;

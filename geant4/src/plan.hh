@@ -19,7 +19,7 @@ struct Asked {
 };
 
 struct LayerPlan {
-  float energy, depth, busy;
+  float energy, depth, cells;  // so many are expected to be hit
   float rest_energy, rest_mean, rest_variance;
   Budgets expected;
   std::array<float, 2> axis;

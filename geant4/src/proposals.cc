@@ -31,8 +31,8 @@ void Proposals::propose(const LayerFrame& frame, const HashedNumbers& numbers) {
   std::fill(beside_.begin(), beside_.end(), 0);
   for (std::size_t k = 0; k < 2; ++k) corner_[k] = frame.met[k] + mesh_.start[k];
   const float total = of_.far_total[size(frame.layer)];
-  const auto level =
-      std::count_if(mesh_.levels.begin(), mesh_.levels.end(), [&](float each) { return frame.plan.busy > each; });
+  const float busy = frame.plan.cells / of_.layer_cells[size(frame.layer)];
+  const auto level = std::count_if(mesh_.levels.begin(), mesh_.levels.end(), [&](float each) { return busy > each; });
   busy_ = mesh_.levels[std::min(static_cast<std::size_t>(level), mesh_.levels.size() - 1)];
   busy_ = std::min(busy_, kDraws / std::max(total, 1.0f));
 

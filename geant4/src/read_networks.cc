@@ -34,11 +34,12 @@ std::array<Dense, 3> perceptron(const TensorFile& file, const std::string& name,
   return {first, second, last};
 }
 
-// The mixtures of a network are as many as the numbers of its last layer are, over three.
-int mixture_numbers(const TensorFile& file, const std::string& name) {
+// The numbers of the last layer of a network: those of `cases`, and three for each part of a mixture.
+int mixture_numbers(const TensorFile& file, const std::string& name, std::size_t cases = 0) {
   const auto shape = file.shape(name);
-  if (shape.empty() || shape.back() % 3 != 0 || shape.back() == 0 || shape.back() > 3 * kLane) refuse(name);
-  return static_cast<int>(shape.back());
+  const std::size_t numbers = shape.empty() || shape.back() < cases ? 0 : shape.back() - cases;
+  if (numbers % 3 != 0 || numbers == 0 || numbers > 3 * kLane) refuse(name);
+  return static_cast<int>(cases + numbers);
 }
 
 Ladder ladder(const TensorFile& file, const std::string& name, int steps, int inputs, int outputs) {
@@ -121,14 +122,13 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
   const int offsets = 2 * model.mesh.groups() + labels + 6;
   const int even = static_cast<int>(model.constants.context_mean[0].size());
   const int odd = static_cast<int>(model.constants.context_mean[1].size());
-  const int known = 2 * kAround + kPlaceNumbers;
-  const std::array<const char*, 3> names = {"place", "slope", "share"};
-  const std::array<int, 3> inputs = {offsets, offsets + 1, even - 2 + known};
-  for (std::size_t k = 0; k < 3; ++k) {
-    const std::string name = names[k];
-    model.numbers[k] = perceptron(file, name, inputs[k], mixture_numbers(file, name + ".last.kernel"));
-  }
-  model.counts = {perceptron(file, "even_count", even, kCounts), perceptron(file, "odd_count", odd, kCounts)};
+  const int known = 2 * kAround + kPlaceNumbers, count = 2, share = 2;  // numbers that contexts end in
+  const auto number = [&](const std::string& name, int inputs, std::size_t cases = 0) {
+    return perceptron(file, name, inputs, mixture_numbers(file, name + ".last.kernel", cases));
+  };
+  model.numbers = {number("place", offsets), number("slope", offsets + 1),
+                   number("share", even - share - count + known, kCases)};
+  model.counts = {number("even_count", even - count), number("odd_count", odd - count)};
   model.cells = {cell_density(file, "even", even, known), cell_density(file, "odd", odd, known + kAround)};
 }
 

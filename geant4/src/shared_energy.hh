@@ -1,0 +1,29 @@
+// Cells that share an energy: which of them are hit, and deposits that sum to it: `shared_energy` of the model in
+// Python.
+#pragma once
+
+#include "contents.hh"
+
+namespace calopipe {
+
+// Which of the cells are hit, `number` of them and each with its chance: systematic sampling in a random order.
+class HitSampling {
+ public:
+  // `uniform` numbers, one a cell, decide the order, and `start` the first point. Writes the numbers of the hit cells,
+  // in their order, into `hits`.
+  void draw(const Numbers& chance, float number, const Numbers& uniform, float start, std::vector<std::size_t>& hits);
+
+ private:
+  float shift(const Numbers& chance, float number) const;
+
+  std::vector<std::pair<float, std::size_t>> order_;
+  std::vector<double> likely_;
+};
+
+// Changes the deposits so that they sum to about the `energy`, each in proportion to how free it is; `mean` is what
+// each is expected to be.
+void stretch(const Constants& of, float energy, const Numbers& mean, Numbers& values);
+// Scales the deposits to sum to the `energy`; none is of less than the least.
+void scale(const Constants& of, float energy, Numbers& values);
+
+}  // namespace calopipe
