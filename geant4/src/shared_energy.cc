@@ -8,53 +8,50 @@ namespace calopipe {
 namespace {
 
 // The chance whose odds are `factor` times those of the chance.
-template <class Number>
-Number changed(float chance, Number factor) {
-  constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
-  const float likely = std::clamp(chance, kRarest, kSurest);
-  const Number more = likely * factor;
-  return more / (more + (1 - likely));
+float changed(float chance, float factor) {
+  const float hit = chance * factor;
+  return hit / (hit + (1 - chance));
 }
 
-}  // namespace
-
-// By how much the log odds of all have to change, so that the chances sum to `number`.
-float HitSampling::shift(const Numbers& chance, float number) const {
+// By what the odds of all chances have to be multiplied, so that they sum to `number`.
+float factor_of_odds(const Numbers& chance, float number) {
   constexpr int kSteps = 4;
   constexpr float kMost = 2.0f;
-  float found = 0;
+  float found = 1;
   for (int step = 0; step < kSteps; ++step) {
-    const float factor = std::exp(found);
     float got = 0, give = 0;
     for (const float each : chance) {
-      const float likely = changed(each, factor);
+      const float likely = changed(each, found);
       got += likely;
       give += likely * (1 - likely);
     }
-    found += std::clamp((number - got) / (give + 1e-3f), -kMost, kMost);
+    found *= std::exp(std::clamp((number - got) / (give + 1e-3f), -kMost, kMost));
   }
   return found;
 }
 
-void HitSampling::draw(const Numbers& chance, float number, const Numbers& uniform, float start,
+}  // namespace
+
+void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, float start,
                        std::vector<std::size_t>& hits) {
+  constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
   hits.clear();
   if (!(number > 0)) return;
-  const double factor = std::exp(static_cast<double>(shift(chance, number)));
+  for (float& each : chance) each = each > 0 ? std::clamp(each, kRarest, kSurest) : 0.0f;
+  const float factor = factor_of_odds(chance, number);
   order_.clear();
-  likely_.clear();
   double got = 0;
   for (std::size_t cell = 0; cell < chance.size(); ++cell) {
     order_.emplace_back(uniform[cell], cell);
-    likely_.push_back(changed(chance[cell], factor));
-    got += likely_.back();
+    chance[cell] = changed(chance[cell], factor);
+    got += static_cast<double>(chance[cell]);
   }
   std::sort(order_.begin(), order_.end());
   const double by = got > 0 ? static_cast<double>(number) / got : 0.0;
   const double first = static_cast<double>(start + 0x1p-25f);
   double sum = 0;
   for (const auto& [each, cell] : order_) {
-    const double own = likely_[cell] * by;
+    const double own = static_cast<double>(chance[cell]) * by;
     sum += own;
     const double end = sum + first;
     if (std::floor(end) > std::floor(end - own)) hits.push_back(cell);

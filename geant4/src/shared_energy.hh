@@ -10,14 +10,11 @@ namespace calopipe {
 class HitSampling {
  public:
   // `uniform` numbers, one a cell, decide the order, and `start` the first point. Writes the numbers of the hit cells,
-  // in their order, into `hits`.
-  void draw(const Numbers& chance, float number, const Numbers& uniform, float start, std::vector<std::size_t>& hits);
+  // in their order, into `hits`, and changes the chances so that they sum to the number.
+  void draw(Numbers& chance, float number, const Numbers& uniform, float start, std::vector<std::size_t>& hits);
 
  private:
-  float shift(const Numbers& chance, float number) const;
-
   std::vector<std::pair<float, std::size_t>> order_;
-  std::vector<double> likely_;
 };
 
 // Changes the deposits so that they sum to about the `energy`, each in proportion to how free it is; `mean` is what
