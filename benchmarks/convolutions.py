@@ -31,8 +31,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest

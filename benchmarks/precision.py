@@ -28,8 +28,8 @@ from scipy import stats
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest

@@ -45,13 +45,14 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command
+from calopipe.events.contents import MEMORY
+from calopipe.events.splits import SPLITS, Digests
 from calopipe.showers.angle import angle_of_projections
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.contents import MEMORY
-from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.splits import SPLITS, event_digests
+from calopipe.showers.hits import Hits, event_digests
 from preprocessing import records, shards
 from preprocessing.dataset import SHARDS, Settings, read_manifest
+from preprocessing.field import Plan
 from preprocessing.inputs import discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -148,7 +149,7 @@ def plain(files: Sequence[Path], output: Path) -> tuple[float, str]:
     return sum(plan.stop - plan.start for plan in rest) / (time.perf_counter() - began), ""
 
 
-def _write_plainly(plan: shards.Plan, settings: Settings, geometry: Geometry, output: Path) -> None:
+def _write_plainly(plan: Plan, settings: Settings, geometry: Geometry, output: Path) -> None:
     encoded: list[bytes] = []
     kept: list[Any] = []
     digests: list[Digests] = []

@@ -27,9 +27,9 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest

@@ -26,7 +26,8 @@ from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from validation.measure.reader import open_reader
+from validation.measure.reader import measure as measure_set
+from validation.measure.reader import processes
 from validation.measure.sets import ShowerSet
 
 _PER_FILE = 50_000  # showers of a virtual file
@@ -43,8 +44,8 @@ def read_cells(paths: Sequence[Path]) -> None:
 
 
 def measure(paths: Sequence[Path], workers: int) -> None:
-    with open_reader(workers) as reader:
-        reader.measure(ShowerSet.open(paths, "showers", Selection(cut_gev=0)))
+    with processes(workers) as over:
+        measure_set(ShowerSet.open(paths, "showers", Selection(cut_gev=0)), over)
 
 
 def medians(forms: dict[str, Callable[[], None]], showers: int, repeats: int) -> dict[str, float]:

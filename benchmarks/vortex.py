@@ -25,12 +25,11 @@ import numpy as np
 import tensorflow as tf
 from distributed import LocalCluster
 
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
 from calopipe.flow.grid import Grid
-from calopipe.showers.flaws import Tolerance
 from preprocessing.dataset import read_manifest
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import discover_pairs
 from preprocessing.pipeline import preprocess
 from training.configs import named_config
 from training.engine.step import Engine
@@ -164,7 +163,7 @@ def main() -> None:
     settings, tolerance = PairSettings(), Tolerance("stop", "stop")
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as scratch:
         dataset = Path(scratch) / "ds"
-        found = discover_pairs([_FLOWS], settings, tolerance)
+        found = settings.discover([_FLOWS], tolerance)
         preprocess(found, dataset, settings, tolerance=tolerance)
         if "training" in options.what:
             training(options.config, dataset, options.batches, options.steps)

@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -96,6 +96,12 @@ class CommandParser(argparse.ArgumentParser):
             form["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(**form | named)
         self.register("action", None, _Store)
+
+    def refuse(self, options: argparse.Namespace, names: Iterable[str], reason: str) -> None:
+        """Raise InputError, with the `reason`, where one of the options of these `names` is given."""
+        for name in names:
+            if getattr(options, name) != self.get_default(name):
+                raise InputError(f"--{name.replace('_', '-')} {reason}; leave it out")
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.storage import Location
 
-KIND, SCHEMA_VERSION = "calopipe.verdict", 2
+FORM = Form("calopipe.verdict", 2)
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
 # Files that a verdict's table of CaloChallenge's numbers is given: training makes them.
-CLASSIFIER_KIND, TIMING_KIND, GIVEN_VERSION = "calopipe.classifier", "calopipe.timing", 1
+CLASSIFIER, TIMING = Form("calopipe.classifier", 1), Form("calopipe.timing", 1)
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 
@@ -31,12 +31,12 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
 
 def read_verdict(path: Location) -> dict[str, Any]:
     """Read a verdict. InputError: another kind or version, incomplete, or not what its criteria add up to."""
-    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    document = FORM.read(path)
     if missing := [key for key in _NEEDED if key not in document]:
-        raise InputError(f"{path}: not a whole {KIND}: {missing[0]!r} is missing; validate again")
+        raise InputError(f"{path}: not a whole {FORM.kind}: {missing[0]!r} is missing; validate again")
     answers = [criterion.get("verdict") for criterion in document["criteria"]]
     if None in answers:
-        raise InputError(f"{path}: not a whole {KIND}: a criterion has no verdict; validate again")
+        raise InputError(f"{path}: not a whole {FORM.kind}: a criterion has no verdict; validate again")
     expected = overall(answers, document["hard_failures"], document["cautions"])
     if document["verdict"] != expected:
         raise InputError(f"{path}: says {document['verdict']!r} where its criteria say {expected!r}; validate again")

@@ -10,39 +10,47 @@ from components.image import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def discover(
     patterns: list[str],
-    geometry: str,
-    on_bad_event: str,
-    on_bad_file: str,
-    max_bad_files: float,
+    output: str,
     dataset: str,
     registry: str,
-    output: str,
+    split_files: list[str],
+    geometry: str,
+    threshold_gev: float,
+    cut_gev: float,
+    on_bad_event: str,
+    on_bad_file: str,
+    max_bad_events: float,
+    max_bad_files: float,
+    on_doubt: str,
     showers: dsl.Output[dsl.Dataset],
-    on_doubt: str = "stop",
 ) -> NamedTuple(  # type: ignore[valid-type]
-    "Discovered", [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str)]
+    "Discovered",
+    [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str), ("reading", dict)],
 ):
     """Find and check the HDF5 files that match `patterns`, the pipeline's input.
 
     Returns:
-        The files, a fingerprint of the content of those that can be used, and the folders of dataset and registry.
+        The files, a fingerprint of the content of those that can be used, the folders of dataset and registry, and how
+        the files are read (`components.reading`), which the other steps are given.
     """
     from components.step import describe, working
 
     with working(output):
         from calopipe.progress import say
-        from calopipe.showers.flaws import Tolerance
         from calopipe.storage import expand, location
         from components.parameters import require_plain
+        from components.reading import Reading
         from preprocessing.dataset import news
-        from preprocessing.inputs import discover as find
         from training.registry.registry import Registry
 
         promoted = registry or f"{output}/registry"
         Registry(location(promoted)).require_usable()  # hours before a model is to come there
-        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_files=max_bad_files, doubt=on_doubt)
         folder = dataset or f"{output}/dataset"
-        found = find(patterns, geometry, tolerance=tolerance, memory=location(folder))
+        reading = Reading(
+            folder, split_files, geometry, threshold_gev, cut_gev, on_bad_event, on_bad_file, max_bad_events,
+            max_bad_files, on_doubt,
+        )  # fmt: skip
+        found = reading.settings().discover(patterns, reading.tolerance(), location(folder))
         if since := news(found.files, location(folder)):
             say(since)
         events = sum(file.events for file in found.files)
@@ -56,4 +64,4 @@ def discover(
             "since_the_last_run": since,
         }
         describe(showers, " ".join(patterns), **facts)
-        return (files, found.fingerprint(), folder, promoted)
+        return (files, found.fingerprint(), folder, promoted, vars(reading))

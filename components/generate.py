@@ -13,11 +13,7 @@ def generate(
     fingerprint: str,
     incumbent: str,
     files: list[str],
-    dataset: str,
-    split_files: list[str],
-    geometry: str,
-    cut_gev: float,
-    on_bad_event: str,
+    reading: dict,  # type: ignore[type-arg]  # kfp knows no other kind
     per_event: int,
     seed: int,
     challenge: bool,
@@ -34,24 +30,24 @@ def generate(
         fingerprint: The model that train wrote; it is an error if another is there now.
         incumbent: The incumbent's model that train copied; empty without one.
         files: HDF5 files whose test split gives the energies and angles.
+        reading: How they are read, as discover says.
         challenge: Whether to write OUTPUT/timing.json, too: the time of a shower in batches of 1, 100 and 10,000.
         share: I/N makes the share I, from 0, of N pods, and no file; the step without one joins what they made.
 
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
-    from components.step import describe, held_out, working
+    from components.step import describe, working
 
     with working(output, "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
+        from components.reading import Reading
         from training.asked.conditions import Conditions
         from training.folder import require_model
         from training.generation import generate, time_generation
         from training.parts import Share
 
-        conditions = Conditions(
-            [location(file) for file in files], held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
-        )
+        conditions = Conditions([location(file) for file in files], Reading(**reading).test_split())
         hashes = {}
         # The model comes last, so that the step's last message is about it.
         for name, file, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):

@@ -11,16 +11,8 @@ from components.image import IMAGE
 def preprocess(
     files: list[str],
     fingerprint: str,
-    dataset: str,
-    threshold_gev: float,
-    cut_gev: float,
-    split_files: list[str],
-    geometry: str,
+    reading: dict,  # type: ignore[type-arg]  # kfp knows no other kind
     beam_options: list[str],
-    on_bad_event: str,
-    on_bad_file: str,
-    max_bad_events: float,
-    max_bad_files: float,
     showers: dsl.Input[dsl.Dataset],
     data: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
@@ -32,6 +24,7 @@ def preprocess(
     Args:
         files: HDF5 files that discover found.
         fingerprint: The content that discover found in them; it is an error if they have another now.
+        reading: How they are read, as discover says.
 
     Returns:
         The files that could be read, and the dataset's fingerprint.
@@ -39,23 +32,17 @@ def preprocess(
     from components.step import describe, step
 
     with step():
-        from calopipe.showers.flaws import Tolerance
-        from calopipe.showers.selection import Selection
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
-        from preprocessing.dataset import Settings
-        from preprocessing.inputs import discover
+        from components.reading import Reading
         from preprocessing.pipeline import preprocess
 
-        tolerance = Tolerance(on_bad_event, on_bad_file, max_bad_events, max_bad_files)
-        folder = location(dataset)
-        found = discover(files, geometry, tolerance=tolerance, memory=folder)
+        asked = Reading(**reading)
+        settings, tolerance, folder = asked.settings(), asked.tolerance(), location(asked.dataset)
+        found = settings.discover(files, tolerance, folder)
         found.require(fingerprint)
-        selection = Selection(rule=SplitRule.parse(split_files), cut_gev=cut_gev, geometry=geometry)
-        settings = Settings(selection, threshold_gev)
         manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)
         made_from = showers.metadata.get("fingerprint", "")
-        describe(data, dataset, made_from=made_from, cut_gev=cut_gev, **manifest.facts())
+        describe(data, asked.dataset, made_from=made_from, cut_gev=asked.cut_gev, **manifest.facts())
         metrics.log_metric("showers read", manifest.events["read"])
         metrics.log_metric("showers written", manifest.events["written"])
         for reason, count in manifest.events["dropped"].items():

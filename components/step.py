@@ -10,8 +10,6 @@ from typing import Any
 
 from calopipe.errors import one_line_errors
 from calopipe.mirror import address, mirrored
-from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.storage import location
 
 
@@ -38,11 +36,6 @@ def keep_from_others() -> None:
     before = os.umask(0o022)
     if before:
         os.umask(before)
-
-
-def held_out(dataset: str, split_files: list[str], geometry: str, cut_gev: float, on_bad_event: str) -> Selection:
-    """The test split, by the pipeline's parameters. Raises InputError."""
-    return Selection("test", SplitRule.parse(split_files), cut_gev, on_bad_event, geometry, location(dataset))
 
 
 def describe(artifact: Any, place: str, **facts: Any) -> None:

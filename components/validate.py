@@ -10,11 +10,7 @@ from components.image import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def validate(
     files: list[str],
-    dataset: str,
-    split_files: list[str],
-    geometry: str,
-    cut_gev: float,
-    on_bad_event: str,
+    reading: dict,  # type: ignore[type-arg]  # kfp knows no other kind
     output: str,
     fingerprint: str,
     incumbent: str,
@@ -32,6 +28,7 @@ def validate(
 
     Args:
         files: HDF5 files of Monte Carlo showers.
+        reading: How they are read, as discover says.
         fingerprint: SHA-256 of the generated showers.
         incumbent: SHA-256 of the incumbent's showers; empty without an incumbent.
         challenge: Whether to add CaloChallenge's numbers. Its classifiers are trained here: OUTPUT/classifier.json.
@@ -39,10 +36,11 @@ def validate(
     Returns:
         accepted, rejected or inconclusive, and the verdict's `request`, which identifies it.
     """
-    from components.step import hand_on, held_out, working
+    from components.step import hand_on, working
 
     with working(output, "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
+        from components.reading import Reading
         from training.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
@@ -52,7 +50,7 @@ def validate(
         if incumbent:
             require_file(rival, incumbent)
         reference = [location(file) for file in files]
-        selection = held_out(dataset, split_files, geometry, cut_gev, on_bad_event)
+        selection = Reading(**reading).test_split()
         asked = None
         if challenge:
             classifier, timing = run / "classifier.json", run / "timing.json"

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import MEMORY
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
-from calopipe.showers.contents import MEMORY
 from calopipe.showers.detectors import split_values
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from components.parameters import require_plain
+from components.reading import Reading
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
 from pipelines.paths import require_mounted
-from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import discover_pairs
-from preprocessing.inputs import discover
 from training.configs import FitConfig, named_config, require_origin, with_settings
 from training.rollout.held_out import held_out
 
@@ -38,16 +36,15 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     if platform:
         given["strategy"] = given["strategy"] or platform.strategy
     config = with_settings(named_config(values["config"], **given), values["settings"])
-    rule = SplitRule.parse(values["split_files"])
-    limits = {name: values[name] for name in ("max_bad_events", "max_bad_files") if not flow}
-    doubt = {} if flow else {"doubt": values["on_doubt"]}
-    tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"], **limits, **doubt)
     output = storage.location(values["output"])
     if flow:
-        pairs = PairSettings(rule, values["pair_step"])
+        pairs = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
+        tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"])
         _require_count("--rollout-steps", values["rollout_steps"], 0)
     else:
-        Settings(Selection(cut_gev=values["cut_gev"]), values["threshold_gev"])
+        dataset = values["dataset"] or f"{output}/dataset"
+        reading = Reading(**{each.name: values[each.name] for each in fields(Reading)} | {"dataset": dataset})
+        reading.settings(), reading.tolerance()
         split_values(values["geometry"])
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")
@@ -58,15 +55,15 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         return
     load_grade(values["grade"], "flow" if flow else "")
     if flow:
-        files = discover_pairs(values["input"], pairs, tolerance).files
+        files = pairs.discover(values["input"], tolerance).files
         config.check(files[0].geometry)
-        simulated = held_out([str(file.path) for file in files], rule)
+        simulated = held_out([str(file.path) for file in files], pairs.rule)
         for each in simulated if values["rollout_steps"] else ():
             _require_period(each, values["rollout_steps"], values["pair_step"])
         for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
             other.velocity(0, len(other.time))
     else:
-        _check_input(values, rule, tolerance, config)
+        _check_input(values["input"], reading, config)
     storage.require_writable(output)
 
 
@@ -86,14 +83,16 @@ def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:
         )
 
 
-def _check_input(values: Mapping[str, Any], rule: SplitRule, tolerance: Tolerance, config: FitConfig) -> None:
-    dataset = storage.location(values["dataset"] or f"{values['output']}/dataset")
+def _check_input(patterns: Sequence[str], reading: Reading, config: FitConfig) -> None:
+    dataset, settings = storage.location(reading.dataset), reading.settings()
     memory = dataset if (dataset / MEMORY).is_file() else None  # a check makes no folder
-    files = discover(values["input"], values["geometry"], tolerance=tolerance, memory=memory).files
+    files = settings.discover(patterns, reading.tolerance(), memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):
-        most = sum(file.events for file in files if rule.may_hold(split, file.path.name))  # how many, the cells decide
+        most = sum(
+            file.events for file in files if settings.rule.may_hold(split, file.path.name)
+        )  # how many, the cells decide
         if most < least:
             raise InputError(
                 f"{files[0].path}: the {split} split of the input holds {most} showers at most, at least {least} are "

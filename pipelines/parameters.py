@@ -1,73 +1,162 @@
-"""The pipeline's parameters as options of the command line.
+"""The pipelines' parameters, each stated once: kfp compiles them, and the options of the command line are made of them.
 
-The module of a pipeline, such as `calorimeter.py`, states each parameter once: name, type and default in the signature,
-help in the docstring. This module reads its source and does not import it, which would load kfp for a second before an
-error in an option could be shown.
+Beside `calopipe.options` this loads nothing: kfp, a second, comes when an error in an option has been shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import inspect
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.options import add_settings, default_of, setting, settings_of, type_of
+from calopipe.options import given as given_of
 from components.parameters import require_plain
 
-SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")  # the modules of pipelines
-
-# Options with another name than their parameter, since they are given once for each of its elements.
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "settings": {"flag": "--set", "metavar": "NAME=VALUE"},
-    "split_files": {"flag": "--split-file", "metavar": "SPLIT=PATTERN"},
-    "beam_options": {"flag": "--beam-option", "metavar": "NAME=VALUE", "type": "--{}".format},
-}
-_NUMBERS: Mapping[str, Mapping[str, Any]] = {
-    "int": {"type": int, "metavar": "N"},
-    "float": {"type": float, "metavar": "X"},
-}
+SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of the pipeline; `default` is None where it has none, or where the cluster decides it."""
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Of every pipeline."""
 
-    name: str
-    type: str
-    default: Any
-    help: str
+    input: tuple[str, ...] = setting(help="Paths or globs of HDF5 files, as the steps see them.")
+    output: str = setting(
+        help="Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json."
+    )
+    config: str = setting("fast", help="")
+    epochs: int = setting(0, help="Passes over the train split; 0 for the config's.")
+    steps: int = setting(
+        0, help="End the training after so many steps; 0 for the config's, or as many as the epochs take."
+    )
+    settings: Mapping[str, Any] = setting(
+        {},
+        flag="--set",
+        help='Training settings in place of the config\'s own, for example {"average": 0.999}.',
+    )
+    strategy: str = setting(
+        "one-device",
+        help="Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.",
+    )
+    grade: str = setting("precision", help="Acceptance criteria: precision, or a TOML file of them.")
+    split_files: tuple[str, ...] = setting(
+        (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
+    )
+    beam_options: tuple[str, ...] = setting(
+        (), flag="--beam-option", metavar="NAME=VALUE", each="--{}".format,
+        help="Options of Apache Beam, --NAME=VALUE each.",
+    )  # fmt: skip
+    on_bad_event: str = setting("stop", help="")
+    on_bad_file: str = setting("stop", help="")
+    seed: int = setting(1, help="Seed of weights, order, noise and resampling.")
 
 
-@cache
-def stated(pipeline: str = SHOWERS) -> tuple[Parameter, ...]:
-    """The parameters of the `pipeline`, in the order of the signature."""
-    tree = ast.parse(Path(__file__).with_name(f"{pipeline}.py").read_text(encoding="utf-8"))
-    function = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == pipeline)
-    helps = dict(re.findall(r"^ +(\w+): (.+)$", ast.get_docstring(function) or "", re.MULTILINE))
-    arguments = function.args.args
-    defaults = [None] * (len(arguments) - len(function.args.defaults)) + [*map(_literal, function.args.defaults)]
-    return tuple(
-        Parameter(each.arg, ast.unparse(each.annotation or ast.Constant("str")), default, helps[each.arg])
-        for each, default in zip(arguments, defaults, strict=True)
+@dataclass(frozen=True, kw_only=True)
+class ShowerParameters(Parameters):
+    """Calorimeter showers to a validated generative model."""
+
+    dataset: str = setting(
+        "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
+    )
+    registry: str = setting(
+        "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
+    )
+    config: str = setting(
+        "fast", help="Training config: fast, standard, full, 3dgan or small; of the others none generates showers."
+    )
+    warm_start: str = setting(
+        "incumbent",
+        help="What training begins with: incumbent, the weights of the registry's current model, or none.",
+    )
+    per_event: int = setting(1, help="Generated showers for each event of the test split.")
+    grade: str = setting("precision", help="Acceptance criteria: precision, gan, or a TOML file of them.")
+    challenge: bool = setting(
+        False, help="Add CaloChallenge's numbers to the report: distances, classifiers, times of generation."
+    )
+    geometry: str = setting(
+        "", help="Geometry that the files do not state: FILE.toml, FILE.xml or a name, and NAME=VALUE,..."
+    )
+    threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
+    cut_gev: float = setting(
+        0.0, help="Showers that deposit no more GeV are dropped; 0 drops those without any energy."
+    )
+    on_bad_event: str = setting(
+        "stop", help="What to do about an event with NaN, negative or impossible values: stop, or skip it."
+    )
+    on_bad_file: str = setting("stop", help="What to do about a file that cannot be read as showers: stop, or skip it.")
+    max_bad_events: float = setting(
+        0.01, help="Stop, although corrupt events are skipped, past this share of the events."
+    )
+    max_bad_files: float = setting(0.1, help="Stop, although corrupt files are skipped, past this share of the files.")
+    on_doubt: str = setting(
+        "stop", help="What to do about a file whose unit, scale or labels are not plausible: stop, or warn."
     )
 
 
-def _literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:  # computed from what the cluster has
-        return None
+@dataclass(frozen=True, kw_only=True)
+class FlowParameters(Parameters):
+    """Simulated flows to a model that is rolled out, and judged by its vortex street."""
+
+    input: tuple[str, ...] = setting(help="Paths or globs of HDF5 files of simulations, as the steps see them.")
+    output: str = setting(
+        help="Folder of the run, as the steps see it: dataset, model, rollouts, report.html, verdict.json."
+    )
+    config: str = setting("pix2pix-small", help="Training config: pix2pix-small or pix2pix.")
+    settings: Mapping[str, Any] = setting(
+        {},
+        flag="--set",
+        help='Training settings in place of the config\'s own, for example {"noise": 0.02}.',
+    )
+    pair_step: int = setting(1, help="Intervals of the files between the two frames of a pair, the model's step.")
+    rollout_steps: int = setting(0, help="Steps of a roll-out; 0 for as many as its simulation has frames.")
+    floor: tuple[str, ...] = setting(
+        (), help="Paths or globs of the test split's flows by another solver, or on a finer grid, for comparison."
+    )
+    on_bad_event: str = setting("stop", help="What to do about a frame with NaN: stop, or skip its pairs.")
+    on_bad_file: str = setting(
+        "stop", help="What to do about a file that is no flow, or does not shed vortices: stop, or skip it."
+    )
+    seed: int = setting(1, help="Seed of weights, order and noise.")
+
+
+KINDS: Mapping[str, type[Parameters]] = {SHOWERS: ShowerParameters, FLOW: FlowParameters}
 
 
 def defaults(pipeline: str = SHOWERS) -> dict[str, Any]:
     """The default of each parameter; None for one without."""
-    return {each.name: each.default for each in stated(pipeline)}
+    return {each.name: default_of(each) for each in settings_of(KINDS[pipeline])}
+
+
+def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callable[..., None]:
+    """The function that kfp compiles into the pipeline `name`: `body`, which is given an object with the parameters.
+
+    `strategy` is the default that the cluster decides.
+    """
+    stated = settings_of(KINDS[name])
+
+    def pipeline(*values: Any) -> None:
+        body(SimpleNamespace(**{each.name: value for each, value in zip(stated, values, strict=True)}))
+
+    kinds = {tuple: list[str], dict: dict}
+    by_default = defaults(name) | {"strategy": strategy}
+    parameters = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if by_default[each.name] is None else by_default[each.name],
+            annotation=kinds.get(type_of(each), type_of(each)),
+        )
+        for each in stated
+    ]
+    lines = [f"{KINDS[name].__doc__}\n", "Args:", *(f"    {each.name}: {each.metadata['help']}" for each in stated)]
+    pipeline.__name__, pipeline.__doc__ = name, "\n".join(lines)
+    pipeline.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return pipeline
 
 
 def add_choice(task: argparse.ArgumentParser) -> None:
@@ -79,17 +168,15 @@ def add_choice(task: argparse.ArgumentParser) -> None:
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
     """An option for each parameter but input and output, which mean something else to each command."""
-    for each in stated(pipeline):
-        if each.name in {"input", "output"}:
-            continue
-        option = {**_OPTIONS.get(each.name, {}), **_NUMBERS.get(each.type, {})}
-        flag = option.pop("flag", f"--{each.name.replace('_', '-')}")
-        action = {"bool": "store_true"}.get(each.type, "store" if each.type in {"str", *_NUMBERS} else "append")
-        text = each.help[0].lower() + each.help[1:].rstrip(".").replace("%", "%%")
-        if each.name in _OPTIONS:
-            text = text.partition(",")[0]  # the rest is the form of the parameter as a whole
-        text += f" (default: {each.default})" if each.default else ""
-        task.add_argument(flag, dest=each.name, action=action, default=None, help=text, **option)
+    add_settings(task, [each for each in settings_of(KINDS[pipeline]) if each.name not in {"input", "output"}], _told)
+
+
+def _told(field: Field[Any]) -> str:
+    text = field.metadata["help"]
+    text = text[0].lower() + text[1:].rstrip(".").replace("%", "%%")
+    if field.metadata["flag"]:
+        text = text.partition(",")[0]  # the rest is the form of the parameter as a whole
+    return text + (f" (default: {default_of(field)})" if default_of(field) else "")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,16 +184,15 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
     A file that describes a calorimeter is read here: the steps, which may run elsewhere, are given what it says.
     """
-    pipeline = getattr(options, "pipeline", SHOWERS)
-    values: dict[str, Any] = {each.name: getattr(options, each.name, None) for each in stated(pipeline)}
+    values = given_of(KINDS[getattr(options, "pipeline", SHOWERS)], options)
     if values.get("geometry"):
         from calopipe.showers.detectors import settled  # noqa: PLC0415  numpy
 
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
-    if values.get("settings") is not None:
+    if "settings" in values:
         values["settings"] = dict(_settings(values["settings"]))
-    return {name: value for name, value in values.items() if value is not None}
+    return values
 
 
 def _settings(options: list[str]) -> Iterator[tuple[str, Any]]:

@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     chosen.add_argument("--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS)
     options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])
-    if getattr(options, "pipeline", "") == parameters.FLOW and options.generation_pods > 1:
+    if getattr(options, "pipeline", "") == parameters.FLOW and (options.generation_pods or 1) > 1:
         raise InputError(f"--generation-pods {options.generation_pods}: roll-outs are not shared out; leave it out")
     {"run": run, "compile": compile_package}.get(options.task, use_server)(options)
 

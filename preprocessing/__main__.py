@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from collections.abc import Sequence
 from functools import partial
 
-from calopipe.errors import CommandParser, InputError, run_command
-from calopipe.showers.contents import MEMORY
-from calopipe.showers.flaws import KEEP, SKIP, STOP, WARN, Tolerance
+from calopipe.errors import CommandParser, run_command
+from calopipe.events.contents import MEMORY
+from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN, Tolerance
 from calopipe.showers.selection import Selection, add_selection
-from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location, expand, location
-from preprocessing.dataset import MANIFEST, AnySettings, Settings
+from preprocessing.dataset import MANIFEST, Settings
+from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
 
@@ -39,7 +37,7 @@ The same command, run again, does only what is missing or has changed.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     defaults = Settings()
     command = CommandParser(
         prog="python -m preprocessing",
@@ -87,19 +85,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parser().parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
     output = location(options.output)
     limits = options.max_bad_events, options.max_bad_files
     tolerance = Tolerance(options.on_bad_event, options.on_bad_file, *limits, options.on_copies, options.on_doubt)
-    settings: AnySettings
+    selection = Selection.of(options)
+    settings: FieldSettings = Settings(selection, options.threshold_gev, options.shard_events)
     if _holds_flows(options.input, output):
-        from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  loads HDF5
-
-        settings = PairSettings(_rule_alone(options), options.pair_step, options.shard_events)
-        found = discover_pairs(options.input, settings, tolerance)
-    else:
-        settings = Settings(Selection.of(options), options.threshold_gev, options.shard_events)
-        found = discover(options.input, settings.selection.geometry, tolerance=tolerance, memory=output)
+        command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
+        settings = PairSettings(selection.rule, options.pair_step, options.shard_events)
+    found = settings.discover(options.input, tolerance, output)
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:
         items = manifest.domain.items
@@ -116,15 +112,6 @@ def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
     from calopipe.flow.files import is_flow  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
     return is_flow(expand(patterns)[0])
-
-
-def _rule_alone(options: argparse.Namespace) -> SplitRule:
-    """The splits by file name, for a flow. InputError: an option for showers was given too."""
-    usual = parser().parse_args(["--input", "", "--output", ""])
-    for name in ("threshold_gev", "geometry", "cut_gev"):
-        if getattr(options, name) != getattr(usual, name):
-            raise InputError(f"--{name.replace('_', '-')} is for showers, and the input is a flow; leave it out")
-    return Selection.of(options).rule
 
 
 command = partial(run_command, main)  # the console script

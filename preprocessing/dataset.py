@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
-from calopipe.labels import DATASETS
+from calopipe.events.contents import Header
+from calopipe.events.splits import ALL, SPLITS, SplitRule
+from calopipe.events.tolerance import FLAWS, Tolerance
+from calopipe.labels import DATASETS, LabelRange
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import Header
-from calopipe.showers.flaws import FLAWS
 from calopipe.showers.selection import Selection, require_energy
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
 from calopipe.storage import Location
-from preprocessing.doubts import cut
-from preprocessing.flow.manifest import FlowManifest, PairSettings
-from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
+from preprocessing.field import FieldSettings, Made, Plan, joined_range
+from preprocessing.flow.manifest import FlowManifest
+from preprocessing.inputs import InputFile, Inputs, discover
+from preprocessing.manifest import SCHEMA_VERSION, Content, Manifest, Source, identity
+from preprocessing.records import index_type
+from preprocessing.showers import cut
 
 KIND = "calopipe.dataset"
-RECEIPT_KIND = "calopipe.shards"
+RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
 _AGAIN = (
     "preprocess again into the same folder: an event's split now follows from its own content, so that no copy of a "
     "file brings a test event into training"
@@ -34,14 +38,16 @@ DROPPED = (BELOW_CUT, BELOW_THRESHOLD, COPY, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What preprocessing does to the showers. Shards are named by it: other settings make other shards.
+class Settings(FieldSettings):
+    """What preprocessing does to the showers.
 
     Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
     Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit), and a shower that has none left is not written. `shard_events` is the most
-    showers of a range, a worker's piece of work.
+    which is 1e-4 in its files' unit), and a shower that has none left is not written.
     """
+
+    keeps_copies = False
+    says = frozenset({"energy_gev", "theta_rad", "cut_by_energy", "most_hits"})
 
     selection: Selection = field(default_factory=Selection)
     threshold_gev: float = 0.0
@@ -49,11 +55,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         require_energy("threshold_gev", self.threshold_gev)
-        if self.shard_events < 1:
-            raise InputError(f"shard_events is {self.shard_events}, expected at least 1")
+        self.require_shards()
 
     @property
-    def rule(self) -> SplitRule:
+    def rule(self) -> SplitRule:  # type: ignore[override]  # a part of the selection
         return self.selection.rule
 
     def to_json(self) -> dict[str, Any]:
@@ -72,14 +77,49 @@ class Settings:
         selection = Selection(rule=rule, cut_gev=document["cut_gev"], geometry=document["geometry"])
         return cls(selection, document["threshold_gev"], document["shard_events"])
 
+    def discover(self, patterns: Sequence[str], tolerance: Tolerance, memory: Location | None = None) -> Inputs:
+        return discover(patterns, self.selection.geometry, tolerance=tolerance, memory=memory)
+
+    def read(self, plan: Plan) -> Content:
+        from preprocessing.showers.encoding import read_showers  # noqa: PLC0415  a finished dataset needs no HDF5
+
+        return read_showers(plan, self.selection, self.threshold_gev)
+
+    def composed(self, made: Made, common: dict[str, Any]) -> ShowerManifest:
+        files = {file.sha256: file for file, _ in made}.values()
+        most = [receipt["most_hits"] for _, receipt in made]  # of each split
+        return ShowerManifest(
+            **common,
+            index_type=index_type(common["geometry"].cells),
+            energy_gev=joined_range(made, "energy_gev"),
+            theta_rad=joined_range(made, "theta_rad"),
+            **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in made)),
+            cut_by_energy=cut.table(receipt["cut_by_energy"] for _, receipt in made),
+            plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
+            most_hits={split: max(each[split] for each in most) for split in SPLITS},
+        )
+
+    def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:
+        if any(each["written"] for each in counts):
+            return
+        unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
+        if any(each["dropped"].get(BELOW_THRESHOLD) for each in counts):
+            raise InputError(
+                f"{file.path}: no shower has a cell of {self.threshold_gev} GeV; {unit}, or lower --threshold-gev"
+            )
+        if any(each["dropped"][BELOW_CUT] for each in counts):
+            raise InputError(
+                f"{file.path}: no shower is above the cut of {self.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShowerManifest(Manifest):
     """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
 
     `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
-    `plausibility` holds the `preprocessing.doubts.plausibility.Look` of each file used, `cut_by_energy` says what the
-    cut drops, in rows of `preprocessing.doubts.cut.Row`.
+    `plausibility` holds the `preprocessing.showers.plausibility.Look` of each file used, `cut_by_energy` says what the
+    cut drops, in rows of `preprocessing.showers.cut.Row`.
     """
 
     kind = KIND
@@ -110,11 +150,10 @@ class ShowerManifest(Manifest):
         return [doubt] if doubt else []
 
 
-AnySettings: TypeAlias = Settings | PairSettings
 _KINDS: dict[str, type[Manifest]] = {each.kind: each for each in (ShowerManifest, FlowManifest)}
 
 
-def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
+def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:
     """First event, end and name of each range of `file`: at most `shard_events` events, or one chunk of the file.
 
     Receipts and shards are called by the name, which follows from the content of the file and the settings.
@@ -125,7 +164,7 @@ def ranges(file: Header, settings: AnySettings) -> list[tuple[int, int, str]]:
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: AnySettings, *, copies: int = 0) -> str:
+def fingerprint_of(inputs: Sequence[Source], settings: FieldSettings, *, copies: int = 0) -> str:
     """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
     identities = sorted(identity(source, settings.rule) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])

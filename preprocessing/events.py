@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.contents import Header
-from calopipe.showers.flaws import STOP
-from calopipe.showers.hits import Digests
+from calopipe.events.contents import Header
+from calopipe.events.splits import SPLITS, Digests
+from calopipe.events.tolerance import STOP
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
-from preprocessing.dataset import RECEIPT_KIND, SHARDS, Settings, ranges, read_manifest
-from preprocessing.manifest import SCHEMA_VERSION, Manifest
+from preprocessing.dataset import RECEIPT, SHARDS, Settings, ranges, read_manifest
+from preprocessing.manifest import Manifest
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
 EMPTIED = -2  # of one that the selection chooses, but whose cells are all below the threshold: nothing to learn from
@@ -75,7 +74,7 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
     expected = sum(shard.events for shard in manifest.shards if shard.split in splits)
 
     def read(name: str) -> Digests:
-        receipt = storage.read_json(folder / f"{name}.json", kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+        receipt = RECEIPT.read(folder / f"{name}.json")
         events = _unpacked(receipt["digests"])
         return events["digest"][np.isin(events["split"], [SPLITS.index(split) for split in splits])]
 
@@ -112,10 +111,9 @@ def _receipts_of(
     folder: Location, file: Header, settings: Settings, selection: Selection
 ) -> tuple[npt.NDArray[np.bool_], Digests] | None:
     def read(name: str) -> npt.NDArray[np.void]:
-        path = folder / SHARDS / f"{name}.json"
-        receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
+        receipt = RECEIPT.read(folder / SHARDS / f"{name}.json")
         if selection.bad_event == STOP and receipt["bad_events"]:
-            raise ValueError(f"{path}: the selection stops at a corrupt event")
+            raise ValueError(f"{name}: the selection stops at a corrupt event")
         return _unpacked(receipt["digests"])  # a file that could not be read has none
 
     try:

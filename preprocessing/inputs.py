@@ -12,13 +12,13 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import Header, distinct, read_memory, write_memory
+from calopipe.events.tolerance import STOP, BadFileError, Tolerance
 from calopipe.showers.cells import Geometry
-from calopipe.showers.contents import Header, distinct, read_memory, write_memory
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import STOP, BadFileError, Tolerance
 from calopipe.storage import Location
-from preprocessing.doubts.plausibility import Look, look_at
 from preprocessing.manifest import BadFile
+from preprocessing.showers.plausibility import Look, look_at
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class InputFile(Header):
         size, changed = document["stamp"]
         geometry = Geometry.from_json(document["geometry"])
         look = Look.from_json(document["look"]) if document["look"] else None
-        labels = tuple(document.get("labels", ()))  # version 0.2 names none
-        return cls(path, **document | {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": labels})
+        own = {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": tuple(document["labels"])}
+        return cls(path, **document | own)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def discover(
     `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
     stamp is the same is not opened again. Raises InputError, also for showers that this
     program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
-    are not plausible (`preprocessing.doubts.plausibility`) are a warning, or an error if `tolerance` says so.
+    are not plausible (`preprocessing.showers.plausibility`) are a warning, or an error if `tolerance` says so.
     """
     allowed, geometry = tolerance or Tolerance(), settled(geometry)
     began = time.time()

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.contents import Header
-from calopipe.showers.hits import Digests
-from calopipe.showers.splits import ALL, SPLITS, SplitRule
+from calopipe.events.contents import Header
+from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
 
 SCHEMA_VERSION = 3
 
@@ -93,7 +92,7 @@ class Manifest(ABC):
     `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
     "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
     the content of another event of their split. `bad_files` and `bad_events` were left out. `most_hits` are the hits of
-    each split's largest event, {} if events are no lists of hits, or version 0.2 made a shard.
+    each split's largest event, {} if events are no lists of hits.
     """
 
     kind: ClassVar[str]  # of the document
@@ -158,7 +157,7 @@ class Manifest(ABC):
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The manifest that `to_json` wrote. KeyError, TypeError or InputError: it is not whole."""
-        values = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        values = {each.name: document[each.name] for each in fields(cls)}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         values |= {name: tuple(of(**each) for each in document[name]) for name, of in cls.listed.items()}
         return cls(**values | {"geometry": cls.domain.from_json(document["geometry"])})

@@ -5,36 +5,20 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calopipe import storage
+from calopipe.documents import stands
 from calopipe.errors import InputError
-from calopipe.labels import LabelRange
+from calopipe.events.tolerance import KEEP, STOP, Tolerance
 from calopipe.progress import say
-from calopipe.showers.cells import Geometry
-from calopipe.showers.flaws import KEEP, STOP, Tolerance
-from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import (
-    BAD_FILE,
-    BELOW_CUT,
-    BELOW_THRESHOLD,
-    COPY,
-    DROPPED,
-    AnySettings,
-    Settings,
-    ShowerManifest,
-)
-from preprocessing.doubts import cut
-from preprocessing.flow.manifest import FlowManifest
+from preprocessing.dataset import BAD_FILE, COPY, DROPPED
+from preprocessing.field import FieldSettings, Plan, Receipt
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
-
-if TYPE_CHECKING:
-    from preprocessing.shards import Plan, Receipt
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +26,7 @@ logger = logging.getLogger(__name__)
 def preprocess(
     inputs: Inputs,
     output: Location,
-    settings: AnySettings,
+    settings: FieldSettings,
     beam_options: Sequence[str] = (),
     *,
     tolerance: Tolerance | None = None,
@@ -58,16 +42,16 @@ def preprocess(
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
-    if (standing := _standing(output, request, inputs, allowed)) is not None:
+    if (standing := _standing(output, request, inputs, settings, allowed)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
-        say(f"dataset stands: {output / dataset.MANIFEST}, {items}; nothing to do")
+        stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
     from preprocessing import runner, shards  # noqa: PLC0415  load HDF5, which a finished dataset does not need
 
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    found = shards.receipts(output, plans)
+    found = shards.receipts(output, plans, settings)
     missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
@@ -76,13 +60,13 @@ def preprocess(
     )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
-        found = shards.receipts(output, plans)
-    if isinstance(settings, Settings) and allowed.copies != KEEP and None not in found:
+        found = shards.receipts(output, plans, settings)
+    if not settings.keeps_copies and allowed.copies != KEEP and None not in found:
         plans = _without_copies(plans, found, allowed.copies)
-        again = [plan for plan, receipt in zip(plans, shards.receipts(output, plans), strict=True) if receipt is None]
-        if again:
+        found = shards.receipts(output, plans, settings)
+        if again := [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
-        found = shards.receipts(output, plans)
+            found = shards.receipts(output, plans, settings)
     manifest = _compose(inputs, plans, found, settings, allowed)
     for doubt in manifest.doubts():
         logger.warning(doubt)
@@ -109,7 +93,9 @@ def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None], on_c
     return [plan.without(of.get(plan.key, ())) for plan in plans]
 
 
-def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance) -> Manifest | None:
+def _standing(
+    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance
+) -> Manifest | None:
     """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
@@ -123,7 +109,7 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
     except InputError:  # raised again once the receipts are read, which name the place
         return None
     left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
-    if manifest.domain is Geometry and (left_out if tolerance.copies == KEEP else kept):
+    if not settings.keeps_copies and (left_out if tolerance.copies == KEEP else kept):
         return None
     if left_out and tolerance.copies == STOP:
         return None
@@ -135,7 +121,11 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
 
 
 def _compose(
-    inputs: Inputs, plans: Sequence[Plan], found: Sequence[Receipt | None], settings: AnySettings, tolerance: Tolerance
+    inputs: Inputs,
+    plans: Sequence[Plan],
+    found: Sequence[Receipt | None],
+    settings: FieldSettings,
+    tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
     from preprocessing.events import later_copies  # noqa: PLC0415
@@ -147,7 +137,7 @@ def _compose(
             "workers are other machines, give a folder that all share"
         )
     good: list[InputFile] = []
-    used: list[tuple[Plan, Receipt]] = []
+    used: list[tuple[InputFile, Plan, Receipt]] = []
     bad_files, bad_events = list(inputs.bad), []
     dropped = dict.fromkeys(DROPPED, 0)
     by_file = groupby(zip(plans, receipts, strict=True), key=lambda each: each[0].path)
@@ -158,19 +148,18 @@ def _compose(
             bad_files.append(BadFile(file.path.name, reason))
             dropped[BAD_FILE] += file.events
             continue
-        if isinstance(settings, Settings):
-            _require_any_left(file, [receipt["events"] for _, receipt in made], settings)
+        settings.require_any_left(file, [receipt["events"] for _, receipt in made])
         if any(receipt["shards"] or not receipt["events"]["dropped"].get(COPY) for _, receipt in made):
             good.append(file)
-            used += made
+            used += [(file, *each) for each in made]
         for _, receipt in made:
             bad_events += [BadEvent(file.path.name, event, reason) for event, reason in receipt["bad_events"]]
             for reason, count in receipt["events"]["dropped"].items():
                 dropped[reason] += count
-    written = sum(receipt["events"]["written"] for _, receipt in used)
+    written = sum(receipt["events"]["written"] for *_, receipt in used)
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
-    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in used])
+    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for _, plan, receipt in used])
     repeated = sum(map(len, copies))
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
@@ -183,59 +172,12 @@ def _compose(
         "inputs": tuple(used_files),
         "bad_files": tuple(bad_files),
         "bad_events": tuple(bad_events),
-        "shards": tuple(Shard(**shard) for _, receipt in used for shard in receipt["shards"]),
+        "shards": tuple(Shard(**shard) for *_, receipt in used for shard in receipt["shards"]),
     }
-    manifest = _of_showers(good, used, common) if isinstance(settings, Settings) else _of_pairs(used, common)
-    first_bad = next((receipt["first_bad_event"] for _, receipt in used if receipt["bad_events"]), "")
+    manifest = settings.composed([(file, receipt) for file, _, receipt in used], common)
+    first_bad = next((receipt["first_bad_event"] for *_, receipt in used if receipt["bad_events"]), "")
     _require_tolerable(manifest, tolerance, first_bad)
     return manifest
-
-
-def _of_showers(
-    files: Sequence[InputFile], used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]
-) -> ShowerManifest:
-    from preprocessing.records import index_type  # noqa: PLC0415
-
-    most = [receipt.get("most_hits", {}) for _, receipt in used]  # of each split; version 0.2 does not say
-    return ShowerManifest(
-        **common,
-        index_type=index_type(common["geometry"].cells),
-        energy_gev=_range(used, "energy_gev"),
-        theta_rad=_range(used, "theta_rad"),
-        **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in used)),
-        cut_by_energy=cut.table(each.get("cut_by_energy", {}) for _, each in used),
-        plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
-        most_hits={split: max(each[split] for each in most) for split in SPLITS} if all(most) else {},
-    )
-
-
-def _of_pairs(used: Sequence[tuple[Plan, Receipt]], common: dict[str, Any]) -> FlowManifest:
-    """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""
-    splits: dict[str, tuple[str, str]] = {}  # of each flow, and the first file of it
-    for plan, receipt in used:
-        for shard in receipt["shards"]:
-            split, path = splits.setdefault(receipt["flow"], (shard["split"], plan.path))
-            if split != shard["split"]:
-                raise InputError(
-                    f"--split-file: {plan.path} is in {shard['split']} and {path} in {split}, but both are of one "
-                    "obstacle and Reynolds number; leave one of them out, or give both to one split"
-                )
-    return FlowManifest(**common, reynolds=_range(used, "reynolds"))
-
-
-def _require_any_left(file: InputFile, events: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Raise InputError if cut and threshold left nothing of `file`, whose pieces have these counts of events."""
-    if any(each["written"] for each in events):
-        return
-    unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
-    if any(each["dropped"].get(BELOW_THRESHOLD) for each in events):
-        raise InputError(
-            f"{file.path}: no shower has a cell of {settings.threshold_gev} GeV; {unit}, or lower --threshold-gev"
-        )
-    if any(each["dropped"][BELOW_CUT] for each in events):
-        raise InputError(
-            f"{file.path}: no shower is above the cut of {settings.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
-        )
 
 
 def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event: str) -> None:
@@ -244,9 +186,3 @@ def _require_tolerable(manifest: Manifest, tolerance: Tolerance, first_bad_event
     files = len(manifest.inputs) + len(manifest.bad_files)
     tolerance.require("file", len(manifest.bad_files), files, first_bad_file)
     tolerance.require("event", len(manifest.bad_events), manifest.events["read"], first_bad_event)
-
-
-def _range(used: Sequence[tuple[Plan, Receipt]], label: str) -> tuple[float, float]:
-    """Lowest and highest value of a label over the receipts that hold showers."""
-    bounds = [receipt[label] for _, receipt in used if receipt[label] is not None]
-    return min(low for low, _ in bounds), max(high for _, high in bounds)

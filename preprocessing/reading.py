@@ -118,9 +118,8 @@ Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]
 class TrainingSplit:
     """The train split of the dataset in `folder`, divided among the replicas of a training anew in every epoch.
 
-    `decode` turns a batch of records into tensors, like the function of that name. If `static`,
-    its lists of hits have one length, that of the split's largest shower, so that XLA compiles once; datasets of
-    version 0.2 do not state it, and their lists stay as `decode` makes them.
+    `decode` turns a batch of records into tensors, like the function of that name. If `static`, its lists of hits have
+    one length, that of the split's largest shower, so that XLA compiles once.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, *, decode: Decode = decode, static: bool = False) -> None:

@@ -19,22 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
-from calopipe.showers.flaws import Tolerance
 from calopipe.storage import Location
-from preprocessing.dataset import AnySettings
+from preprocessing.field import FieldSettings, Plan
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from preprocessing.shards import Plan
 
 _PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
 
 
 def carry_out(
-    plans: Sequence[Plan], output: Location, settings: AnySettings, tolerance: Tolerance, beam_options: Sequence[str]
+    plans: Sequence[Plan], output: Location, settings: FieldSettings, tolerance: Tolerance, beam_options: Sequence[str]
 ) -> None:
     """Carry out `plans` on the runner of `beam_options`. InputError: the first reason for which a plan stopped."""
     from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need

@@ -8,58 +8,27 @@ hold, the digest and split of each event, and which events are corrupt. A shard 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError, describe
-from calopipe.labels import LabelRange, taken
-from calopipe.showers.angle import angle_of_hits
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import FLAWS, SKIP, BadFileError, Tolerance
-from calopipe.showers.hits import Digests
-from calopipe.showers.splits import SPLITS
+from calopipe.events.splits import SPLITS
+from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT_KIND, SHARDS, AnySettings, Settings, ranges
-from preprocessing.doubts import cut
+from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT, SHARDS, ranges
 from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
-from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import read_pairs
+from preprocessing.field import FieldSettings, Plan, Receipt
 from preprocessing.inputs import InputFile
-from preprocessing.manifest import SCHEMA_VERSION, Content, Shard
-
-Receipt = dict[str, Any]  # as in JSON; docs/formats.md describes it
+from preprocessing.manifest import Shard
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output.
-
-    The events `skip`, by their indices in the file, are copies of others, and not written.
-    """
-
-    path: str
-    stamp: tuple[int, int]
-    sha256: str
-    start: int
-    stop: int
-    key: str
-    skip: tuple[int, ...] = ()
-
-    def without(self, copies: Iterable[int]) -> Plan:
-        """The plan for the other events."""
-        skip = tuple(map(int, copies))
-        return replace(self, key=f"{self.key}-{storage.fingerprint(skip)[:8]}", skip=skip) if skip else self
-
-
-def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
+def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
     """A plan for each range of each file."""
     return [
         Plan(str(file.path.absolute()), file.stamp, file.sha256, *each)
@@ -68,8 +37,8 @@ def plan(files: Sequence[InputFile], settings: AnySettings) -> list[Plan]:
     ]
 
 
-def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
-    """Each plan's receipt, or None where it is missing or its shards are incomplete."""
+def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> list[Receipt | None]:
+    """Each plan's receipt, or None where it is missing, not whole, or its shards are incomplete."""
     sizes = storage.listing(folder / SHARDS)
 
     def whole(shard: dict[str, Any]) -> bool:
@@ -78,10 +47,10 @@ def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
     def read(plan: Plan) -> Receipt | None:
         if f"{plan.key}.json" not in sizes:
             return None
-        path = folder / SHARDS / f"{plan.key}.json"
         try:
-            receipt = storage.read_json(path, kind=RECEIPT_KIND, schema_version=SCHEMA_VERSION)
-            return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+            receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
+            told = receipt["bad_file"] or settings.says <= receipt.keys()
+            return receipt if told and all(whole(shard) for shard in receipt["shards"]) else None
         except (storage.DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
 
@@ -95,7 +64,7 @@ def done(folder: Location, plans: Sequence[Plan]) -> set[str]:
 
 
 def write_shards(
-    folder: str, plan: Plan, settings: AnySettings, tolerance: Tolerance, *, version: str, stop: str
+    folder: str, plan: Plan, settings: FieldSettings, tolerance: Tolerance, *, version: str, stop: str
 ) -> None:
     """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
 
@@ -111,7 +80,7 @@ def write_shards(
         if (here := metadata.version("calopipe")) != version:
             raise InputError(f"calopipe is {here} on a worker, but {version} at the command; give all the same version")
         receipt = _make(output, plan, settings)
-        storage.write_json(output / SHARDS / f"{plan.key}.json", receipt)
+        RECEIPT.write(output / SHARDS / f"{plan.key}.json", receipt)
         if receipt["bad_file"]:
             tolerance.require_none("file", receipt["bad_file"])
         if receipt["bad_events"]:
@@ -126,18 +95,14 @@ def write_shards(
             raise InputError(line) from None
 
 
-def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
+def _make(folder: Location, plan: Plan, settings: FieldSettings) -> Receipt:
     """Write the plan's shards, none for a file that cannot be read; the receipt."""
-    receipt: Receipt = {"kind": RECEIPT_KIND, "schema_version": SCHEMA_VERSION}
     path = storage.location(plan.path)
     try:
-        if isinstance(settings, PairSettings):
-            content = read_pairs(path, plan.start, plan.stop, settings)
-        else:
-            content = _showers(path, plan, settings)
+        content = settings.read(plan)
     except BadFileError as error:
         storage.require_unchanged(path, plan.stamp)
-        return receipt | {"bad_file": str(error), "bad_events": [], "shards": []}
+        return {"bad_file": str(error), "bad_events": [], "shards": []}
     storage.require_unchanged(path, plan.stamp)
     split_of = np.full(len(content.digests), NOT_WRITTEN, dtype=np.int8)
     rows = content.events - plan.start
@@ -152,7 +117,7 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
         if content.hits is None
         else {"most_hits": {split: int(content.hits[places].max(initial=0)) for split, places in chosen.items()}}
     )
-    return receipt | {
+    return {
         "events": {"read": plan.stop - plan.start, "written": len(rows), "dropped": dropped},
         "digests": packed(content.digests, split_of),
         **content.said,
@@ -166,56 +131,6 @@ def _make(folder: Location, plan: Plan, settings: AnySettings) -> Receipt:
             if len(places)
         ],
     }
-
-
-def _showers(path: Location, plan: Plan, settings: Settings) -> Content:
-    file = open_showers(path, settings.selection.geometry, SKIP, plan.sha256)
-    digests: list[Digests] = []
-    written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
-    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
-    encoded, bad_events = list[bytes](), list[tuple[int, str]]()
-    for showers in file.examined(settings.selection, plan.start, plan.stop):
-        hits, flaws, above = showers.hits, showers.flaws, showers.above_cut
-        events = showers.first + np.arange(len(showers))
-        digests.append(showers.digests)
-        bad_events += [(int(events[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-        good = flaws == 0
-        energy.append(file.energy_gev[events[good]])
-        below.append(~above[good])
-        kept = good & above & ~np.isin(events, plan.skip)
-        hits, events = hits[kept], events[kept]
-        if settings.threshold_gev > 0:
-            hits = hits.at_least(settings.threshold_gev / file.geometry.file_unit_gev)
-            left = np.diff(hits.edges()) > 0
-            emptied.append(events[~left])
-            hits, events = hits[left], events[left]
-        # without a measured angle in the file, that of the cells that the model will see
-        mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[events]
-        labels = file.energy_gev[events], file.theta_rad[events], mtheta
-        encoded += records.encode(hits, *labels, events, more=taken(file.more, events))
-        written.append(events)
-        counts.append(np.diff(hits.edges()))
-    kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
-    return Content(
-        digests=all_digests,
-        events=kept_events,
-        emptied=np.concatenate([np.empty(0, np.intp), *emptied]),
-        split_by=all_digests[kept_events - plan.start],
-        encoded=encoded,
-        bad_events=bad_events,
-        first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
-        said={
-            "energy_gev": _range(file.energy_gev[kept_events]),
-            "theta_rad": _range(file.theta_rad[kept_events]),
-            **LabelRange.of(taken(file.more, kept_events)).to_json(),
-            "cut_by_energy": cut.counts(np.concatenate(energy), np.concatenate(below)),
-        },
-        hits=np.concatenate(counts),
-    )
-
-
-def _range(labels: FloatArray) -> list[float] | None:
-    return [float(labels.min()), float(labels.max())] if len(labels) else None
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS
 from calopipe.mirror import own_temporary
-from calopipe.showers.splits import SPLITS
 from calopipe.storage import Location
 from preprocessing.dataset import require_unaltered
 from preprocessing.manifest import Manifest, Shard
 
 MEMORY = "checked.json"  # the hashes of shards as they were checked; not part of the dataset
-_MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.checked", "schema_version": 1}
+_MEMORY_FORM = Form("calopipe.checked", 1)
 
 
 @contextmanager
@@ -77,7 +78,7 @@ def _check(folder: Location, copy: Path, manifest: Manifest, splits: Sequence[st
     """`require_unaltered`, except for shards that `copy` remembers as checked; remembers the others."""
     began = time.time()
     try:
-        known = storage.read_json(copy / MEMORY, **_MEMORY_FORM)["shards"]
+        known = _MEMORY_FORM.read(copy / MEMORY)["shards"]
     except (storage.DocumentError, KeyError):
         known = {}
     now = {shard: _state(copy / shard.name, shard) for shard in _of(manifest, splits)}
@@ -88,7 +89,7 @@ def _check(folder: Location, copy: Path, manifest: Manifest, splits: Sequence[st
     }
     if added:
         with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
-            storage.write_json(copy / MEMORY, _MEMORY_FORM | {"shards": known | added})
+            _MEMORY_FORM.write(copy / MEMORY, {"shards": known | added})
 
 
 def _state(path: Path, shard: Shard) -> list[Any]:

@@ -18,11 +18,12 @@ from keras import ops
 from showers import make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode
 from training.models.base import Batch, Guard, Judge, Losses, Model, Phase, Rows, ValidRange
-from training.models.config import CONFIGS, FitConfig, register, setting
+from training.models.config import CONFIGS, FitConfig, register
 from training.models.randomness import Draws
 
 PARTICLES = ("electron", "pion")

@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.flow.grid import Grid
+from calopipe.options import setting
 from preprocessing.dataset import MANIFEST, SHARDS
 from preprocessing.flow.manifest import FlowManifest
 from preprocessing.manifest import Shard
 from training import folder
 from training.folder import Card
 from training.models.base import Phase, build
-from training.models.config import FitConfig, register, setting
+from training.models.config import FitConfig, register
 from training.models.flow import INFLOW, FlowModel
 
 GRID = Grid((48, 16), cell_d=0.25, interval_d=0.25)

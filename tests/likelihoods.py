@@ -88,6 +88,11 @@ def _graph(model: Autoregressive) -> Any:
     return tf.function(model._sampler.showers, input_signature=numbers, autograph=False)
 
 
+def independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:
+    """`shared_energy.hit`, whatever the number of hits."""
+    return uniform < chance
+
+
 def noise_of(model: Autoregressive, showers: int, seed: int = 0) -> FloatArray:
     """Uniform numbers as generation has them: multiples of 2^-24."""
     whole = np.random.default_rng(seed).integers(0, 2**24, (showers, model.noise_numbers))

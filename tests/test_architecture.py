@@ -25,7 +25,7 @@ PACKAGES = {
 # Within a package from the ground up: a module imports from its own layer and from those before it. A module belongs
 # where the longest of these names fits.
 LAYERS = {
-    "calopipe": (("calopipe",), ("calopipe.showers",), ("calopipe.flow",)),
+    "calopipe": (("calopipe",), ("calopipe.events",), ("calopipe.flow",), ("calopipe.showers",)),
     "validation": (
         ("validation.measure",), ("validation.statistics",), ("validation.challenge",), ("validation.judge",),
         ("validation.report",), ("validation",),

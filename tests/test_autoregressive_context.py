@@ -11,6 +11,7 @@ from showers import SMALL_GEOMETRY
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.constants import contexts_of, normalised
 from training.models.autoregressive.context import (
+    COUNT_NUMBERS,
     SHARE_NUMBERS,
     Plan,
     context,
@@ -64,7 +65,7 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
 def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(model: Autoregressive) -> None:
     """Other deposits in layer 2 change what is told from layer 3 on, and in layer 2 of even cells to odd ones.
 
-    Even cells are told their share of the layer's energy besides, which is drawn before them.
+    Cells are told how many of their colour are hit besides, and even ones their share of the layer's energy.
     """
     planned, sums, _, _ = _planned(model)
     none = tf.zeros([1, len(SUMS)])
@@ -76,8 +77,8 @@ def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(mod
                 contexts_of(planned.flat(), tf.constant(each), none, odd=odd).numpy().reshape(12, LAYERS, -1)
                 for each in (sums.numpy(), changed)
             )
-            if not odd:
-                usual, other = usual[..., :-SHARE_NUMBERS], other[..., :-SHARE_NUMBERS]
+            own = COUNT_NUMBERS + (0 if odd else SHARE_NUMBERS)  # drawn before them
+            usual, other = usual[..., :-own], other[..., :-own]
             differs = (usual != other).any(axis=(0, 2))
             np.testing.assert_array_equal(differs, np.arange(LAYERS) >= first[odd])
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, as_batch, noise_of
+from likelihoods import CONFIG, as_batch, independent, noise_of
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
@@ -134,7 +134,7 @@ class _Average(LayerProposals):
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over decades there are as many hits as when every cell is looked at; with proposals of the average, fewer."""
-    monkeypatch.setattr(layer, "hit", lambda chance, shower, number, uniform, start: uniform < chance)
+    monkeypatch.setattr(layer, "hit", independent)
     energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
     hits = {}
     for name, how in (("usual", LayerProposals), ("all", _All), ("average", _Average)):

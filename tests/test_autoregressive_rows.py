@@ -215,7 +215,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
     context = tf.reshape(told[:, : -known.shape[1]], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
-    monkeypatch.setattr(layer_module, "drawn_share", lambda cases, mixture, _: mixture)
+    monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
         drawing = _drawing(model, view, layer, (planes[:, layer + 1], planes[:, layer]))
         found = drawing._drawn_share(context[:, layer] * scale + mean)

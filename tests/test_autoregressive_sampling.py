@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, drawn, new_model, noise_of, of_every_cell
+from likelihoods import LAYERS, drawn, independent, new_model, noise_of, of_every_cell
 from scipy.special import expit
 from scipy.stats import poisson
 from showers import SMALL_GEOMETRY
@@ -19,7 +19,6 @@ from training.models.autoregressive import cells, totals
 from training.models.autoregressive.labels import More
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
-from training.models.autoregressive.sampling import shared_energy
 from training.models.autoregressive.sampling.sampler import Sampler
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
@@ -55,10 +54,6 @@ def model() -> Autoregressive:
     return of_every_cell(new_model())
 
 
-def _independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:
-    return uniform < chance
-
-
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
@@ -69,8 +64,8 @@ class _Drawn:
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layer_module, "hit", _independent)  # whatever the number of hits
-            patch.setattr(shared_energy, "_LEAST_FREE", 1.0)  # and all deposits are scaled alike
+            patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
+            patch.setattr(layer_module, "inflated", lambda logit, *_: logit)
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import brentq, least_squares
 from scipy.special import expit, logit
 
-from training.models.autoregressive.sampling.shared_energy import hit, scaled, stretched
+from training.models.autoregressive.sampling.shared_energy import hit, inflated, scaled, shares
 
 _LEAST = np.float32(1e-6)
 
@@ -67,32 +67,38 @@ def test_chances_that_do_not_sum_to_the_number_change_by_one_factor_of_the_odds(
 
 
 def test_deposits_sum_to_the_energy() -> None:
+    """Of any number of hits, with logits far from what they have to be; and cells that are not hit have nothing."""
     rng = np.random.default_rng(3)
     shower = np.sort(rng.integers(0, 50, 400)).astype(np.int32)
-    mean = rng.uniform(0.5, 2, 400).astype(np.float32)
-    value = (mean * rng.lognormal(0, 0.7, 400)).astype(np.float32)
+    logit, is_hit = rng.normal(-2, 2, 400).astype(np.float32), rng.random(400) < 0.8
     energy = rng.uniform(2, 20, 50).astype(np.float32)
     energy[7] = 0
-    found = stretched(value, mean, shower, energy, _LEAST).numpy()
-    sums = np.bincount(shower, found, minlength=50)
-    np.testing.assert_allclose(sums[energy > 0], energy[energy > 0], rtol=0.02)
-    exact = scaled(found, shower, energy, _LEAST).numpy()
-    np.testing.assert_allclose(np.bincount(shower, exact, minlength=50), energy, rtol=1e-4)
+    found = shares(logit, is_hit, shower, energy).numpy()
+    several = np.bincount(shower, is_hit, 50) > 1
+    np.testing.assert_allclose(np.bincount(shower, found, 50)[several], 1, rtol=0.01)
+    assert (found[~is_hit] == 0).all()
+    value = np.where(is_hit, found * energy[shower], 0).astype(np.float32)
+    exact = scaled(value, shower, energy, _LEAST).numpy()
+    hit_at_all = np.bincount(shower, is_hit, 50) > 0
+    np.testing.assert_allclose(np.bincount(shower, exact, 50)[hit_at_all], energy[hit_at_all], rtol=1e-4)
 
 
-def test_a_deposit_above_its_mean_is_left_and_the_others_make_up_for_it() -> None:
-    """Sixteen cells of 1 and one of 5, whose mean is 0.5, that are to hold 17 together."""
-    mean = np.array([1.0] * 16 + [0.5], np.float32)
-    value = np.array([1.0] * 16 + [5.0], np.float32)
-    found = stretched(value, mean, np.zeros(17, np.int32), np.array([17.0], np.float32), _LEAST).numpy()
-    assert found.sum() == pytest.approx(17, rel=1e-3)
-    factor = found[0]  # of cells at their mean; the other's is a tenth as strong in the logarithm
-    np.testing.assert_allclose(found[:16], factor)
-    assert found[16] == pytest.approx(5 * factor**0.1, rel=1e-5)
-    assert found[16] > 4.8 > 5 * 17 / 21
+def test_logits_are_changed_by_one_number() -> None:
+    shower = np.repeat([0, 1], [5, 3]).astype(np.int32)
+    given = np.array([0.3, -1, -2, -4, 1.5, -3, -3.5, 0], np.float32)
+    found = shares(given, np.ones(8, bool), shower, np.zeros(2, np.float32)).numpy()
+    changed = logit(found.astype(float)) - given
+    for number in (0, 1):
+        np.testing.assert_allclose(changed[shower == number], changed[shower == number].mean(), atol=1e-4)
 
 
-def test_deposits_below_their_means_are_scaled_alike() -> None:
-    value = np.array([0.2, 0.4, 0.1], np.float32)
-    found = stretched(value, value * 2, np.zeros(3, np.int32), np.array([1.4], np.float32), _LEAST)
-    np.testing.assert_allclose(found, 2 * value, rtol=1e-5)
+@pytest.mark.parametrize("number", [2, 3, 20])
+def test_logits_that_share_a_sum_vary_as_those_that_were_told(number: int) -> None:
+    """Normal logits of which those of a shower sum to nothing: drawn without the sum, inflated, and shifted."""
+    rng, showers = np.random.default_rng(4), 4000
+    true = rng.normal(size=(showers, number))
+    true -= true.mean(1, keepdims=True)
+    mean = np.linspace(-1, 1, number).astype(np.float32) * 0.3
+    drawn = (mean + true.std() * rng.normal(size=(showers, number))).astype(np.float32)
+    wide = inflated(drawn, np.broadcast_to(mean, drawn.shape), np.full_like(drawn, number)).numpy()
+    assert (wide - wide.mean(1, keepdims=True)).std(0).mean() == pytest.approx(true.std(), rel=0.03)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy.special import expit, logit
+from scipy.special import logit
 from scipy.stats import logistic, norm
 
 from training.models.autoregressive.networks import Mixture
@@ -19,7 +19,6 @@ from training.models.autoregressive.sharing import (
     hit_logit,
     log_count,
     log_share,
-    mean_share,
     prior_logit,
     share_logit,
     share_of,
@@ -106,10 +105,3 @@ def test_a_hit_has_the_logit_of_its_share() -> None:
     assert found[2] == pytest.approx(np.log(1e3), rel=1e-4)
     usual = prior_logit(tf.math.log([1.0, 3.9, 50.0]), energy)
     np.testing.assert_allclose(usual, [logit(0.25), 0, 0], atol=1e-5)
-
-
-def test_the_mean_share_is_nearly_that_of_many_draws() -> None:
-    weights, means, widths = (each.numpy()[0].astype(float) for each in _mixture(1))
-    nodes, dense = np.polynomial.hermite_e.hermegauss(60)
-    exact = (np.exp(weights)[:, None] * expit(means[:, None] + np.exp(widths)[:, None] * nodes) * dense).sum()
-    assert mean_share(_mixture(1)).numpy()[0] == pytest.approx(exact / np.sqrt(2 * np.pi), rel=0.01)

@@ -19,8 +19,8 @@ from showers import make_file, make_showers, write_file
 from trainings import same_training
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

@@ -18,7 +18,7 @@ from calopipe.showers.challenge.highlevel import high_level
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND
+from calopipe.verdict import CLASSIFIER, TIMING
 from validation.__main__ import main
 from validation.challenge.numbers import Asked, numbers
 from validation.challenge.published import published
@@ -136,9 +136,9 @@ def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> 
 def test_bad_input(tmp_path: Path) -> None:
     reference, candidate = (make_rings(tmp_path / f"{seed}.h5", events=30, seed=seed) for seed in range(2))
     timing, classifier = tmp_path / "timing.json", tmp_path / "classifier.json"
-    storage.write_json(timing, {"kind": TIMING_KIND, "schema_version": GIVEN_VERSION})
+    TIMING.write(timing, {})
     inputs = {"reference": [storage.sha256_of_file(reference)], "candidate": ["another"], "split": "all"}
-    storage.write_json(classifier, {"kind": CLASSIFIER_KIND, "schema_version": GIVEN_VERSION, "inputs": inputs})
+    CLASSIFIER.write(classifier, {"inputs": inputs})
     with pytest.raises(InputError, match=r"calopipe\.classifier"):
         Asked.read(timing, None)
     with pytest.raises(InputError, match="was trained on other candidate files"):

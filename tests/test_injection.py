@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from showers import make_file
 from calopipe.errors import InputError
 from components.discover import discover
 from components.parameters import require_plain
+from components.reading import Reading
 from pipelines import submit
 
 ROOT = Path(__file__).parent.parent
@@ -104,13 +106,9 @@ def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) 
     with pytest.raises(SystemExit, match="2"):
         discover.python_func(
             patterns=[str(tmp_path / "*.h5")],
-            geometry="",
-            on_bad_event="stop",
-            on_bad_file="stop",
-            max_bad_files=0.1,
-            dataset="",
-            registry="",
             output=str(tmp_path / "out"),
+            registry="",
+            **asdict(Reading()),
             showers=None,
         )
 

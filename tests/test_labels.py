@@ -13,12 +13,12 @@ import tensorflow as tf
 from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_all, open_showers
-from calopipe.showers.hits import Hits
+from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS, event_digests
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover

@@ -17,6 +17,7 @@ from kfp import components, dsl
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 
 from calopipe.errors import InputError
+from calopipe.options import default_of, settings_of
 from components.image import IMAGE
 from components.promote import promote
 from pipelines import package, parameters, submit
@@ -115,12 +116,12 @@ def test_parameters_are_described_and_have_defaults(plain: _Package) -> None:
 
 
 def test_the_options_of_the_command_line_are_the_compiled_parameters(plain: _Package) -> None:
-    stated = {each.name: each for each in parameters.stated()}
+    stated = {each.name: each for each in settings_of(parameters.ShowerParameters)}
     assert stated.keys() == plain.parameters.keys()
     for name, compiled in plain.parameters.items():
-        assert stated[name].help == compiled["description"]
+        assert stated[name].metadata["help"] == compiled["description"]
         if name != "strategy":  # whose default the cluster decides
-            assert stated[name].default == compiled.get("defaultValue")
+            assert default_of(stated[name]) == compiled.get("defaultValue")
 
 
 def test_steps_have_readable_names(plain: _Package) -> None:

@@ -25,11 +25,12 @@ import h5py
 import pytest
 from showers import make_file
 
+from calopipe.events.contents import MEMORY
 from calopipe.lock import alone
-from calopipe.showers.contents import MEMORY
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
+from components.reading import Reading
 from components.validate import validate
 from pipelines.here import containers
 from preprocessing.dataset import news, read_manifest
@@ -377,8 +378,8 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     given = {
         "output": str(tmp_path / "out"), "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "",
         "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],
-        "dataset": str(output / "dataset"), "split_files": ["test=test*.h5"], "geometry": "x0_per_layer=5",
-        "cut_gev": 0.3, "on_bad_event": "stop", "seed": 1, "challenge": True,
+        "reading": vars(Reading(str(output / "dataset"), ["test=test*.h5"], "x0_per_layer=5", cut_gev=0.3)),
+        "seed": 1, "challenge": True,
     }  # fmt: skip
     artifacts = {
         name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in ("report", "summary", "showers")

@@ -12,16 +12,16 @@ import pytest
 from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_voxels
 
 from calopipe.errors import InputError, run_command
+from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import Showers
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import BadFileError
 from calopipe.showers.layouts import CELLS, VOXELS
 from calopipe.showers.writer import shower_writer
 from preprocessing import __main__ as command
 from preprocessing.dataset import SHARDS, read_manifest
-from preprocessing.doubts.plausibility import look_at
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.plausibility import look_at
 
 TWO = known()["calochallenge-2"]
 

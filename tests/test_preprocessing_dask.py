@@ -17,7 +17,7 @@ from servers import DaskCluster, dask_cluster, free_port
 from showers import make_file
 
 from calopipe.errors import InputError
-from calopipe.showers.contents import MEMORY
+from calopipe.events.contents import MEMORY
 from preprocessing.__main__ import main
 from preprocessing.dataset import SHARDS
 

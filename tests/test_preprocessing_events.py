@@ -13,10 +13,10 @@ import tensorflow as tf
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError, run_command
+from calopipe.events.splits import SPLITS, SplitRule
+from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import KEEP, SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing import __main__ as command
 from preprocessing.dataset import DROPPED, Settings, read_manifest
 from preprocessing.events import digests_in

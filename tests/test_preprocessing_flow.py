@@ -14,14 +14,13 @@ import tensorflow as tf
 from flows import street, write_flow
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS, SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SPLITS, SplitRule
 from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from preprocessing.flow.manifest import FlowManifest, PairSettings
-from preprocessing.flow.pairs import discover_pairs
 from preprocessing.pipeline import preprocess
 
 FRAMES = 24
@@ -87,7 +86,7 @@ def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, t
     def told(*splits: str) -> None:
         pairs = zip(splits, files, strict=True)
         settings = PairSettings(SplitRule.parse([f"{split}={Path(path).name}" for split, path in pairs]))
-        preprocess(discover_pairs(files, settings, Tolerance()), tmp_path / "ds", settings)
+        preprocess(settings.discover(files, Tolerance()), tmp_path / "ds", settings)
 
     told("train", "test", "train")
     assert {split: read_manifest(tmp_path / "ds").count(split) for split in SPLITS} == {

@@ -18,8 +18,8 @@ from showers import make_file
 
 from calopipe import gcs, storage
 from calopipe.errors import InputError, run_command
+from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
-from calopipe.showers.contents import MEMORY
 from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest

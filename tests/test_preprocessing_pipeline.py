@@ -19,10 +19,10 @@ from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command
-from calopipe.showers.contents import MEMORY
+from calopipe.events.contents import MEMORY
+from calopipe.events.splits import SPLITS
 from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
 from preprocessing.events import receipts_of

@@ -16,7 +16,7 @@ from servers import PRISM, flink_job_server, go_tool
 from showers import make_file
 
 from calopipe.errors import InputError
-from calopipe.showers.contents import MEMORY
+from calopipe.events.contents import MEMORY
 from preprocessing.dataset import read_manifest, require_unaltered
 
 _KILLS = 10

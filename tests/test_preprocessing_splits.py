@@ -11,11 +11,11 @@ import pytest
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import ALL, FRACTIONS, SPLITS, Digests, SplitRule
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.files import open_showers
-from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import ALL, FRACTIONS, SPLITS, SplitRule, event_digests
 
 _RANDOM = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 

@@ -15,11 +15,11 @@ import pytest
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError, run_command
+from calopipe.events.splits import SPLITS
+from calopipe.events.tolerance import Tolerance
 from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
 from calopipe.showers.files import open_showers
-from calopipe.showers.flaws import Tolerance
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SPLITS
 from preprocessing import __main__ as command
 from preprocessing import shards
 from preprocessing.dataset import DROPPED, Settings, read_manifest

@@ -13,9 +13,9 @@ from flows import GRID, street, write_flow
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.flow.files import open_flow
 from calopipe.flow.mechanics import vorticity
-from calopipe.showers.splits import SplitRule
 from preprocessing.__main__ import main as preprocess
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in

@@ -19,8 +19,8 @@ from showers import make_file
 from trainings import fit_small, same_training, small_dataset, small_options
 
 from calopipe import gcs, storage
+from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
-from calopipe.showers.contents import MEMORY
 from pipelines import submit
 from training.__main__ import main as train
 from training.folder import SEEN, read_card

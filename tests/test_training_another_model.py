@@ -21,6 +21,7 @@ from showers import SMALL_GEOMETRY, make_file, make_toy_showers
 from trainings import fit_small, same_training
 
 from calopipe.errors import InputError
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
@@ -39,7 +40,7 @@ from training.generation import generate
 from training.generator import Generator
 from training.loading import load
 from training.models.base import Batch, Losses, Phase
-from training.models.config import CONFIGS, FitConfig, register, setting
+from training.models.config import CONFIGS, FitConfig, register
 from training.models.randomness import Draws, NoiseDraws, ShowerDraws, uniform_for_normal
 from training.models.showers import ShowerModel
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from showers import make_file, make_labelled_showers, make_showers, write_file
 
-from calopipe.showers.flaws import SKIP, STOP, Tolerance
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import SKIP, STOP, Tolerance
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

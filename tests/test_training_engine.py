@@ -17,9 +17,9 @@ from replicas import Tiny
 from showers import make_file
 from tpu import tpu_padding
 
+from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

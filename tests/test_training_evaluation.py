@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

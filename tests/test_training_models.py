@@ -13,9 +13,9 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle
 from stock import stock_layers
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

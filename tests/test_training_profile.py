@@ -13,8 +13,8 @@ import tensorflow as tf
 from replicas import Tiny
 from showers import make_file
 
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

@@ -14,8 +14,8 @@ from showers import SMALL_GEOMETRY, make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.storage import Location
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover

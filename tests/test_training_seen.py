@@ -12,9 +12,9 @@ from showers import make_file, make_showers, write_file
 from trainings import untraced
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess

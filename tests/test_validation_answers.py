@@ -13,9 +13,10 @@ from scipy import stats
 from showers import SMALL_GEOMETRY, make_showers
 
 from calopipe.errors import InputError
+from calopipe.events.splits import Digests
 from calopipe.grade import built_in_grades, load_grade, tolerances
 from calopipe.showers.cells import FloatArray
-from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.hits import Hits
 from calopipe.verdict import overall, read_verdict
 from validation.judge import criteria, faults
 from validation.judge.answers import Measurement, judge, judge_all

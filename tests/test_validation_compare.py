@@ -16,11 +16,11 @@ import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.grade import load_grade, tolerances
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
 from validation.compare import validate

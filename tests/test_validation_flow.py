@@ -16,7 +16,7 @@ from calopipe.flow.files import Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
-from validation.flow.__main__ import main
+from validation.__main__ import main
 from validation.flow.compare import _mean
 from validation.report.summary import summary
 

@@ -20,7 +20,7 @@ from calopipe.showers.selection import Selection
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import observe_hits
-from validation.measure.reader import Measured, open_reader
+from validation.measure.reader import Measured, measure
 from validation.measure.sets import ShowerSet, pairing, require_comparable
 from validation.measure.table import Tables
 from validation.statistics.binning import Binning
@@ -31,15 +31,10 @@ def _set(path: Path, showers: Showers) -> ShowerSet:
     return ShowerSet.open([path], path.stem, Selection())
 
 
-def _measured(showers: ShowerSet) -> Measured:
-    with open_reader(1) as reader:
-        return reader.measure(showers)
-
-
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShowerSet, Measured]:
     found = _set(tmp_path_factory.mktemp("kinds") / "mc.h5", make_labelled_showers(events=1500))
-    return found, _measured(found)
+    return found, measure(found)
 
 
 def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
@@ -61,11 +56,11 @@ def test_exchanged_kinds_are_rejected_and_independent_showers_are_not(
 ) -> None:
     _, mine = reference
     made = make_labelled_showers(events=1500, seed=1)
-    independent = _criteria(mine, _measured(_set(tmp_path / "a.h5", made)))
+    independent = _criteria(mine, measure(_set(tmp_path / "a.h5", made)))
     # response, R90, two moments, hits, depth and two of continuity a kind; the measured angle to x of either side
     assert len(independent) == 2 * 8 + 2
     assert [each.measurement.name for each in independent if each.verdict == "fail"] == []
-    found = _criteria(mine, _measured(_set(tmp_path / "b.h5", _exchanged(made))))
+    found = _criteria(mine, measure(_set(tmp_path / "b.h5", _exchanged(made))))
     failed = {(each.measurement.name, each.measurement.bin): each.value for each in found if each.verdict == "fail"}
     depth = {kind: _mean_depth_x0(made, kind) for kind in (11, 211)}
     for kind, other in ((11, 211), (211, 11)):
@@ -84,7 +79,7 @@ def test_exchanged_sides_are_rejected_by_the_angle_to_x(reference: tuple[ShowerS
     _, mine = reference
     made = make_labelled_showers(events=1500, seed=1)
     turned = replace(made, more={**made.more, PHI: -made.more[PHI]})
-    found = _criteria(mine, _measured(_set(tmp_path / "a.h5", turned)))
+    found = _criteria(mine, measure(_set(tmp_path / "a.h5", turned)))
     failed = sorted((each for each in found if each.verdict == "fail"), key=lambda each: each.value)
     for each, side in zip(failed, (-1, 1), strict=True):
         assert each.measurement.name == "Mean measured angle to x"

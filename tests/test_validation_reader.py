@@ -15,18 +15,18 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
-from calopipe.showers.hits import Hits
+from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule, event_digests
 from validation.measure.observables import Observables, observe
-from validation.measure.reader import Measured, open_reader
+from validation.measure.reader import Measured, measure, processes
 from validation.measure.sets import COUNT, ShowerSet
 
 
 def measured(showers: ShowerSet, workers: int = 1) -> Measured:
-    with open_reader(workers) as reader:
-        return reader.measure(showers)
+    with processes(workers) as over:
+        return measure(showers, over)
 
 
 def assert_same(first: Observables, second: Observables) -> None:
@@ -99,7 +99,7 @@ def test_monte_carlo_of_which_every_label_is_bad_is_an_error(tmp_path: Path) -> 
 
 
 def test_a_number_of_processes_must_be_one() -> None:
-    with pytest.raises(InputError, match="--workers is 0"), open_reader(0):
+    with pytest.raises(InputError, match="--workers is 0"), processes(0):
         pass
 
 
@@ -107,13 +107,13 @@ def test_processes_that_measure_end_with_the_one_that_started_them(tmp_path: Pat
     """Killed, as a cluster kills it; and interrupted, as Ctrl-C does it, to every process of the group."""
     path = make_file(tmp_path / "many.h5", events=3_000)
     program = (
-        "import signal, sys; from pathlib import Path; from validation.measure.reader import open_reader;"
+        "import signal, sys; from pathlib import Path; from validation.measure.reader import measure, processes;"
         "from validation.measure.sets import ShowerSet; from calopipe.showers.selection import Selection\n"
         "if __name__ == '__main__':\n"
         "  signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
-        "  with open_reader(2) as reader:\n"
+        "  with processes(2) as over:\n"
         "    while True:\n"
-        f"      reader.measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo', Selection()))\n"
+        f"      measure(ShowerSet.open([Path({str(path)!r})], 'Monte Carlo', Selection()), over)\n"
         "      print('once', flush=True)"
     )
     script = tmp_path / "endless.py"

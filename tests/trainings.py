@@ -16,11 +16,10 @@ import tensorflow as tf
 from flows import write_flow
 from showers import make_file
 
-from calopipe.showers.flaws import Tolerance
-from calopipe.showers.splits import SplitRule
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.flow.pairs import discover_pairs
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
@@ -56,7 +55,7 @@ def small_flow(place: Path) -> Path:
     for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
         write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
     settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
-    preprocess(discover_pairs([str(place / "*.h5")], settings, Tolerance()), place / "ds", settings)
+    preprocess(settings.discover([str(place / "*.h5")], Tolerance()), place / "ds", settings)
     return place / "ds"
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import Field
 from functools import partial
 from typing import Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
+from calopipe.options import add_settings, given, settings_of
 from calopipe.showers.selection import Selection, add_selection
 from training.asked import commands as showers
 from training.configs import (
@@ -23,10 +23,7 @@ from training.configs import (
     RunOptions,
     all_settings,
     named_config,
-    option,
     settings_by_models,
-    settings_of,
-    type_of,
 )
 from training.estimate import commands as estimates
 from training.folder import last_checkpoint
@@ -56,8 +53,6 @@ examples:
   python -m training regrade --registry runs/demo/registry --grade gan
 """
 
-_METAVARS = {int: "N", float: "X", str: "NAME"}
-
 
 def parser() -> argparse.ArgumentParser:
     command = CommandParser(
@@ -78,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     trained = _add_config(fit)
     trained.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
     run = fit.add_argument_group("how it is run (the weights are the same)")
-    _add_settings(run, settings_of(RunOptions))
+    add_settings(run, settings_of(RunOptions))
     run.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
     _add_workers(fit)
 
@@ -121,19 +116,18 @@ def _add_discriminate(tasks: Any) -> None:
         "--level", nargs="+", choices=LEVELS, default=[],
         help="of cells, of high-level features (default: both in rings)",
     )  # fmt: skip
-    _add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
+    add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
     add_selection(task, "of the reference")
 
 
 def _discriminate(options: argparse.Namespace) -> None:
-    settings = {each.name: getattr(options, each.name) for each in settings_of(ClassifierConfig)}
     from training.discriminate import discriminate  # noqa: PLC0415
 
     with mirrored_file(storage.location(options.output)) as output:
         found = discriminate(
             storage.expand(options.reference), storage.expand(options.candidate), output,
             selection=Selection.of(options), levels=options.level,
-            **{name: value for name, value in settings.items() if value is not None},
+            **given(ClassifierConfig, options),
         )  # fmt: skip
     for level, each in found["classifiers"].items():
         print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
@@ -148,7 +142,7 @@ def _add_config(task: argparse.ArgumentParser) -> Any:
     )  # fmt: skip
     trained = task.add_argument_group("what is trained (default: the config's values)")
     for models, settings in settings_by_models().items():
-        _add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
+        add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
     return trained
 
 
@@ -159,14 +153,6 @@ def _config(options: argparse.Namespace) -> FitConfig:
 def _summary(name: str, config: FitConfig) -> str:
     length = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
     return f"{name}: {config.model}, batch {config.batch}, {length}"
-
-
-def _add_settings(group: Any, fields: Iterable[Field[Any]]) -> None:
-    """An option for each of `fields`; what is not given is None, and keeps its value."""
-    for field in fields:
-        kind = type_of(field)
-        form = {"action": "store_true"} if kind is bool else {"type": kind, "metavar": _METAVARS[kind]}
-        group.add_argument(option(field.name), default=None, help=field.metadata["help"], **form)
 
 
 def _add_workers(fit: argparse.ArgumentParser) -> None:
@@ -191,8 +177,7 @@ def _fit(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if options.strategy is None and (cluster or options.workers):
         options.strategy = "multi-worker"
     config = _config(options)
-    chosen = {field.name: getattr(options, field.name) for field in settings_of(RunOptions)}
-    running = RunOptions(**{name: value for name, value in chosen.items() if value is not None})
+    running = RunOptions(**given(RunOptions, options))
     if (cluster or options.workers) and config.strategy != "multi-worker":
         raise InputError(
             f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.options import check_settings, option, setting, settings_of, type_of
 from training.models import autoregressive, gan  # noqa: F401  which register themselves, in the order of the help
 
 # isort: split
@@ -18,18 +19,12 @@ from training.models.config import (
     STRATEGIES,
     FitConfig,
     all_settings,
-    check_settings,
-    option,
-    setting,
     settings_by_models,
-    settings_of,
-    type_of,
 )
 
 __all__ = [
     "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "all_settings",
-    "as_options", "named_config", "option", "require_origin", "settings_by_models", "settings_of", "type_of",
-    "with_settings",
+    "as_options", "named_config", "require_origin", "settings_by_models", "with_settings",
 ]  # fmt: skip
 
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -17,15 +17,15 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from calopipe import storage
+from calopipe.documents import stands
 from calopipe.errors import InputError, require_seed
-from calopipe.progress import say
+from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import SplitRule
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION
+from calopipe.verdict import CLASSIFIER
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
@@ -83,11 +83,9 @@ def discriminate(
             chosen.bad_event, {level: config.to_json() for level, config in configs.items()},
         ]
     )  # fmt: skip
-    with suppress(InputError):
-        earlier = storage.read_json(output, kind=CLASSIFIER_KIND, schema_version=GIVEN_VERSION)
-        if earlier.get("request") == request:
-            say(f"classifiers stand: {output}; nothing to do")
-            return earlier
+    if earlier := CLASSIFIER.standing(output, request):
+        stands("classifiers stand", output)
+        return earlier
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="calopipe-") as place:
         work = Path(place)
@@ -99,16 +97,7 @@ def discriminate(
             config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
             fit(work / "dataset", work / level, config)
             found[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
-    document = {
-        "kind": CLASSIFIER_KIND,
-        "schema_version": GIVEN_VERSION,
-        "inputs": compared,
-        "showers": showers,
-        "classifiers": found,
-        "request": request,
-    }
-    storage.write_json(output, document)
-    return document
+    return CLASSIFIER.write(output, {"inputs": compared, "showers": showers, "classifiers": found, "request": request})
 
 
 def _merged(

@@ -17,6 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from calopipe import storage
+from calopipe.documents import Form, stands
 from calopipe.errors import InputError
 from calopipe.progress import say
 from training.folder import Card
@@ -26,8 +27,7 @@ from training.models.base import Model
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
 IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata, JSON both
-_KIND = "calopipe.export"
-_SCHEMA_VERSION = 1
+_FORM = Form("calopipe.export", 1)
 
 
 def export(model: Path, output: Path) -> None:
@@ -47,17 +47,11 @@ def export(model: Path, output: Path) -> None:
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
     card, loaded = load(model)
-    identity = {
-        "kind": _KIND,
-        "schema_version": _SCHEMA_VERSION,
-        "calopipe": metadata.version("calopipe"),
-        "model": card.fingerprint(),
-        **loaded.exported,
-    }
+    identity = _FORM.of({"calopipe": metadata.version("calopipe"), "model": card.fingerprint(), **loaded.exported})
     identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
         _require_same(output, identity_of(output), identity)
-        say(f"export stands: {output}; nothing to do")
+        stands("export stands", output)
         return
     storage.require_writable(output.parent)
     write(loaded, card, output, identity)
@@ -122,7 +116,7 @@ def name_batch(model: Any) -> None:
 def _identity_of_saved_model(output: Path) -> Any:
     """The identity that an export was written with; None where `output` is no export."""
     try:
-        return storage.read_json(output / CARD, kind=_KIND, schema_version=_SCHEMA_VERSION)
+        return _FORM.read(output / CARD)
     except (storage.DocumentError, NotADirectoryError):
         return None
 

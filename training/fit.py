@@ -11,6 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from calopipe import mirror
+from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -63,7 +64,7 @@ def fit(
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
-        say(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        stands("model stands", output / folder.CARD, f"{card.trained['steps']} steps")
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
     alone, chief = cluster is None or cluster.size == 1, cluster is None or cluster.chief

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
@@ -19,15 +20,14 @@ from training.configs import FROM_INCUMBENT, FitConfig
 
 logger = logging.getLogger(__name__)
 
-KIND = "calopipe.model"
-SCHEMA_VERSION = 2
+_FORM = Form("calopipe.model", 2)
 CARD = "card.json"
 HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
-_TRAINING_KIND = "calopipe.training"
+_TRAINING_FORM = Form("calopipe.training", _FORM.version)
 _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
 
 
@@ -52,14 +52,12 @@ class Card:
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "schema_version": SCHEMA_VERSION,
+        own = {
             "config": self.config.to_json(),
             "geometry": self.geometry.to_json(),
             "valid_range": {name: list(bounds) for name, bounds in self.valid_range.items()},
-            **{name: getattr(self, name) for name in _AS_THEY_ARE},
         }
+        return _FORM.of(own | {name: getattr(self, name) for name in _AS_THEY_ARE})
 
     @property
     def files(self) -> dict[str, str]:
@@ -111,14 +109,14 @@ def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | N
     """Names a training before it is done; `earlier` is the model whose weights it begins with."""
     origin = earlier.fingerprint() if earlier else None
     return storage.fingerprint(
-        [SCHEMA_VERSION, manifest.fingerprint, config.to_json(), origin, metadata.version("calopipe")]
+        [_FORM.version, manifest.fingerprint, config.to_json(), origin, metadata.version("calopipe")]
     )
 
 
 def read_card(folder: Location) -> Card:
     """The card of the model in `folder`, once its weights are found to be those it was written for."""
     path = folder / CARD
-    document = storage.read_json(path, kind=KIND, schema_version=SCHEMA_VERSION)
+    document = _FORM.read(path)
     try:
         config = FitConfig.from_json(document["config"])
         card = Card(
@@ -150,10 +148,7 @@ def standing(folder: Path, request: str) -> Card | None:
 
 def is_of(folder: Path, request: str) -> bool:
     """Whether `folder` is that of the training that `request` names; one of another version is not."""
-    try:
-        return bool(training_in(folder)["request"] == request)
-    except storage.DocumentError:
-        return False
+    return _TRAINING_FORM.standing(folder / _TRAINING, request) is not None
 
 
 def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
@@ -176,13 +171,12 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
             storage.discard(folder / name)
         storage.remove(folder / HISTORY)
         storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
-    document = {"kind": _TRAINING_KIND, "schema_version": SCHEMA_VERSION, "request": request}
-    storage.write_json(path, document | dict(noted or {}))
+    _TRAINING_FORM.write(path, {"request": request, **(noted or {})})
 
 
 def training_in(folder: Path) -> dict[str, Any]:
     """What `begin` wrote of the training in `folder`; InputError where none began there."""
-    return storage.read_json(folder / _TRAINING, kind=_TRAINING_KIND, schema_version=SCHEMA_VERSION)
+    return _TRAINING_FORM.read(folder / _TRAINING)
 
 
 def model_in(folder: Location) -> Card | None:

@@ -7,7 +7,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -17,16 +16,17 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe import storage
+from calopipe.documents import stands
 from calopipe.errors import InputError, require_seed
+from calopipe.events.tolerance import SKIP, STOP
 from calopipe.progress import say
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
-from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from calopipe.verdict import GIVEN_VERSION, TIMING_KIND
+from calopipe.verdict import TIMING
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.asked.conditions import Conditions, LabelsAlone
@@ -84,7 +84,7 @@ def generate(
     request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if skips else []))
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
-        say(f"showers stand: {output}, {standing} of them; nothing to do")
+        stands("showers stand", output, f"{standing} of them")
         return standing
     events = conditions.events
     if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
@@ -134,7 +134,7 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
         raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
     request = _request(card, conditions.contents, selection)
     if (standing := _standing(output, request)) is not None:
-        say(f"reconstructed showers stand: {output}, {standing} of them; nothing to do")
+        stands("reconstructed showers stand", output, f"{standing} of them")
         return standing
     storage.require_writable(output.parent)
     compiled = tf.function(found.reconstruct, reduce_retracing=True)
@@ -199,19 +199,14 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
     batches = {batch: Generator(model, batch) for batch in _BATCHES}
     device = _device()
     request = storage.fingerprint([next(iter(batches.values())).card.fingerprint(), device])
-    with suppress(InputError):
-        earlier = storage.read_json(output, kind=TIMING_KIND, schema_version=GIVEN_VERSION)
-        if earlier.get("request") == request:
-            say(f"times stand: {output}; nothing to do")
-            return earlier
+    if earlier := TIMING.standing(output, request):
+        stands("times stand", output)
+        return earlier
     times = [
         {"batch": batch, "ms_per_shower": 1000 * _seconds(generator, conditions, _BATCHES[batch]) / batch}
         for batch, generator in batches.items()
     ]
-    document = {
-        "kind": TIMING_KIND, "schema_version": GIVEN_VERSION, **device, "times": times, "request": request,
-    }  # fmt: skip
-    storage.write_json(output, document)
+    document = TIMING.write(output, {**device, "times": times, "request": request})
     say("; ".join(f"batch {each['batch']:,}: {each['ms_per_shower']:.3g} ms a shower" for each in times))
     return document
 

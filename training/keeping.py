@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from calopipe import mirror, storage
+from calopipe.documents import stands
 from calopipe.errors import InputError
-from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
@@ -35,7 +35,7 @@ def keep(dataset: Location, output: Path) -> Card:
     """
     noted = folder.training_in(output)
     if (card := folder.standing(output, noted["request"])) is not None:
-        say(f"model stands: {output / folder.CARD}, {card.trained['steps']} steps; nothing to do")
+        stands("model stands", output / folder.CARD, f"{card.trained['steps']} steps")
         return card
     if "config" not in noted:
         raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")

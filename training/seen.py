@@ -12,7 +12,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.hits import Digests
+from calopipe.events.splits import Digests
 from calopipe.storage import Location
 from preprocessing.events import digests_in
 from preprocessing.manifest import Manifest

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
 from calopipe.showers.selection import Selection, add_selection
-from calopipe.showers.splits import ALL, SPLITS
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
-from validation.command import add_output, answer_line, finish
 
 if TYPE_CHECKING:
     from validation.challenge.numbers import Asked
 
 _SHOWN = 5  # criteria
+_NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
+# What only showers, and only flows, are asked for.
+_OF_SHOWERS = (
+    "incumbent", "training", "training_split", "split", "dataset", "split_file", "geometry", "cut_gev",
+    "on_bad_event", "challenge", "classifier", "timing", "workers", "seed",
+)  # fmt: skip
+_OF_FLOWS = ("floor",)
 
 _EXAMPLES = """examples:
   compare generated showers with the test split they were generated for:
@@ -36,20 +44,26 @@ _EXAMPLES = """examples:
   the numbers of CaloChallenge beside published values, for showers in rings:
     python -m validation --reference geant4.h5 --candidate generated.h5 --challenge --output verdict
 
+  compare roll-outs of a flow with the simulations that they were started from:
+    python -m validation --reference 'data/vortex/*.h5' --candidate rollout.h5 --output verdict
+
 exit codes: 0 the comparison was made; 2 the input cannot be used; 3 the verdict is not the one of --require
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     command = CommandParser(
         prog="python -m validation",
-        description="Compare generated showers with Monte Carlo: accepted, rejected or inconclusive, and why.",
+        description="Compare generated showers with Monte Carlo, or roll-outs of a flow with the solver's simulations: "
+        "accepted, rejected or inconclusive, and why.",
         epilog=_EXAMPLES,
     )
     command.add_argument(
-        "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs"
+        "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo, or simulations: HDF5 files or globs"
     )
-    command.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to judge")
+    command.add_argument(
+        "--candidate", nargs="+", required=True, metavar="FILE", help="the showers, or roll-outs, to judge"
+    )
     command.add_argument(
         "--incumbent", nargs="+", default=[], metavar="FILE",
         help="other showers for the same Monte Carlo: is the candidate better than these?",
@@ -61,7 +75,18 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--training-split", default="train", choices=(ALL, *SPLITS), help="of --training (default: train)"
     )
-    add_output(command, f"{', '.join(built_in_grades())}, or a TOML file")
+    command.add_argument(
+        "--floor", nargs="+", default=[], metavar="FILE",
+        help="of a flow: the same by another solver, or on a finer grid: how far are two solvers from each other?",
+    )  # fmt: skip
+    command.add_argument(
+        "--output", required=True, metavar="DIR", help="folder for the report and verdict, or a gs:// address"
+    )
+    command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
+    command.add_argument(
+        "--grade", default="precision", metavar="NAME|FILE",
+        help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
+    )  # fmt: skip
     add_selection(command, "of the reference")
     command.add_argument(
         "--challenge", action="store_true",
@@ -81,37 +106,58 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parser().parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
     output = storage.location(options.output)
-    from validation.compare import validate  # noqa: PLC0415  seconds of plotting that --help need not wait
+    from calopipe.flow.files import is_flow  # noqa: PLC0415  --help need not wait for HDF5
 
+    flow = is_flow(storage.expand(options.reference)[0])
+    command.refuse(options, _OF_SHOWERS if flow else _OF_FLOWS, f"is not for {'flows' if flow else 'showers'}")
     with mirrored(output, VERDICT_FILE, REPORT_FILE) as folder:
-        document = validate(
-            storage.expand(options.reference),
-            storage.expand(options.candidate),
-            folder,
-            incumbent=storage.expand(options.incumbent) if options.incumbent else (),
-            training=storage.expand(options.training) if options.training else (),
-            training_split=options.training_split,
-            selection=Selection.of(options),
-            grade=options.grade,
-            challenge=_asked(options),
-            workers=options.workers,
-            seed=options.seed,
-        )
+        document = (_of_flows if flow else _of_showers)(options, folder)
+    _show(document, output)
+    if options.require and document["verdict"] != options.require:
+        sys.exit(_NOT_AS_REQUIRED)
+
+
+def _files(patterns: Sequence[str]) -> Sequence[storage.Location]:
+    return storage.expand(patterns) if patterns else ()
+
+
+def _of_flows(options: argparse.Namespace, output: Path) -> dict[str, Any]:
+    from validation.flow.compare import validate  # noqa: PLC0415  seconds of plotting
+
+    sets = _files(options.reference), _files(options.candidate)
+    return validate(*sets, output, floor=_files(options.floor), grade=options.grade)
+
+
+def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
+    from validation.compare import validate  # noqa: PLC0415
+
+    return validate(
+        _files(options.reference), _files(options.candidate), output,
+        incumbent=_files(options.incumbent), training=_files(options.training), training_split=options.training_split,
+        selection=Selection.of(options), grade=options.grade, challenge=_asked(options), workers=options.workers,
+        seed=options.seed,
+    )  # fmt: skip
+
+
+def _show(document: Mapping[str, Any], output: storage.Location) -> None:
+    """Print the worst criteria, and where the verdict is."""
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:
             print(f"  {kind}  {finding['name']}: {finding['detail']}")
     for each in document["criteria"][:_SHOWN]:
-        print(answer_line(each, f" [{each['bin']}]"))
+        value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
+        print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
     if (more := len(document["criteria"]) - _SHOWN) > 0:
         print(f"  and {more} more criteria in the report")
-    if incumbent := document["incumbent"]:
+    if incumbent := document.get("incumbent"):
         print(
             f"  against the incumbent: {incumbent['outcome']} (difference {number(incumbent['difference'])}, "
             f"interval {span(incumbent['interval'])}; below zero is better)"
         )
-    finish(document, output, options.require)
+    print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
 
 
 def _asked(options: argparse.Namespace) -> Asked | None:

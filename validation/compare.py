@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,19 +11,18 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import require_seed
+from calopipe.events.splits import ALL
 from calopipe.grade import Grade, load_grade
-from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import ALL
 from calopipe.storage import Location
-from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, read_verdict, summary_line
 from validation.challenge.numbers import Asked, numbers
+from validation.document import Comparison
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
 from validation.measure.edges import ring_labels
-from validation.measure.reader import Measured, open_reader
+from validation.measure.reader import Measured, measure, processes
 from validation.measure.sets import (
     COUNT,
     ShowerSet,
@@ -99,23 +96,17 @@ def validate(
         "challenge": None if challenge is None else vars(challenge),
         "geometry": sets.reference.geometry.to_json(),
         "seed": seed,
-        "code_version": code_version(),
     }
-    contents = {name: [{**file, "file": Path(file["file"]).name} for file in inputs[name]] for name in vars(sets)}
-    request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
-    if (earlier := standing(output, request)) is not None:
-        say(f"verdict stands: {summary_line(earlier)}, {output / VERDICT_FILE}; nothing to do")
+    comparison = Comparison(output, limits, inputs)
+    if (earlier := comparison.standing()) is not None:
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
     found = _measured(sets, workers)
     some, document = _judged(found, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
-    document |= {"inputs": inputs | {"versions": versions()}, "request": request}
-    _write_report(document, output, some, found)
-    storage.write_json(output / VERDICT_FILE, document)
-    say(summary_line(document))
-    return document
+    pictures = _plots(found, some, document, output)
+    return comparison.write(document, lambda whole: report.page(whole, pictures))
 
 
 def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training_split: str) -> Sets:
@@ -151,12 +142,12 @@ class _Found:
 
 
 def _measured(sets: Sets, workers: int) -> _Found:
-    with open_reader(workers) as reader:
-        mine = reader.measure(sets.reference)
+    with processes(workers) as over:
+        mine = measure(sets.reference, over)
         candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
         pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
-        found = [reader.measure(each) for each in candidates]
-        training = None if sets.training is None else reader.measure(sets.training)
+        found = [measure(each, over) for each in candidates]
+        training = None if sets.training is None else measure(sets.training, over)
     return _Found(mine, found, pairs, training, sets.reference.geometry)
 
 
@@ -178,10 +169,7 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, 
         repeating, cautions = memorised(found.training, mine.digests, candidate.digests, some, rng=rng)
         judged.cautions.extend(cautions)
     document = {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
         "verdict": judged.verdict,
-        "grade": grade.to_json(),
         "paired": judged.compared.per_event > 0,
         "per_event": judged.compared.per_event,
         "events": {"reference": len(mine.table), "candidate": len(candidate.table)},
@@ -213,48 +201,13 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _write_report(document: dict[str, Any], output: Path, some: Samples, found: _Found) -> None:
-    """Write `overview.png` and `report.html`; the document gets `resolution` and the report's SHA-256."""
-    images: list[plots.Plot] = []
-    if len(some.reference) and len(some.candidate):
-        summary = summarise(some.reference, some.candidate, found.geometry)
-        fits = {side: found.fit(summary.factor) for side, found in summary.resolutions.items()}
-        document["resolution"] = fits
-        galleries = found.reference.gallery, found.candidates[0].gallery
-        images = [
-            *plots.draw_all(summary, fits),
-            *draw_pairs(*galleries, found.geometry),
-        ]
-        with storage.replacing(output / OVERVIEW_FILE) as temporary:
-            temporary.write_bytes(plots.overview(summary))
-    with storage.replacing(output / REPORT_FILE) as temporary:
-        temporary.write_text(report.page(document, images), encoding="utf-8")
-    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
-
-
-def code_version() -> str:
-    """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
-    stage = Path(__file__).parent
-    ground = stage.parent / "calopipe"
-    own = (each for kind in ("py", "css", "html", "toml") for each in stage.rglob(f"*.{kind}"))
-    sources = sorted([*own, *ground.rglob("*.py")])
-    contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
-    return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
-
-
-def versions() -> dict[str, str]:
-    """Of what computed the numbers; they are not part of the request."""
-    libraries = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "h5py", "hist")}
-    return {"python": platform.python_version()} | libraries
-
-
-def standing(output: Path, request: str) -> dict[str, Any] | None:
-    """The verdict on `request` that is in `output` already, with its report."""
-    verdict, page = output / VERDICT_FILE, output / REPORT_FILE
-    try:
-        document = read_verdict(verdict)
-    except ValueError:  # none, or not a valid one: make it anew
-        return None
-    if document["request"] != request or not page.is_file():
-        return None
-    return document if storage.sha256_of_file(page) == document.get("report_sha256") else None
+def _plots(found: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
+    """The report's pictures. Writes `overview.png`, too, and the document gets `resolution`."""
+    if not (len(some.reference) and len(some.candidate)):
+        return []
+    summary = summarise(some.reference, some.candidate, found.geometry)
+    document["resolution"] = {side: widths.fit(summary.factor) for side, widths in summary.resolutions.items()}
+    galleries = found.reference.gallery, found.candidates[0].gallery
+    with storage.replacing(output / OVERVIEW_FILE) as temporary:
+        temporary.write_bytes(plots.overview(summary))
+    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, found.geometry)]

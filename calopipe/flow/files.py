@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
+from calopipe.events.hdf5 import opened_file
+from calopipe.events.tolerance import BadFileError
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.files import opened_file
-from calopipe.showers.flaws import BadFileError
 from calopipe.storage import Location
+
+FloatArray = npt.NDArray[np.float32]
 
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}

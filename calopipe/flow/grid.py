@@ -19,6 +19,7 @@ class Grid:
     """
 
     items: ClassVar[str] = "pairs of frames"  # what a dataset of it holds
+    alike: ClassVar[str] = "flows of one grid and interval"  # what a dataset is made of
     rescaled: ClassVar[tuple[str, ...]] = ()  # which may differ where a training begins with another's weights
 
     shape: tuple[int, int]

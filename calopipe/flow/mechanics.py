@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import signal
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -51,39 +52,32 @@ def transverse(velocity: Array, solid: Mask, cell_d: float) -> Array:
     return velocity[:, column, rows[0] : rows[-1] + 1, 1].mean(axis=1, dtype=np.float64)
 
 
-def strouhal(signal: Array, interval_d: float) -> float:
-    """The frequency f D / U of the sine, with a constant, that fits an evenly spaced `signal` best in least squares.
+def strouhal(swing: Array, interval_d: float) -> float:
+    """The frequency f D / U of the sine, with a constant, that fits an evenly spaced `swing` best in least squares.
 
     The periodogram of Zechmeister and Kuerster (A&A 496, 577 (2009)), refined by a parabola: unlike a Fourier
-    transform's, its resolution suffices for one period or two. NaN where the signal does not swing, is not finite or
-    too short.
+    transform's, its resolution suffices for one period or two. NaN where nothing swings, is not finite or is too
+    short.
     """
-    n = len(signal)
-    if n < LEAST_FRAMES or not np.isfinite(signal).all() or np.ptp(signal) < 2 * LEAST_AMPLITUDE:
+    n = len(swing)
+    if n < LEAST_FRAMES or not np.isfinite(swing).all() or np.ptp(swing) < 2 * LEAST_AMPLITUDE:
         return np.nan
     step = 1 / (_TRIED * n)  # in cycles a frame
     frequencies = np.arange(_LONGEST / n, 0.5, step)
     time = np.arange(n, dtype=np.float64) - (n - 1) / 2
-    rest = np.array([_left_over(signal, time, each) for each in frequencies])
-    best = int(rest.argmin())
-    if not 0 < best < len(rest) - 1:
+    power = signal.lombscargle(time, swing, 2 * np.pi * frequencies, floating_mean=True, normalize=True)
+    best = int(power.argmax())
+    if not 0 < best < len(power) - 1:
         return np.nan
-    before, lowest, after = rest[best - 1 : best + 2]
-    bend = before - 2 * lowest + after
-    shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    before, highest, after = power[best - 1 : best + 2]
+    bend = before - 2 * highest + after
+    shift = 0.5 * (before - after) / bend if bend < 0 else 0.0
     return float((frequencies[best] + shift * step) / interval_d)
 
 
-def _left_over(signal: Array, time: Array, frequency: float) -> float:
-    """What the best sine of that frequency leaves, squared and summed."""
-    basis = np.stack([np.ones_like(time), *(wave(2 * np.pi * frequency * time) for wave in (np.cos, np.sin))], axis=1)
-    fit, *_ = np.linalg.lstsq(basis, signal, rcond=None)
-    return float(np.sum((signal - basis @ fit) ** 2))
-
-
-def unsettled(signal: Array) -> str:
-    """Why a wake that swings by `signal` (T,) is not shedding vortices evenly; "" where it is."""
-    early, late = (float(np.ptp(half)) / 2 for half in np.array_split(signal, 2))
+def unsettled(swing: Array) -> str:
+    """Why a wake that swings by `swing` (T,) is not shedding vortices evenly; "" where it is."""
+    early, late = (float(np.ptp(half)) / 2 for half in np.array_split(swing, 2))
     if late < LEAST_AMPLITUDE:
         return f"the wake swings by {late:.2g} U"
     if early < _SETTLED * late:

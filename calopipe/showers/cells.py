@@ -88,6 +88,7 @@ class Geometry:
     """
 
     items: ClassVar[str] = "showers"  # what a dataset of it holds
+    alike: ClassVar[str] = "files of one detector, or give --geometry"  # what a dataset is made of
     # which may differ where a training begins with the weights of another's model
     rescaled: ClassVar[tuple[str, ...]] = ("cell_mm", "layer_pitch_mm", "x0_per_layer")
 

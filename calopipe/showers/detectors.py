@@ -18,9 +18,9 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer
 from calopipe.showers.challenge.binning import read_binning
-from calopipe.showers.flaws import BadFileError
 from calopipe.showers.layouts import GEOMETRY
 
 logger = logging.getLogger(__name__)

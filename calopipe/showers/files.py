@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,13 +12,16 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import Header, distinct, remembered_hashes
+from calopipe.events.hdf5 import opened_file
+from calopipe.events.splits import Digests
+from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP, BadFileError
 from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Geometry, Showers
-from calopipe.showers.contents import Header, distinct, remembered_hashes
 from calopipe.showers.detectors import geometry_of, voxels
-from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP, BadFileError, Flaws, flaws_of_hits, flaws_of_label
-from calopipe.showers.hits import Digests, Hits
+from calopipe.showers.flaws import Flaws, flaws_of_hits, flaws_of_label
+from calopipe.showers.hits import Hits
 from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Examined, Selection
@@ -123,7 +124,7 @@ class ShowerFile(Header):
         return cells
 
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
-        """Whether each event is in the selection, and its digest (`calopipe.showers.splits`), (events,) both.
+        """Whether each event is in the selection, and its digest (`calopipe.events.splits`), (events,) both.
 
         This reads all cells, unless no event of the file can be in the split: then the digests are 0. A selection that
         stops at corrupt events keeps them, so that whoever reads them stops.
@@ -239,28 +240,3 @@ def open_all(
     for file in opened:
         file.warn_of_assumptions()
     return distinct(opened)
-
-
-@contextmanager
-def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
-    """The HDF5 file `path`, with room for so many bytes of decompressed chunks. InputError, BadFileError."""
-    # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
-    room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
-    try:
-        with ExitStack() as stack:
-            source = path if isinstance(path, Path) else stack.enter_context(path.open("rb"))
-            yield stack.enter_context(h5py.File(source, "r", **room))
-            return
-    except FileNotFoundError:
-        failure = InputError(f"{path}: no such file; check the path")
-    except PermissionError:
-        failure = InputError(f"{path}: permission denied; make the file readable for this user")
-    except InputError as error:
-        failure = error.with_traceback(None)
-    except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole
-        reason = str(error).partition("(")[2].rstrip(")") or str(error)
-        failure = BadFileError(f"{path}: not a whole HDF5 file ({reason}); copy or make it again")
-        if isinstance(error, OSError) and error.errno is not None:  # not the file's fault
-            failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
-    failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
-    raise failure

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.events.splits import Digests
+from calopipe.labels import DATASETS, MoreLabels
 from calopipe.showers.cells import FloatArray
-
-Digests = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,18 @@ def mixed(words: Digests) -> Digests:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> Digests:
+    """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
+
+    `more` labels count where the file has them. Nothing else of the file counts: not its bytes, attributes or
+    precision, nor the order of its events.
+    """
+    labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
+    digests = mixed(hits.digests() ^ mixed(joined(*labels)))
+    for number, name in enumerate(DATASETS, 1):
+        if more and name in more:
+            bits = np.ascontiguousarray(more[name]).view(np.uint32)
+            digests = mixed(digests ^ mixed(joined(np.full(len(bits), number), bits)))
+    return digests

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.events.tolerance import BadFileError
 from calopipe.labels import DATASETS
-from calopipe.showers.flaws import BadFileError
 
 if TYPE_CHECKING:
     import h5py

@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
+from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import MoreLabels
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import SKIP, STOP, Flaws, flaws_of_hits
-from calopipe.showers.hits import Digests, Hits
-from calopipe.showers.splits import ALL, SPLITS, SplitRule, event_digests
+from calopipe.showers.flaws import Flaws, flaws_of_hits
+from calopipe.showers.hits import Hits, event_digests
 from calopipe.storage import Location
 
 CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
@@ -88,7 +89,7 @@ class Examined:
 
     @cached_property
     def digests(self) -> Digests:
-        """(n,), `calopipe.showers.splits`."""
+        """(n,), `calopipe.events.splits`."""
         return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
 
     @cached_property

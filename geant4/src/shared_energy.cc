@@ -4,8 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "networks.hh"
+
 namespace calopipe {
 namespace {
+
+constexpr int kNewtonSteps = 4;
+constexpr float kMostShift = 2.0f;
 
 // The chance whose odds are `factor` times those of the chance.
 float changed(float chance, float factor) {
@@ -15,17 +20,15 @@ float changed(float chance, float factor) {
 
 // By what the odds of all chances have to be multiplied, so that they sum to `number`.
 float factor_of_odds(const Numbers& chance, float number) {
-  constexpr int kSteps = 4;
-  constexpr float kMost = 2.0f;
   float found = 1;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kNewtonSteps; ++step) {
     float got = 0, give = 0;
     for (const float each : chance) {
       const float likely = changed(each, found);
       got += likely;
       give += likely * (1 - likely);
     }
-    found *= std::exp(std::clamp((number - got) / (give + 1e-3f), -kMost, kMost));
+    found *= std::exp(std::clamp((number - got) / (give + 1e-3f), -kMostShift, kMostShift));
   }
   return found;
 }
@@ -59,22 +62,23 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   std::sort(hits.begin(), hits.end());
 }
 
-void stretch(const Constants& of, float energy, const Numbers& mean, Numbers& values) {
-  constexpr int kNewtonSteps = 4;
-  constexpr float kLeastFree = 0.1f;
-  thread_local Numbers free;
-  free.clear();
-  for (std::size_t k = 0; k < values.size(); ++k) free.push_back(std::clamp(mean[k] / values[k], kLeastFree, 1.0f));
+float inflated(float logit, float mean, float number) {
+  return mean + (logit - mean) / std::sqrt(1 - 1 / std::max(number, 2.0f));
+}
+
+void share(Numbers& logits) {
+  constexpr float kTiny = 1e-12f;
+  float shift = 0;
   for (int step = 0; step < kNewtonSteps; ++step) {
     float got = 0, give = 0;
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      got += values[k];
-      give += values[k] * free[k];
+    for (const float each : logits) {
+      const float of_each = sigmoid(each + shift);
+      got += of_each;
+      give += of_each * (1 - of_each);
     }
-    if (give == 0) break;
-    const float by = std::clamp(std::log((energy + of.least) / (got + of.least)) * (got / give), -3.0f, 3.0f);
-    for (std::size_t k = 0; k < values.size(); ++k) values[k] *= std::exp(free[k] * by);
+    if (give != 0) shift += std::clamp(-std::log(got + kTiny) * got / give, -kMostShift, kMostShift);
   }
+  for (float& each : logits) each = sigmoid(each + shift);
 }
 
 void scale(const Constants& of, float energy, Numbers& values) {

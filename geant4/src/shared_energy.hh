@@ -17,9 +17,10 @@ class HitSampling {
   std::vector<std::pair<float, std::size_t>> order_;
 };
 
-// Changes the deposits so that they sum to about the `energy`, each in proportion to how free it is; `mean` is what
-// each is expected to be.
-void stretch(const Constants& of, float energy, const Numbers& mean, Numbers& values);
+// A logit as far from its mean that it is as far as it should be once `number` of them share a sum.
+float inflated(float logit, float mean, float number);
+// Changes the logits, all by one number, into shares that sum to about 1.
+void share(Numbers& logits);
 // Scales the deposits to sum to the `energy`; none is of less than the least.
 void scale(const Constants& of, float energy, Numbers& values);
 

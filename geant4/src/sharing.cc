@@ -36,13 +36,4 @@ float prior_logit(float log_deposit, float energy) {
   return -std::log(std::max(energy * std::exp(-log_deposit) - 1, 1.0f));
 }
 
-float mean_share(const float* mixture, int components) {
-  float found = 0;
-  for (int k = 0; k < components; ++k) {
-    const float mean = mixture[components + k], width = std::clamp(mixture[2 * components + k], -4.0f, 2.0f);
-    found += std::exp(mixture[k]) * sigmoid(mean / std::sqrt(1 + kPi / 8 * std::exp(2 * width)));
-  }
-  return found;
-}
-
 }  // namespace calopipe

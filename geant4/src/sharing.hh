@@ -15,7 +15,5 @@ float share_of(float logit);
 float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers);
 // The logit of a deposit of usual size, at most half of the energy.
 float prior_logit(float log_deposit, float energy);
-// The mean of shares whose logits have this mixture of normals, with log weights that are normalised.
-float mean_share(const float* mixture, int components);
 
 }  // namespace calopipe

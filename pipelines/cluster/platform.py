@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.options import add_settings, check_settings, given, setting, settings_of
 from components.image import IMAGE
 from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
 from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
@@ -19,11 +20,6 @@ _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCI
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
 
 
-def _option(default: Any, metavar: str, text: str) -> Any:
-    """A field of Platform that is also an option of the command line."""
-    return field(default=default, metadata={"metavar": metavar, "help": text})
-
-
 @dataclass(frozen=True)
 class Platform:
     """A cluster as the steps see it; each field is an option of the command line.
@@ -32,25 +28,37 @@ class Platform:
     TrainingRuntime decides what the nodes mount and where they run.
     """
 
-    image: str = _option("", "NAME", "container image of the steps, NAME:TAG or, better, NAME@sha256:DIGEST (default: "
-                         "components/image.py)")  # fmt: skip
-    claim: str = _option("", "NAME:PATH", "volume claim that every step mounts at PATH")
-    pipeline_root: str = _option("", "ADDRESS", "where reports and metrics are kept, for example gs://BUCKET/runs "
-                                 "(default: as the cluster is set up)")  # fmt: skip
-    resources: tuple[str, ...] = _option((), "STEP=CPU,MEMORY",
-                                         "what a step asks for and may use, for example train=8,32Gi")  # fmt: skip
-    hours: tuple[str, ...] = _option((), "STEP=HOURS", "end an attempt at a step after so long (default for train: 72)")
-    gpus: int = _option(0, "N", "train on N NVIDIA GPUs, generate on one")
-    gpu_type: str = _option("", "TYPE", "of GKE's GPUs, for example nvidia-l4")
-    tpu: str = _option("", "TYPE:TOPOLOGY", "train on a TPU slice of one machine of GKE, for example "
-                       f"tpu-v5-lite-podslice:2x4; types: {', '.join(SINGLE_HOST)}")  # fmt: skip
-    nodes: int = _option(1, "N", "train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow "
-                         "Trainer")  # fmt: skip
-    generation_pods: int = _option(1, "N", "generate in N pods at once, each with these resources, and join what they "
-                                   "made in one more (default %(default)s)")  # fmt: skip
-    runtime: str = _option("calopipe", "NAME", "TrainingRuntime of that job (default %(default)s)")
+    image: str = setting(
+        "", help="container image of the steps, NAME:TAG or, better, NAME@sha256:DIGEST (default: components/image.py)"
+    )
+    claim: str = setting("", metavar="NAME:PATH", help="volume claim that every step mounts at PATH")
+    pipeline_root: str = setting(
+        "", metavar="ADDRESS",
+        help="where reports and metrics are kept, for example gs://BUCKET/runs (default: as the cluster is set up)",
+    )  # fmt: skip
+    resources: tuple[str, ...] = setting(
+        (), metavar="STEP=CPU,MEMORY", help="what a step asks for and may use, for example train=8,32Gi"
+    )
+    hours: tuple[str, ...] = setting(
+        (), metavar="STEP=HOURS", help="end an attempt at a step after so long (default for train: 72)"
+    )
+    gpus: int = setting(0, least=0, help="train on N NVIDIA GPUs, generate on one")
+    gpu_type: str = setting("", metavar="TYPE", help="of GKE's GPUs, for example nvidia-l4")
+    tpu: str = setting(
+        "", metavar="TYPE:TOPOLOGY",
+        help="train on a TPU slice of one machine of GKE, for example tpu-v5-lite-podslice:2x4; types: "
+        + ", ".join(SINGLE_HOST),
+    )  # fmt: skip
+    nodes: int = setting(
+        1, least=1, help="train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow Trainer"
+    )
+    generation_pods: int = setting(
+        1, help="generate in N pods at once, each with these resources, and join what they made in one more (default 1)"
+    )
+    runtime: str = setting("calopipe", help="TrainingRuntime of that job (default calopipe)")
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in ("image", "pipeline_root", "gpu_type", "runtime"):
             if (value := getattr(self, name)) and not _PLAIN.fullmatch(value):
                 raise InputError(f"--{name.replace('_', '-')} {value!r}: expected a name or an address; check it")
@@ -138,10 +146,6 @@ class Platform:
 def _contradictions(platform: Platform) -> Iterator[str]:
     """What is wrong with the options together, and what to do about it."""
     gpu_type, nodes = f"--gpu-type {platform.gpu_type!r}", f"with --nodes {platform.nodes}"
-    if platform.gpus < 0:
-        yield f"--gpus is {platform.gpus}, expected at least 0"
-    if platform.nodes < 1:
-        yield f"--nodes is {platform.nodes}, expected at least 1"
     if platform.gpu_type and not platform.gpus:
         yield f"{gpu_type} without GPUs; give --gpus too"
     if platform.gpus and platform.tpu:
@@ -164,14 +168,9 @@ def _contradictions(platform: Platform) -> Iterator[str]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that state a cluster; `platform_of` reads them."""
     group = parser.add_argument_group("the cluster", f"The steps are {', '.join(STEPS)}.")
-    for each in fields(Platform):
-        kind: dict[str, Any] = {"type": type(each.default), "default": each.default}
-        if each.default == ():
-            kind = {"action": "append", "default": []}
-        group.add_argument(f"--{each.name.replace('_', '-')}", **kind, **each.metadata)
+    add_settings(group, settings_of(Platform))
 
 
 def platform_of(options: argparse.Namespace) -> Platform:
     """The cluster that `options` state; InputError if there can be no such cluster."""
-    values: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(Platform)}
-    return Platform(**values | {"resources": tuple(options.resources), "hours": tuple(options.hours)})
+    return Platform(**given(Platform, options))

@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
 from calopipe.flow.grid import Grid
-from calopipe.showers.splits import SplitRule
-from preprocessing.manifest import Manifest
+from calopipe.storage import Location, location
+from preprocessing.field import FieldSettings, Made, Plan, joined_range
+from preprocessing.inputs import Inputs
+from preprocessing.manifest import Content, Manifest
 
 
 @dataclass(frozen=True)
-class PairSettings:
-    """Shards are named by it: other settings make other shards.
+class PairSettings(FieldSettings):
+    """What preprocessing does to simulations: the frames of a pair are `step` intervals of the file apart.
 
-    The frames of a pair are `step` intervals of the file apart. `rule` divides simulations, not pairs, among the
-    splits. `shard_events` is the most pairs of a range, a worker's piece of work.
+    `rule` divides simulations, not pairs, among the splits.
     """
+
+    says = frozenset({"reynolds", "flow"})
 
     rule: SplitRule = field(default_factory=SplitRule)
     step: int = 1
     shard_events: int = 1000
 
     def __post_init__(self) -> None:
-        if self.step < 1 or self.shard_events < 1:
-            raise InputError(
-                f"--pair-step is {self.step} and --shard-events {self.shard_events}, expected at least 1 of both"
-            )
+        self.require_shards()
+        if self.step < 1:
+            raise InputError(f"--pair-step is {self.step}, expected at least 1")
 
     def to_json(self) -> dict[str, Any]:
         return {"pair_step": self.step, "shard_events": self.shard_events, "split_rule": asdict(self.rule)}
+
+    def discover(self, patterns: Sequence[str], tolerance: Tolerance, _memory: Location | None = None) -> Inputs:
+        from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  a finished dataset needs no HDF5
+
+        return discover_pairs(patterns, self.step, tolerance)
+
+    def read(self, plan: Plan) -> Content:
+        from preprocessing.flow.pairs import read_pairs  # noqa: PLC0415
+
+        return read_pairs(location(plan.path), plan.start, plan.stop, self.step)
+
+    def composed(self, made: Made, common: dict[str, Any]) -> FlowManifest:
+        """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""
+        splits: dict[str, tuple[str, Location]] = {}  # of each flow, and the first file of it
+        for file, receipt in made:
+            for shard in receipt["shards"]:
+                split, first = splits.setdefault(receipt["flow"], (shard["split"], file.path))
+                if split != shard["split"]:
+                    raise InputError(
+                        f"--split-file: {file.path} is in {shard['split']} and {first} in {split}, but both are of one "
+                        "obstacle and Reynolds number; leave one of them out, or give both to one split"
+                    )
+        return FlowManifest(**common, reynolds=joined_range(made, "reynolds"))
 
 
 @dataclass(frozen=True, kw_only=True)

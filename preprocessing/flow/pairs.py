@@ -18,13 +18,11 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import FlowFile, open_flow
+from calopipe.events.contents import distinct
+from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
+from calopipe.flow.files import FloatArray, FlowFile, open_flow
 from calopipe.flow.mechanics import transverse, unsettled
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.contents import distinct
-from calopipe.showers.flaws import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
-from preprocessing.flow.manifest import PairSettings
 from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile, Content
 from preprocessing.records import example
@@ -32,43 +30,44 @@ from preprocessing.records import example
 LEAST_FRAMES = 16  # of a simulation: by fewer it cannot be seen whether it sheds
 
 
-def discover_pairs(patterns: Sequence[str], settings: PairSettings, tolerance: Tolerance) -> Inputs:
-    """The flow files that `patterns` name, each checked, each content once. `events` of a file are its pairs.
+def discover_pairs(patterns: Sequence[str], step: int, tolerance: Tolerance) -> Inputs:
+    """The flow files that `patterns` name, each checked, each content once. `events` of a file are its pairs, `step`
+    intervals apart.
 
     Raises InputError, also for files of different grids; a file that is no flow, or in which the wake does not shed
     vortices evenly, is left out if `tolerance` says so.
     """
     paths = storage.expand(patterns)
-    files, bad = sorted_out([_look(path, settings) for path in paths], paths, tolerance)
+    files, bad = sorted_out([_look(path, step) for path in paths], paths, tolerance)
     return Inputs(tuple(distinct(files)), bad)
 
 
-def _look(path: Location, settings: PairSettings) -> InputFile | BadFile:
+def _look(path: Location, step: int) -> InputFile | BadFile:
     try:
         stamp = storage.stamp(path)
-        file = open_flow(path, LEAST_FRAMES + settings.step)
+        file = open_flow(path, LEAST_FRAMES + step)
         if file.from_model:
             raise InputError(f"{path}: a model's roll-out, a solver's simulation is expected; leave it out of --input")
         signal = transverse(file.frames(0, len(file.time)), file.solid, file.grid.cell_d)
         if reason := unsettled(signal[np.isfinite(signal)]):
             raise BadFileError(f"{path}: {reason}: it has not begun to shed; simulate on, and leave the beginning out")
-        grid = replace(file.grid, interval_d=settings.step * file.grid.interval_d)
+        grid = replace(file.grid, interval_d=step * file.grid.interval_d)
         sha256 = storage.sha256_of_file(path)
         storage.require_unchanged(path, stamp)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except BadFileError as error:
         return BadFile(path.name, str(error))
-    return InputFile(path, sha256, len(file.time) - settings.step, 1, grid, stamp=stamp, look=None)
+    return InputFile(path, sha256, len(file.time) - step, 1, grid, stamp=stamp, look=None)
 
 
-def read_pairs(path: Location, start: int, stop: int, settings: PairSettings) -> Content:
+def read_pairs(path: Location, start: int, stop: int, step: int) -> Content:
     """The pairs `start` to `stop` of the file `path`. Pairs with a frame that is not finite are bad events."""
     file = open_flow(path)
-    frames = file.frames(start, stop + settings.step)
+    frames = file.frames(start, stop + step)
     finite = np.asarray(np.isfinite(frames).all(axis=(1, 2, 3)))
-    now, after = frames[: stop - start], frames[settings.step :]
-    good = finite[: stop - start] & finite[settings.step :]
+    now, after = frames[: stop - start], frames[step:]
+    good = finite[: stop - start] & finite[step:]
     kept = np.flatnonzero(good)
     return Content(
         digests=np.array([_digest(file, *pair) for pair in zip(now, after, strict=True)], dtype=np.uint64),

@@ -8,11 +8,11 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import ALL
+from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored, mirrored_file
-from calopipe.showers.flaws import SKIP, STOP
 from calopipe.showers.selection import CUT_GEV, Selection, add_selection
-from calopipe.showers.splits import ALL
 from training.configs import STRATEGIES
 from training.folder import read_card
 

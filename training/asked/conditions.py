@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
+from calopipe.events.hdf5 import opened_file
+from calopipe.events.splits import ALL, Digests
+from calopipe.events.tolerance import BadFileError
 from calopipe.labels import DATASETS, PARTICLE, PHI, MoreLabels, taken
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.files import open_all, opened_file
-from calopipe.showers.flaws import BadFileError
-from calopipe.showers.hits import Digests
+from calopipe.showers.files import open_all
 from calopipe.showers.layouts import read_labels_alone
 from calopipe.showers.selection import Selection
-from calopipe.showers.splits import ALL
 from calopipe.storage import Location
 from preprocessing.events import receipts_of
 from training.folder import Card

@@ -12,9 +12,9 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import FRACTIONS
 from calopipe.progress import say
 from calopipe.showers.cells import REFERENCE_GEOMETRY
-from calopipe.showers.splits import FRACTIONS
 from preprocessing.dataset import read_manifest
 from training.configs import FitConfig, as_options
 from training.estimate.catalogue import load_catalogue

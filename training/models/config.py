@@ -7,12 +7,13 @@ common ones are the model's settings, and its `build` makes the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from calopipe.errors import InputError, require_seed
 from calopipe.labels import DATASETS, LabelRange
+from calopipe.options import check_settings, option, setting, settings_of
 from calopipe.showers.cells import Geometry
 
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
@@ -26,26 +27,6 @@ PRECISIONS = {
     "float64": "float64",
 }
 SCHEDULES = ("constant", "cosine", "exponential")
-
-_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
-
-
-def setting(
-    default: Any = None,
-    *,
-    help: str,  # noqa: A002  as argparse calls it
-    known: Collection[str] = (),
-    least: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A field of a config that is an option of the command line, with its `help`.
-
-    A value must be one of the names in `known`, or a number of at least `least` and under `below`, where these are
-    given. A field without a `default` must be given to every named config. The type is int, float or str. A name that
-    several models use has one type, and a help that fits all.
-    """
-    metadata = {"help": help, "known": known, "least": least, "below": below}
-    return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,11 +174,6 @@ def register(*models: str) -> Callable[[Config], Config]:
     return known
 
 
-def settings_of(kind: Any) -> list[Field[Any]]:
-    """The fields of a dataclass, or of one of its objects, that are options of the command line."""
-    return [each for each in fields(kind) if "help" in each.metadata]
-
-
 def all_settings() -> dict[str, Field[Any]]:
     """The settings of all models by name, the common ones first."""
     return {name: each for fields_ in settings_by_models().values() for name, each in fields_.items()}
@@ -215,29 +191,7 @@ def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
     return found
 
 
-def type_of(field: Field[Any]) -> type:
-    """int, float, str or bool."""
-    return _TYPES[str(field.type)]
-
-
-def option(name: str) -> str:
-    """The option of the command line that sets the field `name`."""
-    return f"--{name.replace('_', '-')}"
-
-
 def _kind(model: Any) -> type[FitConfig]:
     if model not in _KINDS:
         raise InputError(f"--model {model!r} is unknown; known: {', '.join(_KINDS)}")
     return _KINDS[model]
-
-
-def check_settings(config: Any) -> None:
-    """Raise InputError unless every setting of `config` is what `setting` says of it."""
-    for each in settings_of(config):
-        value = getattr(config, each.name)
-        known, least, below = (each.metadata[name] for name in ("known", "least", "below"))
-        if known and value not in known:
-            raise InputError(f"{option(each.name)} {value!r} is unknown; known: {', '.join(known)}")
-        if (least is not None and value < least) or (below is not None and value >= below):
-            under = f" and under {below}" if below is not None else ""
-            raise InputError(f"{option(each.name)} is {value}, expected at least {least}{under}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.storage import Location
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
@@ -28,7 +29,7 @@ from training import folder
 from training.registry.candidate import Candidate, content, pin
 
 PROMOTED, ROLLED_BACK, REGRADED = "promoted", "rolled back", "grade changed"
-_KIND, _SCHEMA_VERSION = "calopipe.promotion", 1
+_FORM = Form("calopipe.promotion", 1)
 _PROMOTIONS, _MODELS = "promotions", "models"
 _NUMBERED = re.compile(r"\d{6}\.json")
 
@@ -212,11 +213,13 @@ class Registry:
 
     def _read(self, name: str) -> Promotion:
         path = self.place / _PROMOTIONS / name
-        document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
+        document = _FORM.read(path)
         try:
             return Promotion(**{key: value for key, value in document.items() if key not in {"kind", "schema_version"}})
         except TypeError as error:
-            raise InputError(f"{path}: not a whole {_KIND} ({error}); restore it, or use another registry") from None
+            raise InputError(
+                f"{path}: not a whole {_FORM.kind} ({error}); restore it, or use another registry"
+            ) from None
 
     def _refusal(
         self, current: Promotion | None, card: folder.Card, candidate: Candidate, verdict: dict[str, Any]
@@ -261,8 +264,7 @@ class Registry:
             grade=grade,
         )
         path = self.place / _PROMOTIONS / f"{promotion.number:06d}.json"
-        document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION} | asdict(promotion)
-        return promotion if storage.create_json(path, document) else None
+        return promotion if storage.create_json(path, _FORM.of(asdict(promotion))) else None
 
 
 def _stands(current: Promotion) -> str:

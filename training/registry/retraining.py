@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from calopipe import mirror, storage
+from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -97,7 +98,7 @@ def retrain(
     if card is None:
         storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
     if card is not None and card.answers(manifest, config, origin):
-        say(f"model stands: {model} is of these data and settings; nothing to do")
+        stands("model stands", model, "of these data and settings")
     else:
         card = _current_of(manifest, config, registry, origin=origin, copy=copy, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)

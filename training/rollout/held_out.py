@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.progress import say
-from calopipe.showers.splits import SPLITS, SplitRule
 from training import folder
 
 

@@ -12,7 +12,6 @@ from calopipe.errors import InputError
 from calopipe.flow.files import START_SEEN, FlowFile, flow_writer, open_flow
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
-from preprocessing.flow.manifest import PairSettings
 from preprocessing.flow.pairs import read_pairs
 from training.folder import SEEN
 from training.rollout.movie import write_movie
@@ -73,7 +72,7 @@ def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:
     stride = round(stepper.card.geometry.interval_d / flow.grid.interval_d)
     if SEEN not in stepper.card.files or not 1 <= stride < len(flow.time):
         return False
-    pairs = read_pairs(flow.path, 0, len(flow.time) - stride, PairSettings(step=stride))
+    pairs = read_pairs(flow.path, 0, len(flow.time) - stride, stride)
     return bool(np.isin(pairs.digests, np.load(model / SEEN)).any())
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.highlevel import Array
 from calopipe.storage import Location
-from calopipe.verdict import CLASSIFIER_KIND, GIVEN_VERSION, TIMING_KIND, finite
+from calopipe.verdict import CLASSIFIER, TIMING, finite
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
 from validation.challenge.showers import features, stored
@@ -46,11 +45,7 @@ class Asked:
     @classmethod
     def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
         """InputError: a file that is not of its kind."""
-        found = [
-            None if path is None else storage.read_json(path, kind=kind, schema_version=GIVEN_VERSION)
-            for path, kind in ((classifier, CLASSIFIER_KIND), (timing, TIMING_KIND))
-        ]
-        return cls(*found)
+        return cls(CLASSIFIER.read(classifier) if classifier else None, TIMING.read(timing) if timing else None)
 
     def require_of(self, reference: ShowerSet, candidate: ShowerSet) -> None:
         """InputError unless the classifier was trained on files of these sets, and on this split of the reference."""

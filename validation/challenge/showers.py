@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
-from calopipe.showers.flaws import CORRECT_OR_SKIP, STOP
+from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.sets import COUNT, ShowerSet
 
@@ -32,24 +31,17 @@ def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatAr
     their showers are left out, as the selection says.
     """
     selection = showers.selection
-    cut = selection.cut_gev / showers.geometry.file_unit_gev
     with progress_bar(f"{showers.name}, {doing}", len(showers), "showers") as bar:
-        for file, mask in zip(showers.files, showers.masks, strict=True):
-            for part in file.examined(selection):
-                chosen = mask[part.first : part.first + len(part)]
-                bar.update(int(chosen.sum()))
-                chosen, cells = chosen & part.in_split, part.cells
-                bad = chosen & (part.flaws != 0)
-                if selection.bad_event == STOP and bad.any():
-                    raise InputError(f"{file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+        for stretch in showers.stretches():
+            bar.update(int(stretch.chosen.sum()))
+            for part, chosen, _ in stretch.parts():
+                cells, kept = part.cells, chosen
                 if selection.bad_event == COUNT:
                     cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
-                else:
-                    chosen = chosen & ~bad
                 if selection.cut_gev > 0:
-                    chosen = chosen & (cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut)
-                if chosen.any():
-                    yield cells[chosen], part.energy_gev[chosen]
+                    kept = kept & selection.above_cut(Hits.of(cells), showers.geometry)
+                if kept.any():
+                    yield cells[kept], part.energy_gev[kept]
 
 
 def features(showers: ShowerSet, doing: str = "features") -> Iterator[tuple[HighLevel, Array]]:

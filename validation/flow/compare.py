@@ -14,10 +14,9 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.grade import Grade, load_grade
-from calopipe.progress import say
 from calopipe.storage import Location
-from calopipe.verdict import KIND, REPORT_FILE, SCHEMA_VERSION, VERDICT_FILE, finite, overall, summary_line
-from validation.compare import code_version, standing, versions
+from calopipe.verdict import finite, overall
+from validation.document import Comparison
 from validation.flow.measured import Measured, measure
 from validation.flow.pairs import Pair, floor_frames, pair_of
 from validation.flow.report import page
@@ -73,28 +72,16 @@ def validate(
                for each in files]
         for side, files in opened.items()
     }  # fmt: skip
-    inputs["code_version"] = code_version()
-    contents = {side: [{**file, "file": Path(file["file"]).name} for file in inputs[side]] for side in sides}
-    request = storage.fingerprint({**inputs, **contents, "grade": limits.to_json(), "schema_version": SCHEMA_VERSION})
-    if (found := standing(output, request)) is not None:
-        say(f"verdict stands: {summary_line(found)}, {output / VERDICT_FILE}; nothing to do")
+    comparison = Comparison(output, limits, inputs)
+    if (found := comparison.standing()) is not None:
         return found
 
     pairs = _pairs(opened["candidate"], opened["reference"])
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
     floors = _floors(pairs, opened["floor"])
     storage.require_writable(output)  # only now: bad input leaves no folder
-    cautions = _cautions(opened["candidate"])
-    document = _judged(measured, floors, limits, cautions) | {
-        "inputs": inputs | {"versions": versions()},
-        "request": request,
-    }
-    with storage.replacing(output / REPORT_FILE) as temporary:
-        temporary.write_text(page(document, measured, floors), encoding="utf-8")
-    document["report_sha256"] = storage.sha256_of_file(output / REPORT_FILE)
-    storage.write_json(output / VERDICT_FILE, document)
-    say(summary_line(document))
-    return document
+    document = _judged(measured, floors, limits, _cautions(opened["candidate"]))
+    return comparison.write(document, lambda whole: page(whole, measured, floors))
 
 
 def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> list[Pair]:
@@ -153,11 +140,8 @@ def _judged(
     scalars = {f"criteria_{answer}": float(answers.count(answer)) for answer in ("pass", "fail", "inconclusive")}
     scalars |= {each.measurement.key: each.value for each in criteria if math.isfinite(each.value)}
     return {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
         "samples": "simulations",
         "verdict": overall(answers, [], cautions),
-        "grade": grade.to_json(),
         "paired": True,
         "events": {"reference": len(measured), "candidate": len(measured)},
         "hard_failures": [],

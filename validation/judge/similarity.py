@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.events.splits import Digests
 from calopipe.showers.cells import FloatArray
-from calopipe.showers.hits import Digests
 from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.axis import ring_shares

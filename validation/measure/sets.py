@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 from scipy import stats
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.progress import say
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
-from calopipe.showers.flaws import SKIP
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Examined, Selection
 from calopipe.storage import Location
 from validation.measure.edges import wide
 from validation.measure.table import Labels, Rows, Table, selected
@@ -31,6 +31,33 @@ _ENOUGH_LABELS = 100_000
 _MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
 
 COUNT = "count"  # of a candidate: corrupt showers are a finding
+_STRETCH_SHOWERS = 500  # handed to a process at once
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Showers `start` to `stop` of a file of a set, of which those `chosen` (stop - start,) may be in the split."""
+
+    file: ShowerFile
+    start: int
+    stop: int
+    chosen: Mask
+    selection: Selection
+
+    def parts(self) -> Iterator[tuple[Examined, Mask, Mask]]:
+        """Some showers at a time, which of them are kept, and which of the split are bad, (n,) each.
+
+        Each cell is read once. Bad showers are kept where they count. InputError where the selection stops at one.
+        """
+        for part in self.file.examined(self.selection, self.start, self.stop):
+            begin = part.first - self.start
+            chosen = self.chosen[begin : begin + len(part)] & part.in_split
+            bad = chosen & (part.flaws != 0)
+            if self.selection.bad_event == STOP and bad.any():
+                raise InputError(f"{self.file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+            yield part, chosen if self.selection.bad_event == COUNT else chosen & ~bad, bad
 
 
 @dataclass(frozen=True)
@@ -61,6 +88,15 @@ class ShowerSet:
         if not any(mask.any() for mask in masks):
             raise opened.nothing_left()
         return opened
+
+    def stretches(self) -> Iterator[Stretch]:
+        """All showers that are read, in stretches of whole chunks of their files."""
+        for file, mask in zip(self.files, self.masks, strict=True):
+            size = max(_STRETCH_SHOWERS // file.chunk_events, 1) * file.chunk_events
+            for start in range(0, file.events, size):
+                stop = min(start + size, file.events)
+                if mask[start:stop].any():
+                    yield Stretch(file, start, stop, mask[start:stop], self.selection)
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""

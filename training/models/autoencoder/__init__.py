@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry
-from training.models.config import CONFIGS, FitConfig, register, setting
+from training.models.config import CONFIGS, FitConfig, register
 
 if TYPE_CHECKING:
     from training.models.autoencoder.model import AutoEncoder

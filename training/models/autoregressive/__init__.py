@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from calopipe.errors import InputError
 from calopipe.labels import NO_LABELS, LabelRange
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry
-from training.models.config import CONFIGS, FitConfig, register, setting
+from training.models.config import CONFIGS, FitConfig, register
 
 if TYPE_CHECKING:
     from training.models.autoregressive.model import Autoregressive

@@ -171,7 +171,7 @@ class TotalsDensity(keras.Model):
 
 
 class NumberDensity(keras.Model):
-    """The density of a number: a mixture of distributions, and the chances of `cases` in which there is no such number."""
+    """The density of a number: a mixture of distributions; and the chances of `cases`, some without such a number."""
 
     def __init__(self, name: str, contexts: int, *, width: int, components: int, cases: int = 0) -> None:
         super().__init__(name=name)

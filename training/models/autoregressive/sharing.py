@@ -6,8 +6,6 @@ are hit, one at least where it has energy; then, for each of them, its share of 
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
@@ -90,10 +88,3 @@ def hit_logit(value: Tensor, energy: Tensor, least: Tensor) -> Tensor:
 def prior_logit(log_deposit: Tensor, energy: Tensor) -> Tensor:
     """The logit (R,) of a deposit of usual size, at most half of the `energy` (R,)."""
     return -tf.math.log(tf.maximum(energy * tf.exp(-log_deposit) - 1.0, 1.0))
-
-
-def mean_share(mixture: Mixture) -> Tensor:
-    """The mean share (R,) of hits whose logits have these mixtures, each normal by MacKay's (1992) approximation."""
-    weights, means, widths = mixture
-    flat = tf.math.rsqrt(1 + math.pi / 8 * tf.exp(2 * widths))
-    return tf.reduce_sum(tf.exp(weights) * tf.sigmoid(means * flat), 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.highlevel import require_rings
-from training.models.config import FitConfig, register, setting
+from training.models.config import FitConfig, register
 
 if TYPE_CHECKING:
     from training.models.classifier.model import Discriminator

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calopipe.errors import InputError
+from calopipe.options import setting
 from calopipe.showers.cells import Geometry
-from training.models.config import CONFIGS, DEFAULT, FitConfig, register, setting
+from training.models.config import CONFIGS, DEFAULT, FitConfig, register
 
 if TYPE_CHECKING:
     from training.models.gan.model import ConditionalGAN

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from calopipe.flow.grid import Grid
-from training.models.config import CONFIGS, FitConfig, register, setting
+from calopipe.options import setting
+from training.models.config import CONFIGS, FitConfig, register
 from training.models.pix2pix.tables import table_of
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
 
-# Deposits are changed in so many steps, each in proportion to how free it is, and that at least.
-_NEWTON_STEPS, _LEAST_FREE = 4, 0.1
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
-_SHIFT_STEPS, _MOST_SHIFT = 4, 2.0  # of the log odds of a shower's cells
+_NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # by which logits are shifted until they sum to what they should
+_TINY = 1e-12
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
@@ -26,7 +25,7 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     """
     chance = tf.where(chance > 0, tf.clip_by_value(chance, _RAREST, _SUREST), 0.0)
     missed, factor = 1 - chance, tf.ones_like(number)
-    for _ in range(_SHIFT_STEPS):
+    for _ in range(_NEWTON_STEPS):
         likely = _with_odds(chance * tf.gather(factor, shower), missed)
         got, give = _sums(shower, number, likely, likely * (1 - likely))
         factor *= tf.exp(tf.clip_by_value((number - got) / (give + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
@@ -53,19 +52,27 @@ def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
     return [tf.math.unsorted_segment_sum(each, shower, tf.size(like)) for each in columns]
 
 
-def stretched(value: Tensor, mean: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
-    """The deposits `value` (R,) changed so that they sum to about `energy` (N,); `mean` (R,) is what each is expected
-    to be.
+def inflated(logit: Tensor, mean: Tensor, number: Tensor) -> Tensor:
+    """Logits (R,) as far from their `mean` (R,) that they are as far as they should be once they share a sum.
 
-    One that is above its mean changes less, in proportion: where a cell far from the axis has got much, the many about
-    the axis have less. If all were scaled alike, such deposits would be too small.
+    Of n independent numbers of one variance, less their common mean, each has 1 - 1/n of it: here the share of `number`
+    (R,) hits.
     """
-    free, showers = tf.clip_by_value(tf.math.divide_no_nan(mean, value), _LEAST_FREE, 1.0), tf.shape(energy)[0]
+    return mean + (logit - mean) * tf.math.rsqrt(1 - 1 / tf.maximum(number, 2.0))
+
+
+def shares(logit: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
+    """Shares (R,) with about these logits (R,), all changed by one number a shower, that sum to about 1; 0 of no hit.
+
+    `like` has N.
+    """
+    shift, there = tf.zeros_like(like), tf.cast(is_hit, tf.float32)
     for _ in range(_NEWTON_STEPS):
-        got, give = (tf.math.unsorted_segment_sum(each, shower, showers) for each in (value, value * free))
-        step = tf.math.log((energy + least) / (got + least)) * tf.math.divide_no_nan(got, give)
-        value *= tf.exp(free * tf.gather(tf.clip_by_value(step, -3.0, 3.0), shower))
-    return value
+        share = there * tf.sigmoid(logit + tf.gather(shift, shower))
+        got, give = _sums(shower, like, share, share * (1 - share))
+        step = tf.math.divide_no_nan(-tf.math.log(got + _TINY) * got, give)
+        shift += tf.clip_by_value(step, -_MOST_SHIFT, _MOST_SHIFT)
+    return there * tf.sigmoid(logit + tf.gather(shift, shower))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:

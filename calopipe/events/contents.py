@@ -1,4 +1,4 @@
-"""Files of showers by their content: each content once, and what a dataset remembers of its input files."""
+"""Files of events by their content: each content once, and what a dataset remembers of its input files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
-from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
 
 # The document in which a dataset remembers its input files; preprocessing writes it.
 MEMORY = "inputs.json"
-_MEMORY_FORM: dict[str, Any] = {"kind": "calopipe.inputs", "schema_version": 2}
+_MEMORY_FORM = Form("calopipe.inputs", 3)
 
 
 @dataclass(frozen=True)
 class Header:
     """What is known of a file without its cells and labels, whether it was opened or remembered.
 
-    `chunk_events` is the number of showers that are stored, and so best read, together. `labels` names those that it
+    `chunk_events` is the number of events that are stored, and so best read, together. `labels` names those that it
     has beside energy and angle (`calopipe.labels`).
     """
 
@@ -49,10 +49,9 @@ def distinct(files: Sequence[File]) -> list[File]:
             logger.warning("%s has the same content as %s: used once", file.path, twin.path)
         if differs := file.geometry.difference(files[0].geometry, unit=True):
             name, here, there = differs
-            detector = isinstance(file.geometry, Geometry)
             raise InputError(
                 f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use "
-                f"{'files of one detector, or give --geometry' if detector else 'flows of one grid and interval'}"
+                f"{file.geometry.alike}"
             )
         if file.labels != files[0].labels:
             here, there = (", ".join(DATASETS[name] for name in each.labels) or "none" for each in (file, files[0]))
@@ -70,7 +69,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
     """
     if folder is not None:
         with suppress(storage.DocumentError, KeyError):
-            document = storage.read_json(folder / MEMORY, **_MEMORY_FORM)
+            document = _MEMORY_FORM.read(folder / MEMORY)
             return {name: document[name] for name in ("geometry", "files")}
     return {"geometry": None, "files": {}}
 
@@ -78,7 +77,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
 def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None:
     """Let the dataset in `folder` remember these files, which were read with this `geometry`."""
     with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
-        storage.write_json(folder / MEMORY, _MEMORY_FORM | {"geometry": geometry, "files": files})
+        _MEMORY_FORM.write(folder / MEMORY, {"geometry": geometry, "files": files})
 
 
 def remembered_hashes(folder: Location | None) -> Callable[[Location], str | None]:

@@ -29,19 +29,18 @@ def preprocess_flow(
     from components.step import describe, step
 
     with step():
+        from calopipe.events.splits import SplitRule
+        from calopipe.events.tolerance import Tolerance
         from calopipe.progress import say
-        from calopipe.showers.flaws import Tolerance
-        from calopipe.showers.splits import SplitRule
         from calopipe.storage import location
         from components.parameters import require_plain
         from preprocessing.dataset import news
         from preprocessing.flow.manifest import PairSettings
-        from preprocessing.flow.pairs import discover_pairs
         from preprocessing.pipeline import preprocess
 
         tolerance = Tolerance(on_bad_event, on_bad_file)
         settings = PairSettings(SplitRule.parse(split_files), pair_step)
-        found = discover_pairs(patterns, settings, tolerance)
+        found = settings.discover(patterns, tolerance)
         place = location(f"{output}/dataset")
         if since := news(found.files, place):
             say(since)

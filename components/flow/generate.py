@@ -27,7 +27,7 @@ def generate_flow(
     from components.step import describe, working
 
     with working(output, "model/*", "rollouts/*") as run:
-        from calopipe.showers.splits import SplitRule
+        from calopipe.events.splits import SplitRule
         from training.folder import require_model
         from training.rollout.held_out import roll_out_held_out
 

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
-from calopipe.labels import DATASETS, MoreLabels
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.hits import Digests, Hits, joined, mixed
+
+Digests = npt.NDArray[np.uint64]  # of events: 64 bits of a hash of the content of each
 
 # Shares of the events: the model is trained on train, chosen by validation, and judged by test alone.
 FRACTIONS = {"train": 0.70, "validation": 0.05, "test": 0.25}
@@ -24,7 +23,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Events are divided by their content, see `event_digests`; whole files can be assigned by name.
+    """Events are divided by their content, by their digests; whole files can be assigned by name.
 
     `by_file` holds (split, pattern of file names) pairs. A split that is named there holds the files that match, and no
     others. Events of files that match nothing are divided among the splits that are not named.
@@ -71,18 +70,3 @@ class SplitRule:
         if split == ALL:
             return np.ones(len(digests), dtype=np.bool_)
         return self.assign(file_name, digests) == SPLITS.index(split)
-
-
-def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> Digests:
-    """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
-
-    `more` labels count where the file has them. Nothing else of the file counts: not its bytes, attributes or
-    precision, nor the order of its events.
-    """
-    labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
-    digests = mixed(hits.digests() ^ mixed(joined(*labels)))
-    for number, name in enumerate(DATASETS, 1):
-        if more and name in more:
-            bits = np.ascontiguousarray(more[name]).view(np.uint32)
-            digests = mixed(digests ^ mixed(joined(np.full(len(bits), number), bits)))
-    return digests

@@ -1,0 +1,47 @@
+"""JSON documents that say what they are, and what is made once for a request: kind, version, request, is it there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.progress import say
+from calopipe.storage import Location
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of document, and the version of it that this program reads and writes."""
+
+    kind: str
+    version: int
+
+    def of(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of this content."""
+        return {"kind": self.kind, "schema_version": self.version, **content}
+
+    def read(self, path: Location, advice: str = "make it again with this version") -> dict[str, Any]:
+        """The document in `path`. DocumentError: there is none, or one of another kind or version (`advice`)."""
+        return storage.read_json(path, kind=self.kind, schema_version=self.version, advice=advice)
+
+    def write(self, path: Location, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the document of this content to `path`, atomically; the document."""
+        document = self.of(content)
+        storage.write_json(path, document)
+        return document
+
+    def standing(self, path: Location, request: str) -> dict[str, Any] | None:
+        """The document in `path` if it was made for the `request` that it states, else None."""
+        try:
+            document = self.read(path)
+        except InputError:
+            return None
+        return document if document.get("request") == request else None
+
+
+def stands(what: str, place: Location, told: str = "") -> None:
+    """Say that `what` a command is asked for is at `place` already."""
+    say(f"{what}: {place}{told and f', {told}'}; nothing to do")

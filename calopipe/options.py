@@ -1,0 +1,100 @@
+"""Settings that are options of the command line: a field of a dataclass states name, type, default, help and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from typing import Any
+
+from calopipe.errors import InputError
+
+# Of each kind of field, by its annotation: the type of a value, and what stands for it in a help.
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "int": (int, "N"),
+    "float": (float, "X"),
+    "str": (str, "NAME"),
+    "bool": (bool, ""),
+    "tuple[str, ...]": (tuple, "NAME"),
+    "Mapping[str, Any]": (dict, "NAME=VALUE"),
+}
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    help: str,  # noqa: A002  as argparse calls it
+    known: Collection[str] = (),
+    least: float | None = None,
+    below: float | None = None,
+    metavar: str = "",
+    flag: str = "",
+    each: Callable[[str], Any] = str,
+) -> Any:
+    """A field of a dataclass that is an option of the command line, with its `help`.
+
+    A value must be one of the names in `known`, or a number of at least `least` and under `below`, where these are
+    given. A field without a `default` must be given a value. The option is called `flag`, or as the field is; `metavar`
+    stands for its value. That of a list or a table is given once for each of its elements, which `each` makes of text.
+    """
+    form = {"metavar": metavar, "flag": flag, "each": each}
+    metadata = {"help": help, "known": known, "least": least, "below": below, **form}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def settings_of(kind: Any) -> list[Field[Any]]:
+    """The fields of a dataclass, or of one of its objects, that are options of the command line."""
+    return [each for each in fields(kind) if "help" in each.metadata]
+
+
+def type_of(field: Field[Any]) -> type:
+    """int, float, str, bool, tuple or dict."""
+    return _KINDS[str(field.type)][0]
+
+
+def default_of(field: Field[Any]) -> Any:
+    """Its value, in JSON's kinds, where none is given; None where it needs one."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    if field.default is MISSING:
+        return None
+    return list(field.default) if type_of(field) is tuple else field.default
+
+
+def option(name: str) -> str:
+    """The option of the command line that sets the field `name`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add_settings(
+    group: Any, settings: Iterable[Field[Any]], told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"]
+) -> None:
+    """An option for each of `settings`, with the help that `told` gives; what is not given is None."""
+    for each in settings:
+        kind, metavar = _KINDS[str(each.type)]
+        form: dict[str, Any] = {"metavar": each.metadata["metavar"] or metavar, "type": kind}
+        if kind is bool:
+            form = {"action": "store_true"}
+        elif kind in (tuple, dict):
+            form |= {"action": "append", "type": each.metadata["each"]}
+        flag = each.metadata["flag"] or option(each.name)
+        group.add_argument(flag, dest=each.name, default=None, help=told(each), **form)
+
+
+def given(kind: Any, options: Any) -> dict[str, Any]:
+    """The values that the command line's `options` have for the settings of `kind`; those not given are left out."""
+    values = {each.name: getattr(options, each.name, None) for each in settings_of(kind)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def check_settings(config: Any) -> None:
+    """Raise InputError unless every setting of `config` is what `setting` says of it."""
+    for each in settings_of(config):
+        value = getattr(config, each.name)
+        known, least, below = (each.metadata[name] for name in ("known", "least", "below"))
+        if known and value not in known:
+            raise InputError(f"{option(each.name)} {value!r} is unknown; known: {', '.join(known)}")
+        if (least is not None and value < least) or (below is not None and value >= below):
+            under = f" and under {below}" if below is not None else ""
+            raise InputError(f"{option(each.name)} is {value}, expected at least {least}{under}")

@@ -1,0 +1,1 @@
+"""The steps of a flow that showers do not have."""

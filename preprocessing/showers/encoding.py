@@ -1,0 +1,72 @@
+"""What a range of a file of showers holds, as records: read, checked, cut, encoded."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from calopipe.events.splits import Digests
+from calopipe.events.tolerance import FLAWS, SKIP
+from calopipe.labels import LabelRange, taken
+from calopipe.showers.angle import angle_of_hits
+from calopipe.showers.cells import FloatArray
+from calopipe.showers.files import open_showers
+from calopipe.showers.selection import Selection
+from calopipe.storage import location
+from preprocessing import records
+from preprocessing.field import Plan
+from preprocessing.manifest import Content
+from preprocessing.showers import cut
+
+
+def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Content:
+    """The good showers of the range of `plan` that are above the cut.
+
+    Cells below `threshold_gev` are then set to zero, and a shower that has none left is left out.
+    """
+    file = open_showers(location(plan.path), selection.geometry, SKIP, plan.sha256)
+    digests: list[Digests] = []
+    written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
+    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
+    encoded, bad_events = list[bytes](), list[tuple[int, str]]()
+    for showers in file.examined(selection, plan.start, plan.stop):
+        flaws, places = showers.flaws, showers.first + np.arange(len(showers))
+        digests.append(showers.digests)
+        bad_events += [(int(places[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
+        good = flaws == 0
+        energy.append(file.energy_gev[places[good]])
+        below.append(~showers.above_cut[good])
+        kept = good & showers.above_cut & ~np.isin(places, plan.skip)
+        hits, places = showers.hits[kept], places[kept]
+        if threshold_gev > 0:
+            hits = hits.at_least(threshold_gev / file.geometry.file_unit_gev)
+            left = np.diff(hits.edges()) > 0
+            emptied.append(places[~left])
+            hits, places = hits[left], places[left]
+        # without a measured angle in the file, that of the cells that the model will see
+        mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
+        labels = file.energy_gev[places], file.theta_rad[places], mtheta
+        encoded += records.encode(hits, *labels, places, more=taken(file.more, places))
+        written.append(places)
+        counts.append(np.diff(hits.edges()))
+    kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
+    return Content(
+        digests=all_digests,
+        events=kept_events,
+        emptied=np.concatenate([np.empty(0, np.intp), *emptied]),
+        split_by=all_digests[kept_events - plan.start],
+        encoded=encoded,
+        bad_events=bad_events,
+        first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
+        said={
+            "energy_gev": _range(file.energy_gev[kept_events]),
+            "theta_rad": _range(file.theta_rad[kept_events]),
+            **LabelRange.of(taken(file.more, kept_events)).to_json(),
+            "cut_by_energy": cut.counts(np.concatenate(energy), np.concatenate(below)),
+        },
+        hits=np.concatenate(counts),
+    )
+
+
+def _range(labels: FloatArray) -> list[float] | None:
+    return [float(labels.min()), float(labels.max())] if len(labels) else None
