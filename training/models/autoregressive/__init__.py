@@ -5,10 +5,10 @@
 The cells come layer by layer, in each the even ones and then the odd ones.
 
 The config is here. `mesh` knows the cells of the calorimeter, `frame` says where a shower's axis is, `totals` what its
-totals are and how they are made normal, `context` what the density of a cell is given beside its neighbours, `networks`
-the densities, `constants` and `copula` what is computed from the train split once, `rows` which cells a training step
-looks at, `proposals` which of them are looked at at all, `offsets` where in their cells the axes are, `layer` and
-`sampling` how showers are drawn, and `model` ties them to the engine.
+totals are and how they are made normal, `context` what the density of a cell is given beside its neighbours, `sharing`
+how a layer's energy is shared, `networks` the densities, `constants` and `copula` what is computed from the train split
+once, `rows` which cells a training step looks at, `offsets` where in their cells the axes are, `sampling/` how showers
+are drawn, and `model` ties them to the engine.
 """
 
 from __future__ import annotations
