@@ -41,7 +41,7 @@ def generate(
 
     with working(output, "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
-        from components.reading import Reading
+        from preprocessing.showers.asked import Reading
         from training.asked.conditions import Conditions
         from training.folder import require_model
         from training.generation import generate, time_generation

@@ -30,11 +30,11 @@ from calopipe.lock import alone
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
-from components.reading import Reading
 from components.validate import validate
 from pipelines.here import containers
 from preprocessing.dataset import news, read_manifest
 from preprocessing.inputs import discover
+from preprocessing.showers.asked import Reading
 from training.folder import read_card
 from training.registry.registry import Registry
 
