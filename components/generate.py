@@ -43,8 +43,9 @@ def generate(
         from calopipe.storage import location, sha256_of_file
         from preprocessing.showers.asked import Reading
         from training.asked.conditions import Conditions
+        from training.challenge.timing import time_generation
         from training.folder import require_model
-        from training.generation import generate, time_generation
+        from training.generation import generate
         from training.parts import Share
 
         conditions = Conditions([location(file) for file in files], Reading(**reading).test_split())

@@ -41,7 +41,7 @@ def validate(
     with working(output, "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
         from preprocessing.showers.asked import Reading
-        from training.discriminate import discriminate
+        from training.challenge.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
 

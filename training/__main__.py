@@ -14,8 +14,8 @@ from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
 from calopipe.options import add_settings, given, settings_of
-from calopipe.showers.selection import Selection, add_selection
 from training.asked import commands as showers
+from training.challenge import commands as challenge
 from training.configs import (
     CONFIGS,
     DEFAULT,
@@ -27,7 +27,6 @@ from training.configs import (
 )
 from training.estimate import commands as estimates
 from training.folder import last_checkpoint
-from training.models.classifier import LEVELS, ClassifierConfig
 from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
@@ -85,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
 
     showers.add_to(tasks)
-    _add_discriminate(tasks)
+    challenge.add_to(tasks)
     _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
     flows.add_to(tasks)
@@ -101,37 +100,6 @@ def parser() -> argparse.ArgumentParser:
         "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
     )
     return command
-
-
-def _add_discriminate(tasks: Any) -> None:
-    task = tasks.add_parser(
-        "discriminate", help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
-        description="Train CaloChallenge's low-level and high-level classifier to tell generated showers from Monte "
-        "Carlo's; write AUC and JSD for `python -m validation --challenge --classifier FILE`.",
-    )  # fmt: skip
-    task.add_argument("--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs")
-    task.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to tell from it")
-    task.add_argument("--output", required=True, metavar="FILE.json", help="where the result goes")
-    task.add_argument(
-        "--level", nargs="+", choices=LEVELS, default=[],
-        help="of cells, of high-level features (default: both in rings)",
-    )  # fmt: skip
-    add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
-    add_selection(task, "of the reference")
-
-
-def _discriminate(options: argparse.Namespace) -> None:
-    from training.discriminate import discriminate  # noqa: PLC0415
-
-    with mirrored_file(storage.location(options.output)) as output:
-        found = discriminate(
-            storage.expand(options.reference), storage.expand(options.candidate), output,
-            selection=Selection.of(options), levels=options.level,
-            **given(ClassifierConfig, options),
-        )  # fmt: skip
-    for level, each in found["classifiers"].items():
-        print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
-    print(f"result: {options.output}")
 
 
 def _add_config(task: argparse.ArgumentParser) -> Any:
@@ -231,8 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task in showers.TASKS:
         showers.perform(options)
         return
-    if options.task == "discriminate":
-        _discriminate(options)
+    if options.task == challenge.TASK:
+        challenge.perform(options)
         return
     if options.task == "fit":
         _fit(options, sys.argv[1:] if arguments is None else arguments)

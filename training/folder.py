@@ -61,7 +61,7 @@ class Card:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that make the model, with their SHA-256: its weights, and the events it has seen, if it knows."""
+        """The files that make the model, with their SHA-256: its weights, and the events it has seen, if noted."""
         seen = self.dataset.get("seen")
         return self.weights | ({SEEN: seen} if seen else {})
 
