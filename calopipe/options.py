@@ -67,6 +67,15 @@ def option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def told(field: Field[Any], default: Any = None) -> str:
+    """The help of a parameter, which is a sentence, as that of an option; with its `default`, or that of the field."""
+    text, default = field.metadata["help"], default or default_of(field)
+    text = text[0].lower() + (text if text.endswith("...") else text.removesuffix("."))[1:].replace("%", "%%")
+    if field.metadata["flag"]:
+        text = text.partition(",")[0]  # the rest is the form of the parameter as a whole
+    return text + (f" (default: {default})" if default else "")
+
+
 def add_settings(
     group: Any, settings: Iterable[Field[Any]], told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"]
 ) -> None:

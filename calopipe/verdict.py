@@ -12,8 +12,6 @@ from calopipe.storage import Location
 
 FORM = Form("calopipe.verdict", 2)
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
-# Files that a verdict's table of CaloChallenge's numbers is given: training makes them.
-CLASSIFIER, TIMING = Form("calopipe.classifier", 1), Form("calopipe.timing", 1)
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 

@@ -31,7 +31,7 @@ def discover(
 
     Returns:
         The files, a fingerprint of the content of those that can be used, the folders of dataset and registry, and how
-        the files are read (`components.reading`), which the other steps are given.
+        the files are read (`preprocessing.showers.asked`), which the other steps are given.
     """
     from components.step import describe, working
 
@@ -39,18 +39,26 @@ def discover(
         from calopipe.progress import say
         from calopipe.storage import expand, location
         from components.parameters import require_plain
-        from components.reading import Reading
         from preprocessing.dataset import news
+        from preprocessing.showers.asked import Reading
         from training.registry.registry import Registry
 
         promoted = registry or f"{output}/registry"
         Registry(location(promoted)).require_usable()  # hours before a model is to come there
         folder = dataset or f"{output}/dataset"
         reading = Reading(
-            folder, split_files, geometry, threshold_gev, cut_gev, on_bad_event, on_bad_file, max_bad_events,
-            max_bad_files, on_doubt,
-        )  # fmt: skip
-        found = reading.settings().discover(patterns, reading.tolerance(), location(folder))
+            dataset=folder,
+            split_files=tuple(split_files),
+            geometry=geometry,
+            threshold_gev=threshold_gev,
+            cut_gev=cut_gev,
+            on_bad_event=on_bad_event,
+            on_bad_file=on_bad_file,
+            max_bad_events=max_bad_events,
+            max_bad_files=max_bad_files,
+            on_doubt=on_doubt,
+        )
+        found = reading.preprocessed().discover(patterns, reading.tolerance(), location(folder))
         if since := news(found.files, location(folder)):
             say(since)
         events = sum(file.events for file in found.files)

@@ -43,10 +43,11 @@ def generate(
 
     with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.storage import location, sha256_of_file
-        from components.reading import Reading
+        from preprocessing.showers.asked import Reading
         from training.asked.conditions import Conditions
+        from training.challenge.timing import time_generation
         from training.folder import require_model
-        from training.generation import generate, time_generation
+        from training.generation import generate
         from training.models.source import ModelFile
         from training.parts import Share
 

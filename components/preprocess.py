@@ -33,11 +33,11 @@ def preprocess(
 
     with step():
         from calopipe.storage import location
-        from components.reading import Reading
         from preprocessing.pipeline import preprocess
+        from preprocessing.showers.asked import Reading
 
         asked = Reading(**reading)
-        settings, tolerance, folder = asked.settings(), asked.tolerance(), location(asked.dataset)
+        settings, tolerance, folder = asked.preprocessed(), asked.tolerance(), location(asked.dataset)
         found = settings.discover(files, tolerance, folder)
         found.require(fingerprint)
         manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)

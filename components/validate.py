@@ -40,8 +40,8 @@ def validate(
 
     with working(output, "validate", "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
-        from components.reading import Reading
-        from training.discriminate import discriminate
+        from preprocessing.showers.asked import Reading
+        from training.challenge.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
 

@@ -15,12 +15,14 @@ from calopipe.flow.files import FlowFile, open_flow
 from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
 from calopipe.showers.detectors import split_values
+from calopipe.storage import Location
 from components.parameters import require_plain
-from components.reading import Reading
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
 from pipelines.paths import require_mounted
+from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
+from preprocessing.showers.asked import Reading
 from training.configs import FitConfig, named_config, require_origin, with_settings
 from training.models.source import ModelFile, offered
 from training.quiet import quiet_tensorflow
@@ -47,7 +49,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     else:
         dataset = values["dataset"] or f"{output}/dataset"
         reading = Reading(**{each.name: values[each.name] for each in fields(Reading)} | {"dataset": dataset})
-        reading.settings(), reading.tolerance()
+        settings, tolerance = reading.preprocessed(), reading.tolerance()
         split_values(values["geometry"])
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")
@@ -66,7 +68,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
             other.velocity(0, len(other.time))
     else:
-        _check_input(values["input"], reading, config)
+        _check_input(values["input"], storage.location(dataset), settings, tolerance, config)
     storage.require_writable(output)
 
 
@@ -93,10 +95,11 @@ def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:
         )
 
 
-def _check_input(patterns: Sequence[str], reading: Reading, config: FitConfig) -> None:
-    dataset, settings = storage.location(reading.dataset), reading.settings()
+def _check_input(
+    patterns: Sequence[str], dataset: Location, settings: Settings, tolerance: Tolerance, config: FitConfig
+) -> None:
     memory = dataset if (dataset / MEMORY).is_file() else None  # a check makes no folder
-    files = settings.discover(patterns, reading.tolerance(), memory).files
+    files = settings.discover(patterns, tolerance, memory).files
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):

@@ -1,6 +1,6 @@
 """The pipelines' parameters, each stated once: kfp compiles them, and the options of the command line are made of them.
 
-Beside `calopipe.options` this loads nothing: kfp, a second, comes when an error in an option has been shown.
+kfp, which takes a second to load, comes when an error in an option has been shown.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import argparse
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from calopipe.errors import InputError
-from calopipe.options import add_settings, default_of, setting, settings_of, type_of
+from calopipe.options import add_settings, default_of, setting, settings_of, told, type_of
 from calopipe.options import given as given_of
+from calopipe.showers.detectors import settled
 from calopipe.storage import location
 from components.parameters import require_plain
+from preprocessing.showers.asked import Reading
 
 SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
 
@@ -51,25 +53,17 @@ class Parameters:
         help="Distribution strategy: one-device, mirrored for all GPUs of a machine, multi-worker, or tpu.",
     )
     grade: str = setting("precision", help="Acceptance criteria: precision, or a TOML file of them.")
-    split_files: tuple[str, ...] = setting(
-        (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
-    )
     beam_options: tuple[str, ...] = setting(
         (), flag="--beam-option", metavar="NAME=VALUE", each="--{}".format,
         help="Options of Apache Beam, --NAME=VALUE each.",
     )  # fmt: skip
-    on_bad_event: str = setting("stop", help="")
-    on_bad_file: str = setting("stop", help="")
     seed: int = setting(1, help="Seed of weights, order, noise and resampling.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowerParameters(Parameters):
+class ShowerParameters(Reading, Parameters):  # input and output first
     """Calorimeter showers to a validated generative model."""
 
-    dataset: str = setting(
-        "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
-    )
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )
@@ -84,24 +78,6 @@ class ShowerParameters(Parameters):
     grade: str = setting("precision", help="Acceptance criteria: precision, gan, or a TOML file of them.")
     challenge: bool = setting(
         False, help="Add CaloChallenge's numbers to the report: distances, classifiers, times of generation."
-    )
-    geometry: str = setting(
-        "", help="Geometry that the files do not state: FILE.toml, FILE.xml or a name, and NAME=VALUE,..."
-    )
-    threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
-    cut_gev: float = setting(
-        0.0, help="Showers that deposit no more GeV are dropped; 0 drops those without any energy."
-    )
-    on_bad_event: str = setting(
-        "stop", help="What to do about an event with NaN, negative or impossible values: stop, or skip it."
-    )
-    on_bad_file: str = setting("stop", help="What to do about a file that cannot be read as showers: stop, or skip it.")
-    max_bad_events: float = setting(
-        0.01, help="Stop, although corrupt events are skipped, past this share of the events."
-    )
-    max_bad_files: float = setting(0.1, help="Stop, although corrupt files are skipped, past this share of the files.")
-    on_doubt: str = setting(
-        "stop", help="What to do about a file whose unit, scale or labels are not plausible: stop, or warn."
     )
 
 
@@ -118,6 +94,9 @@ class FlowParameters(Parameters):
         {},
         flag="--set",
         help='Training settings in place of the config\'s own, for example {"noise": 0.02}.',
+    )
+    split_files: tuple[str, ...] = setting(
+        (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
     )
     pair_step: int = setting(1, help="Intervals of the files between the two frames of a pair, the model's step.")
     rollout_steps: int = setting(0, help="Steps of a roll-out; 0 for as many as its simulation has frames.")
@@ -149,7 +128,7 @@ def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callab
     def pipeline(*values: Any) -> None:
         body(SimpleNamespace(**{each.name: value for each, value in zip(stated, values, strict=True)}))
 
-    kinds = {tuple: list[str], dict: dict}
+    kinds: dict[type, Any] = {tuple: list[str], dict: dict}
     by_default = defaults(name) | {"strategy": strategy}
     parameters = [
         inspect.Parameter(
@@ -175,15 +154,7 @@ def add_choice(task: argparse.ArgumentParser) -> None:
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
     """An option for each parameter but input and output, which mean something else to each command."""
-    add_settings(task, [each for each in settings_of(KINDS[pipeline]) if each.name not in {"input", "output"}], _told)
-
-
-def _told(field: Field[Any]) -> str:
-    text = field.metadata["help"]
-    text = text[0].lower() + text[1:].rstrip(".").replace("%", "%%")
-    if field.metadata["flag"]:
-        text = text.partition(",")[0]  # the rest is the form of the parameter as a whole
-    return text + (f" (default: {default_of(field)})" if default_of(field) else "")
+    add_settings(task, [each for each in settings_of(KINDS[pipeline]) if each.name not in {"input", "output"}], told)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
@@ -194,8 +165,6 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     """
     values = given_of(KINDS[getattr(options, "pipeline", SHOWERS)], options)
     if values.get("geometry"):
-        from calopipe.showers.detectors import settled  # noqa: PLC0415  numpy
-
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
     if values.get("model_file"):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from calopipe.errors import CommandParser, run_command
 from calopipe.events.contents import MEMORY
-from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN, Tolerance
-from calopipe.showers.selection import Selection, add_selection
+from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN
+from calopipe.options import add_settings, given, settings_of, told
 from calopipe.storage import Location, expand, location
 from preprocessing.dataset import MANIFEST, Settings
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
+from preprocessing.showers.asked import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,6 @@ The same command, run again, does only what is missing or has changed.
 
 
 def parser() -> CommandParser:
-    defaults = Settings()
     command = CommandParser(
         prog="python -m preprocessing",
         description="Turn HDF5 files of calorimeter showers, or of simulated flows, into a dataset of TFRecord shards, "
@@ -50,36 +51,21 @@ def parser() -> CommandParser:
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
     command.add_argument(
-        "--threshold-gev", type=float, default=defaults.threshold_gev, metavar="E",
-        help="cells below E GeV are set to zero (default %(default)s: nothing is lost)",
-    )  # fmt: skip
-    command.add_argument(
-        "--shard-events", type=int, default=defaults.shard_events, metavar="N",
+        "--shard-events", type=int, default=Settings.shard_events, metavar="N",
         help="events of one range of a file, the piece of work of one worker (default %(default)s)",
     )  # fmt: skip
     command.add_argument(
         "--pair-step", type=int, default=PairSettings.step, metavar="K",
         help="of a flow: frames of a pair are K intervals of the file apart (default %(default)s)",
     )  # fmt: skip
-    add_selection(command)
-    command.add_argument(
-        "--on-bad-file", choices=(STOP, SKIP), default=STOP,
-        help="what to do about an unreadable file: stop, or leave it out and list it in the manifest",
-    )  # fmt: skip
+    own = {"on_doubt": WARN}  # where the pipeline's default is another
+    read = [each for each in settings_of(Reading) if each.name != "dataset"]
+    add_settings(command, read, lambda each: told(each, own.get(each.name)))
     command.add_argument(
         "--on-copies", choices=(SKIP, STOP, KEEP), default=SKIP,
         help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
         "(default %(default)s)",
     )  # fmt: skip
-    command.add_argument(
-        "--on-doubt", choices=(WARN, STOP), default=WARN,
-        help="what to do about a file that is not plausible, as in another unit (default %(default)s)",
-    )  # fmt: skip
-    for what, most in (("events", Tolerance.max_bad_events), ("files", Tolerance.max_bad_files)):
-        command.add_argument(
-            f"--max-bad-{what}", type=float, default=most, metavar="SHARE",
-            help=f"stop all the same where more than this share of the {what} is corrupt (default %(default)s)",
-        )  # fmt: skip
     add_beam(command)
     return command
 
@@ -88,13 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = parser()
     options = command.parse_args(arguments)
     output = location(options.output)
-    limits = options.max_bad_events, options.max_bad_files
-    tolerance = Tolerance(options.on_bad_event, options.on_bad_file, *limits, options.on_copies, options.on_doubt)
-    selection = Selection.of(options)
-    settings: FieldSettings = Settings(selection, options.threshold_gev, options.shard_events)
+    reading = Reading(**{"on_doubt": WARN} | given(Reading, options))
+    tolerance = replace(reading.tolerance(), copies=options.on_copies)
+    settings: FieldSettings = reading.preprocessed(shard_events=options.shard_events)
     if _holds_flows(options.input, output):
         command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
-        settings = PairSettings(selection.rule, options.pair_step, options.shard_events)
+        settings = PairSettings(reading.rule, options.pair_step, options.shard_events)
     found = settings.discover(options.input, tolerance, output)
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:

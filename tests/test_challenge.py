@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import HighLevel, high_level
-from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
 from validation.challenge.histograms import Histograms, energy_edges, separation, separations, voxel_edges
 from validation.statistics.distances import fpd, kpd

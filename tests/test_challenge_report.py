@@ -14,11 +14,11 @@ from showers import make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.showers.challenge import CLASSIFIER, TIMING
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import high_level
-from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.verdict import CLASSIFIER, TIMING
 from validation.__main__ import main
 from validation.challenge.numbers import Asked, numbers
 from validation.challenge.published import published

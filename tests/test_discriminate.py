@@ -12,7 +12,7 @@ from showers import SMALL_GEOMETRY, make_file
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.positions import voxel_order
-from training.discriminate import discriminate
+from training.challenge.discriminate import discriminate
 from training.models.classifier import ClassifierConfig
 from training.models.classifier.model import Discriminator
 

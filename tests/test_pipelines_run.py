@@ -31,11 +31,11 @@ from calopipe.lock import alone
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
-from components.reading import Reading
 from components.validate import validate
 from pipelines.here import containers
 from preprocessing.dataset import news, read_manifest
 from preprocessing.inputs import discover
+from preprocessing.showers.asked import Reading
 from training.folder import read_card
 from training.registry.registry import Registry
 
@@ -407,7 +407,7 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     """Both steps on a copy of the run, whose showers stand. Of rectangular cells: one classifier, and the times."""
     output, _, _ = run
     shutil.copytree(output, tmp_path / "out")
-    monkeypatch.setattr("training.generation._BATCHES", {1: 1})
+    monkeypatch.setattr("training.challenge.timing._BATCHES", {1: 1})
     given = {
         "output": str(tmp_path / "out"), "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "",
         "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],

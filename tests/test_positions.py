@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from calopipe.showers.cells import Geometry, Layer
-from calopipe.showers.detectors import known, voxels
+from calopipe.showers.challenge.datasets import known
+from calopipe.showers.detectors import voxels
 from calopipe.showers.positions import nearest, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(

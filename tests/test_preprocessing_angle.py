@@ -8,7 +8,7 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers, meas
 
 from calopipe.showers.angle import angle_of_cells, angle_of_hits
 from calopipe.showers.cells import Geometry, Layer
-from calopipe.showers.detectors import known
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import Profiles

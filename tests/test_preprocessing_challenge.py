@@ -14,7 +14,7 @@ from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_
 from calopipe.errors import InputError, run_command
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import Showers
-from calopipe.showers.detectors import known
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
 from calopipe.showers.writer import shower_writer

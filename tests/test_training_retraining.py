@@ -197,22 +197,6 @@ def test_another_division_into_splits_is_begun_with_where_no_event_that_judges_w
     assert site.retrain().trained["warm_start"] == first.fingerprint()
 
 
-def test_weights_that_do_not_say_what_they_have_learnt_are_not_begun_with(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    site.retrain()
-    site.promote()
-    current = site.registry.current()
-    assert current is not None
-    for card in (site.place / "registry/models" / current.model / "card.json", site.place / "run/model/card.json"):
-        document = json.loads(card.read_text())
-        del document["dataset"]["seen"]
-        card.write_text(json.dumps(document))
-    site.dataset(files=2)
-    assert site.retrain().trained["warm_start"] is None
-    assert "new weights, not those of the current model: that does not say which events" in capsys.readouterr().out
-
-
 def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> None:
     site.retrain()
     site.promote()

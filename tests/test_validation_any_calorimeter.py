@@ -11,7 +11,7 @@ from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showe
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer
-from calopipe.showers.detectors import known
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, ring_labels, thirds

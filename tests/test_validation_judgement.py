@@ -16,6 +16,7 @@ from calopipe.showers.metric import REFERENCE_BINS
 from calopipe.showers.selection import Selection
 from validation.compare import validate
 from validation.judge import judgement
+from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.measure.observables import observe
@@ -145,10 +146,10 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
 def test_of_the_criteria_of_a_key_the_worst_is_plotted() -> None:
     mine, theirs = (measured(make_showers(events=300, seed=seed)) for seed in (0, 1))
     found = judged(mine, theirs, Binning.of(mine.table, 300))
-    scalars = found.scalars()
+    numbers = scalars(found.criteria)
     layers = [each for each in found.criteria if each.measurement.key == "layer_energy"]
     assert len(layers) > 2
-    assert scalars["layer_energy"] == max((each.value for each in layers), key=lambda value: abs(value - 1))
+    assert numbers["layer_energy"] == max((each.value for each in layers), key=lambda value: abs(value - 1))
 
 
 def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> None:

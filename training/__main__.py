@@ -14,8 +14,8 @@ from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
 from calopipe.options import add_settings, given, settings_of
-from calopipe.showers.selection import Selection, add_selection
 from training.asked import commands as showers
+from training.challenge import commands as challenge
 from training.configs import (
     CONFIGS,
     DEFAULT,
@@ -27,7 +27,6 @@ from training.configs import (
 )
 from training.estimate import commands as estimates
 from training.folder import last_checkpoint, model_folder
-from training.models.classifier import LEVELS, ClassifierConfig
 from training.models.source import ModelFile, offered
 from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
@@ -88,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     _add_model_file(keep)
 
     showers.add_to(tasks)
-    _add_discriminate(tasks)
+    challenge.add_to(tasks)
     _add_config(estimates.add_to(tasks))
     promotions.add_to(tasks)
     flows.add_to(tasks)
@@ -113,37 +112,6 @@ def _add_model_file(task: argparse.ArgumentParser) -> None:
         "--model-file", metavar="FILE.py",
         help="that states the model; needed of one on gs:// alone, a folder on this machine's disk has its own",
     )  # fmt: skip
-
-
-def _add_discriminate(tasks: Any) -> None:
-    task = tasks.add_parser(
-        "discriminate", help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
-        description="Train CaloChallenge's low-level and high-level classifier to tell generated showers from Monte "
-        "Carlo's; write AUC and JSD for `python -m validation --challenge --classifier FILE`.",
-    )  # fmt: skip
-    task.add_argument("--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs")
-    task.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to tell from it")
-    task.add_argument("--output", required=True, metavar="FILE.json", help="where the result goes")
-    task.add_argument(
-        "--level", nargs="+", choices=LEVELS, default=[],
-        help="of cells, of high-level features (default: both in rings)",
-    )  # fmt: skip
-    add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
-    add_selection(task, "of the reference")
-
-
-def _discriminate(options: argparse.Namespace) -> None:
-    from training.discriminate import discriminate  # noqa: PLC0415
-
-    with mirrored_file(storage.location(options.output)) as output:
-        found = discriminate(
-            storage.expand(options.reference), storage.expand(options.candidate), output,
-            selection=Selection.of(options), levels=options.level,
-            **given(ClassifierConfig, options),
-        )  # fmt: skip
-    for level, each in found["classifiers"].items():
-        print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
-    print(f"result: {options.output}")
 
 
 def _add_config(task: argparse.ArgumentParser) -> Any:
@@ -261,8 +229,8 @@ def _perform(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if options.task in showers.TASKS:
         showers.perform(options)
         return
-    if options.task == "discriminate":
-        _discriminate(options)
+    if options.task == challenge.TASK:
+        challenge.perform(options)
         return
     if options.task == "fit":
         _fit(options, arguments)

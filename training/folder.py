@@ -67,7 +67,7 @@ class Card:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that make the model, with their SHA-256: weights, a user's file, and the events seen, if known."""
+        """The files that make the model, with their SHA-256: weights, a user's file, and the events seen, if noted."""
         seen = self.dataset.get("seen")
         return self._weights_and_code | ({SEEN: seen} if seen else {})
 

@@ -1,11 +1,7 @@
-"""Showers from a trained model, in the layout and units of the Monte Carlo they imitate, and how long they take."""
+"""Showers from a trained model, in the layout and units of the Monte Carlo they imitate."""
 
 from __future__ import annotations
 
-import logging
-import os
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -26,7 +22,6 @@ from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from calopipe.verdict import TIMING
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.asked.conditions import Conditions, LabelsAlone
@@ -36,10 +31,6 @@ from training.loading import load
 from training.models.autoencoder.model import AutoEncoder
 from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
-
-logger = logging.getLogger(__name__)
-
-_BATCHES = {1: 30, 100: 3, 10_000: 1}  # as CaloChallenge states times, and how often each is timed
 
 
 def generate(
@@ -87,8 +78,8 @@ def generate(
         stands("showers stand", output, f"{standing} of them")
         return standing
     events = conditions.events
-    if selection.split == JUDGES and require_unseen(model, card, events.digests, str(model)) is None:
-        logger.warning("%s does not say which events it was trained on: test events may be among them", model)
+    if selection.split == JUDGES:
+        require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, batch, strategy)
     if skips:
         inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
@@ -166,8 +157,8 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
 
 
 def _check_cut(card: Card, selection: Selection) -> None:
-    """The cut must be that of the training; models of earlier versions do not say theirs."""
-    trained = card.dataset.get("cut_gev", selection.cut_gev)
+    """The cut must be that of the training."""
+    trained = card.dataset["cut_gev"]
     if selection.cut_gev != trained:
         raise InputError(
             f"--cut-gev is {selection.cut_gev:g}, the model was trained on showers above {trained:g} GeV; leave it out"
@@ -188,50 +179,3 @@ def _standing(output: Path, request: str) -> int | None:
     if found.request is None:
         raise InputError(f"{output}: showers that this program did not generate, and {hint}")
     return found.events if found.request == request else None
-
-
-def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: Path) -> dict[str, Any]:
-    """Write to `output`, a JSON file, the median time of a shower in ms for each batch, on one device.
-
-    The labels are those of the `conditions`, again and again. Start, tracing, reading and writing are left out. A batch
-    is made at once: 10,000 showers of 65,025 cells are 2.6 GB. A file of this model and device is left as it is.
-    """
-    batches = {batch: Generator(model, batch) for batch in _BATCHES}
-    device = _device()
-    request = storage.fingerprint([next(iter(batches.values())).card.fingerprint(), device])
-    if earlier := TIMING.standing(output, request):
-        stands("times stand", output)
-        return earlier
-    times = [
-        {"batch": batch, "ms_per_shower": 1000 * _seconds(generator, conditions, _BATCHES[batch]) / batch}
-        for batch, generator in batches.items()
-    ]
-    document = TIMING.write(output, {**device, "times": times, "request": request})
-    say("; ".join(f"batch {each['batch']:,}: {each['ms_per_shower']:.3g} ms a shower" for each in times))
-    return document
-
-
-def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats: int) -> float:
-    events = conditions.events
-    energy, theta = (np.resize(label, generator.batch) for label in (events.energy_gev, events.theta_rad))
-    more = {name: np.resize(label, generator.batch) for name, label in events.more.items()}
-    seconds = []
-    for repeat in range(repeats + 1):  # the first traces
-        began = time.perf_counter()
-        for _ in generator.showers(energy, theta, seed=repeat, more=more, extrapolate=True):
-            pass
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:])
-
-
-def _device() -> dict[str, Any]:
-    """The name of the accelerator, or of the processor, and the cores of this process."""
-    cores = len(os.sched_getaffinity(0))
-    accelerators = [each for each in tf.config.list_physical_devices() if each.device_type != "CPU"]
-    if accelerators:
-        details = tf.config.experimental.get_device_details(accelerators[0])
-        name = str(details.get("device_name", accelerators[0].device_type))
-    else:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
-    return {"device": name, "accelerator": bool(accelerators), "cores": cores}

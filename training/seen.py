@@ -22,13 +22,14 @@ JUDGES = "test"  # the split that the verdict is on
 _LEARNT_FROM = ("train", "validation")
 
 
-def require_unseen(model: Path, card: Card, judges: Digests, name: str) -> Digests | None:
-    """Sorted digests of the events that the model in the folder `model` has seen; None where its `card` knows of none.
+def require_unseen(model: Path, card: Card, judges: Digests, name: str) -> Digests:
+    """Sorted digests of the events that the model of `card` in the folder `model` has seen.
 
-    Raises InputError, which calls the model by `name`, if any of the events `judges` is among them.
+    Raises InputError, which calls the model by `name`, if any of the events `judges` is among them, or it knows of
+    none.
     """
     if SEEN not in card.files:
-        return None
+        raise InputError(f"{name}: does not say which events it was trained on; train it again")
     seen: Digests = np.load(model / SEEN)
     if count := int(np.isin(judges, seen).sum()):
         raise InputError(
@@ -41,18 +42,13 @@ def require_unseen(model: Path, card: Card, judges: Digests, name: str) -> Diges
 def seen_after(dataset: Location, manifest: Manifest, warm_start: Path | None, earlier: Card | None) -> Digests:
     """What a model will have seen that is trained on `dataset`, from the weights in `warm_start`, if one is given.
 
-    Raises InputError where the earlier model has seen test events, or does not say what it has seen.
+    Raises InputError where the earlier model has seen test events.
     """
     own = digests_in(dataset, manifest, _LEARNT_FROM)
     if warm_start is None or earlier is None:
         return own
-    name = f"--warm-start {warm_start}"
-    before = require_unseen(warm_start, earlier, digests_in(dataset, manifest, [JUDGES]), name)
-    if before is None:
-        raise InputError(
-            f"{name}: was made by a version that did not note which events a model is trained on, and test events may "
-            "be among them; train without --warm-start"
-        )
+    judges = digests_in(dataset, manifest, [JUDGES])
+    before = require_unseen(warm_start, earlier, judges, f"--warm-start {warm_start}")
     return np.union1d(own, before)
 
 

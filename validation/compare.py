@@ -18,6 +18,7 @@ from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from validation.challenge.numbers import Asked, numbers
 from validation.document import Comparison
+from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
@@ -182,7 +183,7 @@ def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, 
         "memorisation": repeating,
         "resolution": None,
         "incumbent": _challenged(judged, *previous) if previous else None,
-        "scalars": judged.scalars() | _scalars(alike),
+        "scalars": scalars(judged.criteria) | _scalars(alike),
     }
     return some, document
 

@@ -6,6 +6,7 @@ An event keeps its split when its file is copied, repacked or renamed, and where
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ class SplitRule:
                 raise InputError(f"--split-file {split}={pattern}: expected SPLIT=PATTERN, SPLIT one of {SPLITS}")
 
     @classmethod
-    def parse(cls, assignments: list[str]) -> SplitRule:
+    def parse(cls, assignments: Iterable[str]) -> SplitRule:
         """The rule of the command line's `--split-file SPLIT=PATTERN` options."""
         pairs = [assignment.partition("=") for assignment in assignments]
         return cls(tuple((split, pattern) for split, _, pattern in pairs))

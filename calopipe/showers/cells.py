@@ -19,6 +19,12 @@ FloatArray = npt.NDArray[np.float32]
 # The reference stores deposits as GeV x 50 (svalleco/3Dgan), which brings a shower's sum near its incident energy.
 REFERENCE_UNIT_GEV = 0.02
 
+# Radiation lengths in mm: Particle Data Group, Review of Particle Physics, "Atomic and nuclear properties".
+RADIATION_LENGTHS_MM = {
+    "Al": 88.97, "Cu": 14.35, "Fe": 17.57, "LAr": 140.0, "Pb": 5.612, "PbWO4": 8.903, "Si": 93.70, "Sn": 12.06,
+    "U": 3.166, "W": 3.504, "polystyrene": 413.1,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Layer:

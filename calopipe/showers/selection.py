@@ -47,14 +47,13 @@ class Selection:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Selection:
         """The selection that the options of `add_selection` ask for."""
-        given = vars(options)
         return cls(
-            split=given.get("split", ALL),
+            split=options.split,
             rule=SplitRule.parse(options.split_file),
             cut_gev=options.cut_gev,
             bad_event=options.on_bad_event,
             geometry=options.geometry,
-            memory=storage.location(options.dataset) if given.get("dataset") else None,
+            memory=storage.location(options.dataset) if options.dataset else None,
         )
 
     def above_cut(self, hits: Hits, geometry: Geometry) -> npt.NDArray[np.bool_]:
@@ -114,17 +113,12 @@ class Examined:
         return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
 
 
-def add_selection(command: argparse.ArgumentParser, split_help: str = "", *, of_model: bool = False) -> None:
-    """Add the options that `Selection.of` reads. With `of_model` the cut is None unless given: that of a model counts.
-
-    Without `split_help` there is no `--split`, and no `--dataset` that remembers the files: preprocessing reads all
-    splits and writes the dataset.
-    """
-    if split_help:
-        command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
-        command.add_argument(
-            "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
-        )
+def add_selection(command: argparse.ArgumentParser, split_help: str, *, of_model: bool = False) -> None:
+    """Add the options that `Selection.of` reads. With `of_model` the cut is None unless given, for a model has one."""
+    command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
+    command.add_argument(
+        "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
+    )
     command.add_argument(
         "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
         help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "

@@ -21,12 +21,11 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, require_seed, run_command
-from calopipe.flow.files import CHUNK_FRAMES, Flow, flow_writer
+from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
 from calopipe.mirror import mirrored_file, told
 from calopipe.progress import progress_bar
-from calopipe.showers.cells import FloatArray
 
 SIZE_D = (25.6, 6.4)  # of the channel
 CELLS_A_D = 5  # of the frames: 128 x 32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator, Mapping
-from datetime import date, timedelta
 from typing import Any
 
 from calopipe.errors import InputError
@@ -13,6 +12,7 @@ from pipelines.remote.client import Server, creation, named
 from pipelines.remote.runs import Job
 
 _MOST = 200  # on a page of the server
+_LEAP_YEAR = 2024
 
 
 def trigger(cron: str) -> dict[str, Any]:
@@ -32,20 +32,12 @@ def trigger(cron: str) -> dict[str, Any]:
 
 
 def _never_comes(days: str, months: str, weekdays: str) -> bool:
-    """Whether the server would find no day; it looks to the end of the fifth year. False of what it cannot read."""
-    named_months = {name.lower(): str(number) for number, name in enumerate(calendar.month_abbr) if name}
-    named_days = {name.lower(): str((number + 1) % 7) for number, name in enumerate(calendar.day_abbr)}
-    of_month, of_year = _numbers(days, 1, 31, {}), _numbers(months, 1, 12, named_months)
-    of_week = _numbers(weekdays, 0, 6, named_days)
-    if not (of_month and of_year and of_week):
+    """Whether none of the months has such a day. False of what cannot be read, and where a day of the week suffices."""
+    names = {name.lower(): str(number) for number, name in enumerate(calendar.month_abbr) if name}
+    of_month, of_year = _numbers(days, 1, 31, {}), _numbers(months, 1, 12, names)
+    if not (of_month and of_year) or not {"*", "?"} & {*weekdays}:
         return False
-    # One of them suffices where neither has * or ?.
-    fits = all if {"*", "?"} & {*days, *weekdays} else any
-    today = date.today()
-    ahead = (today + timedelta(n) for n in range((date(today.year + 6, 1, 1) - today).days))
-    return not any(
-        day.month in of_year and fits((day.day in of_month, day.isoweekday() % 7 in of_week)) for day in ahead
-    )
+    return all(min(of_month) > calendar.monthrange(_LEAP_YEAR, month)[1] for month in of_year)
 
 
 def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set[int]:

@@ -12,7 +12,7 @@ from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
-from calopipe.showers.selection import CUT_GEV, Selection, add_selection
+from calopipe.showers.selection import Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
 
@@ -77,8 +77,9 @@ def perform(options: argparse.Namespace) -> None:
 
 def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
     if options.cut_gev is None:
-        options.cut_gev = read_card(model).dataset.get("cut_gev", CUT_GEV)
-    from training.generation import generate, reconstruct, time_generation  # noqa: PLC0415
+        options.cut_gev = read_card(model).dataset["cut_gev"]
+    from training.challenge.timing import time_generation  # noqa: PLC0415
+    from training.generation import generate, reconstruct  # noqa: PLC0415
 
     if options.task == "reconstruct":
         reconstruct(model, storage.expand(options.like), output, Selection.of(options))

@@ -88,7 +88,7 @@ def retrain(
 
     Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
     same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
-    incumbent, unless that has other networks or does not say which events it was trained on. The folder `copy` gets a
+    incumbent, unless that has other networks. The folder `copy` gets a
     copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
     both.
     """
@@ -110,8 +110,8 @@ def retrain(
         begin = None
         if theirs is not None:
             judges = digests_in(dataset, manifest, [JUDGES])
-            seen = require_unseen(copy, theirs, judges, f"--registry {registry.place}: its current model")
-            if origin == FROM_INCUMBENT and _may_begin(theirs, config, manifest, knows=seen is not None):
+            require_unseen(copy, theirs, judges, f"--registry {registry.place}: its current model")
+            if origin == FROM_INCUMBENT and _may_begin(theirs, config, manifest):
                 begin = copy
         card = fit(dataset, model, config, begin)
         say(card.summary() + (f"; begun with the weights of {incumbent.model}" if incumbent and begin else ""))
@@ -143,16 +143,11 @@ def _require_one_detector(theirs: Card, manifest: Manifest, registry: Registry) 
         )
 
 
-def _may_begin(theirs: Card, config: FitConfig, manifest: Manifest, *, knows: bool) -> bool:
-    """Whether training may start from the weights of the current model, whose card is `theirs`; printed too.
-
-    `knows` is whether that model says which events it was trained on.
-    """
+def _may_begin(theirs: Card, config: FitConfig, manifest: Manifest) -> bool:
+    """Whether training may start from the weights of the current model, whose card is `theirs`; printed too."""
     reason = ""
     if theirs.config.model != config.model:
         reason = f": that is a {theirs.config.model}"
-    elif not knows:
-        reason = ": that does not say which events it was trained on"
     elif range_differs := config.begins_anew(theirs.valid_range, manifest.valid_range):
         reason = f": {range_differs}"
     weights = "new weights, not those of the current model" if reason else "the weights of the current model"

@@ -10,9 +10,10 @@ import numpy as np
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
+from calopipe.showers.challenge import CLASSIFIER, TIMING
 from calopipe.showers.challenge.highlevel import Array
 from calopipe.storage import Location
-from calopipe.verdict import CLASSIFIER, TIMING, finite
+from calopipe.verdict import finite
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
 from validation.challenge.showers import features, stored

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.detectors import known
+from calopipe.showers.challenge.datasets import known
 from calopipe.verdict import finite
 
 _FILE = Path(__file__).with_name("published.toml")

@@ -20,7 +20,7 @@ from validation.document import Comparison
 from validation.flow.measured import Measured, measure
 from validation.flow.pairs import Pair, floor_frames, pair_of
 from validation.flow.report import page
-from validation.judge.answers import Measurement, judge_all
+from validation.judge.answers import Measurement, judge_all, scalars
 from validation.statistics.estimates import Estimate
 
 _FIELD = "flow"  # the folder of its grades
@@ -137,8 +137,6 @@ def _judged(
     ]  # fmt: skip
     criteria = judge_all(measurements)
     answers = [criterion.verdict for criterion in criteria]
-    scalars = {f"criteria_{answer}": float(answers.count(answer)) for answer in ("pass", "fail", "inconclusive")}
-    scalars |= {each.measurement.key: each.value for each in criteria if math.isfinite(each.value)}
     return {
         "samples": "simulations",
         "verdict": overall(answers, [], cautions),
@@ -149,7 +147,7 @@ def _judged(
         "criteria": [criterion.to_json() for criterion in criteria],
         "simulations": [each.to_json(limit) for each in measured],
         "floors": [each.to_json(limit) for each in floors],
-        "scalars": scalars,
+        "scalars": scalars(criteria),
     }
 
 

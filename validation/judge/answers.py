@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from calopipe.verdict import finite
 from validation.statistics.estimates import Estimate
@@ -124,6 +124,14 @@ def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
     """Every criterion, the worst first."""
     criteria = [judge(measurement, len(measurements)) for measurement in measurements]
     return sorted(criteria, key=lambda criterion: criterion.severity, reverse=True)
+
+
+def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
+    """A few numbers for a user interface to plot: how many answers of each, and the worst of each kind of criterion."""
+    answers = [criterion.verdict for criterion in criteria]
+    counts = {f"criteria_{answer}": float(answers.count(answer)) for answer in get_args(Answer)}
+    known = sorted((each for each in criteria if math.isfinite(each.value)), key=lambda each: each.excess)
+    return counts | {each.measurement.key: each.value for each in known}  # the worst of its kind comes last
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:

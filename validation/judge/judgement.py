@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,17 +71,6 @@ class Judgement:
     def metric(self) -> dict[str, Any]:
         """The reference's figure of merit."""
         return metric(_profiles(self.compared.reference), _profiles(self.compared.candidate))
-
-    def scalars(self) -> dict[str, float]:
-        """A few numbers for a user interface to plot: the worst of each kind over all bins."""
-        scalars: dict[str, float] = {
-            f"criteria_{answer}": float(sum(criterion.verdict == answer for criterion in self.criteria))
-            for answer in ("pass", "fail", "inconclusive")
-        }
-        known = [criterion for criterion in self.criteria if math.isfinite(criterion.value)]
-        for criterion in sorted(known, key=lambda criterion: criterion.excess):
-            scalars[criterion.measurement.key] = criterion.value  # the worst of its kind comes last
-        return scalars
 
 
 def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:

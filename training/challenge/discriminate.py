@@ -21,11 +21,11 @@ from calopipe.documents import stands
 from calopipe.errors import InputError, require_seed
 from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Showers
+from calopipe.showers.challenge import CLASSIFIER
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from calopipe.verdict import CLASSIFIER
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest

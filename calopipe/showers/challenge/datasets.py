@@ -1,0 +1,106 @@
+"""The calorimeters of CaloChallenge, by name and by binning file (XML)."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from calopipe.errors import InputError
+from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
+
+_MEV = 1e-3  # of the files, in GeV
+
+
+def _of_silicon_and_tungsten(angles: int, rings: int) -> Geometry:
+    """45 layers of 1.4 mm W and 0.3 mm Si, rings to 41.85 mm: Par04 of Geant4, and datasets 2 and 3."""
+    x0 = 1.4 / RADIATION_LENGTHS_MM["W"] + 0.3 / RADIATION_LENGTHS_MM["Si"]
+    edges = tuple(round(41.85 * k / rings, 6) for k in range(rings + 1))
+    return Geometry.of_layers((Layer(1.7, x0, (angles, rings), r_edges_mm=edges),) * 45, _MEV)
+
+
+def _of_atlas(layers: Mapping[str, tuple[int, str]]) -> Geometry:
+    """Layers (samplings of ATLAS's barrel at eta 0.2) by name, each with its number of angles and its radii in mm.
+
+    Depths and radiation lengths are rough: they matter only for the depth of a shower in X0, which holds for photons.
+    """
+    sizes = {  # mm, X0: ATLAS collaboration, JINST 3 (2008) S08003, sections 5.2 and 5.3
+        "presampler": (11, 0.1), "EM1": (90, 4.3), "EM2": (340, 16.0), "EM3": (40, 2.0),
+        "tile1": (300, 13.0), "tile2": (840, 36.0), "tile3": (370, 16.0),
+    }  # fmt: skip
+    found = []
+    for name, (angles, text) in layers.items():
+        edges = tuple(map(float, text.split()))
+        pitch, x0 = sizes[name]
+        found.append(Layer(pitch, x0, (angles, len(edges) - 1), r_edges_mm=edges))
+    return Geometry.of_layers(found, _MEV)
+
+
+@cache
+def known() -> Mapping[str, Geometry]:
+    """The calorimeters of CaloChallenge by name; their numbers of voxels tell them apart.
+
+    Edges as in the binning files of its public repository (CaloChallenge/homepage, folder `code`).
+    """
+    return {
+        "calochallenge-1-photons": _of_atlas(
+            {
+                "presampler": (1, "0 5 10 30 50 100 200 400 600"),
+                "EM1": (10, "0 2 4 6 8 10 12 15 20 30 40 50 70 90 120 150 200"),
+                "EM2": (10, "0 2 5 10 15 20 25 30 40 50 60 80 100 130 160 200 250 300 350 400"),
+                "EM3": (1, "0 50 100 200 400 600"),
+                "tile1": (1, "0 100 200 400 1000 2000"),
+            }
+        ),
+        "calochallenge-1-pions": _of_atlas(
+            {
+                "presampler": (1, "0 5 10 30 50 100 200 400 600"),
+                "EM1": (10, "0 1 4 7 10 15 30 50 90 150 200"),
+                "EM2": (10, "0 5 10 20 30 50 80 130 200 300 400"),
+                "EM3": (1, "0 50 100 200 400 600"),
+                "tile1": (10, "0 10 20 30 50 80 100 130 160 200 250 300 350 400 1000 2000"),
+                "tile2": (10, "0 10 20 30 50 80 100 130 160 200 250 300 350 400 600 1000 2000"),
+                "tile3": (1, "0 50 100 150 200 250 300 400 600 1000 2000"),
+            }
+        ),
+        "calochallenge-2": _of_silicon_and_tungsten(16, 9),
+        "calochallenge-3": _of_silicon_and_tungsten(50, 18),
+    }
+
+
+def read_binning(content: bytes) -> Geometry:
+    """The calorimeter of particles `Bin`, layers `Layer` with `r_edges` in mm and `n_bin_alpha`.
+
+    It states no depths. They are those of the known calorimeter with the same rings, else of dataset 2's; give others
+    as layer_pitch_mm=... and x0_per_layer=....
+    """
+    particles = ET.fromstring(content).findall("Bin")  # noqa: S314  the user's own file, and expat limits entities
+    if len(particles) != 1:
+        names = ", ".join(each.get("name", f"pid {each.get('pid', '?')}") for each in particles) or "none"
+        raise InputError(
+            f"describes {len(particles)} particles ({names}), expected one <Bin>; is it the binning of one particle?"
+        )
+    alike = known()["calochallenge-2"]
+    layers = [
+        replace(alike.layers[0], cells=(angles, len(edges) - 1), r_edges_mm=edges)
+        for angles, edges in map(_rings_of, particles[0].findall("Layer"))
+        if len(edges) > 1  # others hold nothing
+    ]
+    found = Geometry.of_layers(layers, alike.file_unit_gev)
+    rings = [(each.cells, each.r_edges_mm) for each in layers]
+    twins = (each for each in known().values() if [(one.cells, one.r_edges_mm) for one in each.layers] == rings)
+    return next(twins, found)
+
+
+def _rings_of(element: ET.Element) -> tuple[int, tuple[float, ...]]:
+    """Number of angles, and radii in mm, of a layer."""
+    what = f"layer {element.get('id', '?')}"
+    texts = {name: element.get(name) for name in ("r_edges", "n_bin_alpha")}
+    if missing := [name for name, text in texts.items() if text is None]:
+        raise InputError(f"{what} has no {missing[0]}; is it a binning file?")
+    try:
+        edges = tuple(float(text) for text in (texts["r_edges"] or "").split(","))
+        return int(texts["n_bin_alpha"] or ""), edges
+    except ValueError as error:
+        raise InputError(f"{what}: r_edges or n_bin_alpha is not in numbers ({error})") from None

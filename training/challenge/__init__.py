@@ -1,0 +1,1 @@
+"""CaloChallenge's numbers that training makes: classifiers, and times of generation."""
