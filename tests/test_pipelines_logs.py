@@ -185,13 +185,16 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
         if printed[-1] == "one":  # before the log goes on
             cluster.gone_on.set()
         if printed[-1].endswith("is waiting: no such image"):
+            waiting.message = "no node"
+        elif printed[-1].endswith("is waiting: no node"):
             pod.status.phase, pod.status.container_statuses[0].state = "Running", kube.V1ContainerState()
 
     monkeypatch.setattr("builtins.print", keep)
     submit.main(["logs", run, "--follow"])
     assert printed == [
         "--- discover (calorimeter-x-0)", "one", "two",
-        "--- preprocess (calorimeter-x-1) is waiting: no such image", "--- preprocess (calorimeter-x-1)", "three",
+        "--- preprocess (calorimeter-x-1) is waiting: no such image",
+        "--- preprocess (calorimeter-x-1) is waiting: no node", "--- preprocess (calorimeter-x-1)", "three",
     ]  # fmt: skip
     assert kubeflow.runs[run]["state"] == "SUCCEEDED"
 

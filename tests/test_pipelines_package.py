@@ -111,6 +111,7 @@ def test_every_step_runs_in_the_one_image_and_installs_nothing(plain: _Package) 
 
 def test_parameters_are_described_and_have_defaults(plain: _Package) -> None:
     assert all(parameter["description"] for parameter in plain.parameters.values())
+    assert "FILE.toml" in plain.parameters["geometry"]["description"]
     without = {name for name, parameter in plain.parameters.items() if "defaultValue" not in parameter}
     assert without == {"input", "output"}
 

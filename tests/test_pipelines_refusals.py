@@ -233,6 +233,7 @@ def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> 
         (Fault(done=True), "cannot be reached, or does not answer"),
         (Fault(429, "{}"), "the server refused this (429 Too Many Requests)"),
         (Fault(500), "the server failed (500 Internal Server Error)"),
+        (Fault(503), "the server failed (503 Service Unavailable)"),
         (Fault(504), "the server failed (504 Gateway Timeout)"),
         (Fault(hang=True), "cannot be reached, or does not answer (Read timed out. (read timeout=2.0)); check"),
     ],
@@ -317,10 +318,10 @@ def test_the_namespace_of_a_server_with_one_user_is_its_own(
 def test_requests_that_are_repeated_are_not_warned_of(
     kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also after the client has made models of the API, each of which sets the level of urllib3's log."""
+    """Whose answers are lost; also after the client has made models of the API, which set the level of the log."""
 
     def fail(_seconds: float) -> None:
-        kubeflow.faults["run_service_get_run"] = [Fault(503)]
+        kubeflow.faults["run_service_get_run"] = [Fault()]
 
     monkeypatch.setattr("pipelines.remote.runs.time.sleep", fail)
     submit.main(["status", kubeflow.begun(STEPS), "--wait", "--endpoint", kubeflow.address])

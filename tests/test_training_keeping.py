@@ -19,7 +19,7 @@ from showers import SMALL_GEOMETRY, make_file
 from trainings import fit_small, same_training, small_dataset
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Settings
+from preprocessing.dataset import Settings, ShowerManifest
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
@@ -98,8 +98,11 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
 
 
 def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
-    dataset: Path, stopped: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    dataset: Path, stopped: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And any model is valid where the dataset has whole showers alone."""
+    whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
+    monkeypatch.setattr(ShowerManifest, "whole_range", whole)
     shutil.copytree(stopped, tmp_path / "m")
     for step in (7, 10):  # the best, and the last
         damaged = tmp_path / f"m/checkpoints/step-{step:09d}.npz"
@@ -107,6 +110,7 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
     card = read_card(tmp_path / "m")
     assert (card.trained["chosen_step"], card.losses, card.trained["metric"]) == (5, {}, None)
+    assert card.valid_range == whole
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
 
 

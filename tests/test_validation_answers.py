@@ -105,6 +105,8 @@ def test_the_estimate_that_is_shown_reaches_farthest_not_lies_farthest() -> None
     near, far = Estimate(1.02, 0.2, 1_000), Estimate(1.05, 0.03, 1_000)
     shown = judge(replace(measurement(far, near), labels=("far", "near")), 1)
     assert (shown.verdict, shown.worst, shown.value) == ("inconclusive", "near", 1.02)
+    inside = Estimate(1.0, 0.03, 1_000)  # whose ends are both farther from the target than the nearer end of the other
+    assert judge(replace(measurement(far, inside), labels=("far", "inside")), 1).worst == "far"
 
 
 def test_no_number_of_events_is_named_that_there_is_or_where_one_estimate_has_none() -> None:

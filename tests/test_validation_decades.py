@@ -81,6 +81,13 @@ def test_bins_of_decades_with_too_few_events_are_joined() -> None:
     assert [each.label for each in energy_bins(few, 22_500)] == ["1 GeV", "10 GeV", "100 GeV"]
 
 
+def test_a_bin_that_is_full_does_not_count_for_the_thin_one_after_it() -> None:
+    """Of four bins of half a decade the second holds 2 % of the showers, and is joined to the third."""
+    energy = np.repeat([1.0, 5.0, 20.0, 100.0], [600, 20, 180, 200])
+    labels = [each.label for each in energy_bins(energy, 28_000)]
+    assert labels == ["1 GeV", "5 to 20 GeV", "100 GeV"]
+
+
 def test_rings_have_no_bins_of_angle() -> None:
     made = make_ring_showers(events=50)
     table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
@@ -243,6 +250,8 @@ def test_the_labels_of_decades_are_taken_out_of_a_mean() -> None:
     corrected = [values(table).mean() for table in tables]
     assert raw[1] / raw[0] > 1.08
     assert corrected[1] / corrected[0] == pytest.approx(1, abs=0.02)
+    some = corrected_for_labels(lambda table: table.column("hits")[:, None], tables[0][::3], tables[0])
+    assert some(tables[0]).mean() == pytest.approx(raw[0])  # whatever part the surface was fitted to
 
 
 def test_energies_that_are_shuffled_do_not_rise_over_decades() -> None:

@@ -32,6 +32,7 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     for features in ("observables", "cells"):
         low, high = alike["classifier"][features]["interval"]
         assert low <= 0.5 <= high
+        assert abs(alike["classifier"][features]["floor"]["value"] - 0.5) < 0.12  # of halves that share no shower
         assert unlike["classifier"][features]["interval"][0] > 0.6
     low, high = alike["neighbours"]["coverage"]["interval"] or (0, 2)
     assert low < 1 < high

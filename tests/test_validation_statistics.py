@@ -142,6 +142,23 @@ def test_the_floor_of_a_separation_power_is_the_spread_of_independent_sets_of_th
     assert floor == pytest.approx(math.sqrt(2 * 9) / 4 * (1 / 4_000 + 1 / 400), rel=0.2)
 
 
+def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
+    """Of 0.2, 99.5 and 0.3 %, in a unit in which all are above 1."""
+    energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
+    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, _of_layers(energies)).layers()
+    assert [(each.name, each.key) for each in found] == [
+        ("Mean energy, tail, layer 0", "layer_energy_tail"), ("Mean energy, layer 1", "layer_energy"),
+        ("Mean energy, tail, layer 2", "layer_energy_tail"),
+    ]  # fmt: skip
+
+
+def _of_layers(energies: Array) -> Resampled:
+    def layers(rows: slice) -> dict[str, Array]:
+        return {"layers": energies[rows]}
+
+    return resample(layers, layers, events=(200, 200), per_event=0, rng=np.random.default_rng(0))
+
+
 def test_a_ratio_over_what_some_resamples_have_none_of_has_no_error() -> None:
     reference = np.zeros((20, 1))
     reference[0] = 1.0
@@ -192,6 +209,17 @@ def test_the_events_that_resolve_a_gap() -> None:
     assert Estimate(1.0, 0.1, 100).events_to_resolve(0.098, 0.95) == pytest.approx(400, abs=2)
     assert Estimate(1.0, 0.1, 100, null=(0.1, 0.1)).events_to_resolve(0.098, 0.95) == pytest.approx(200, abs=2)
     assert Estimate(1.0, math.nan, 100).events_to_resolve(0.1, 0.95) is None
+
+
+def test_the_events_that_resolve_a_gap_heed_the_growth_of_the_error() -> None:
+    """With as many, of which error and growth fall as 1/events, the upper end of the interval lies at the gap."""
+    gap, few = 0.02, Estimate(0.0, 0.01, 1_000_000, growth=0.002)
+    more = few.events_to_resolve(gap, 0.95)
+    assert more is not None
+    share = few.events / more
+    ends = replace(few, standard_error=0.01 * math.sqrt(share), growth=0.002 * share).interval(0.95)
+    assert ends is not None
+    assert ends[1] == pytest.approx(gap, rel=0.02)
 
 
 @pytest.mark.parametrize("excess", [8, 15, 60])
