@@ -209,12 +209,11 @@ def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
     np.testing.assert_allclose(first.moving_variance, total, rtol=2e-3)  # single precision
 
 
-def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path) -> None:
     """Of two files, one with low energies and one with high: the first alone gives others."""
-    monkeypatch.setattr(evaluation, "_STATISTICS_SHOWERS", 100)
     config = named_config("small", average=0.9)
     for name, energy, seed in (("a", 50.0, 0), ("b", 450.0, 1)):
-        showers = make_showers(events=150, seed=seed)
+        showers = make_showers(events=1_100, seed=seed)
         write_file(tmp_path / f"{name}.h5", showers, energy=showers.energy_gev + np.float32(energy - 100))
     files = [str(tmp_path / f"{name}.h5") for name in "ab"]
     preprocess(discover(files), tmp_path / "train", Settings(Selection(rule=SplitRule.parse(["train=*"]))))
@@ -228,13 +227,13 @@ def test_statistics_and_drawn_showers_are_of_all_files(tmp_path: Path, monkeypat
 
     before = keras.Model(generator.input, first.input)
     random = np.random.default_rng(1)
-    low, theta = random.uniform(50, 150, 256), random.uniform(np.pi / 3, 2 * np.pi / 3, 256)
+    low, theta = random.uniform(50, 150, 2048), random.uniform(np.pi / 3, 2 * np.pi / 3, 2048)
     of_both, of_one = (
         np.mean(
             before(evaluator.model._latent(energy.astype("f"), theta.astype("f"), Draws.of(7)), training=True),
             (0, 1, 2, 3),
         )
-        for energy in (low + 400 * (np.arange(256) % 2), low)
+        for energy in (low + 400 * (np.arange(2048) % 2), low)
     )
     assert np.linalg.norm(found - of_both) < 0.3 * np.linalg.norm(of_one - of_both)
 

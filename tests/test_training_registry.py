@@ -202,7 +202,9 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     assert current is not None
     assert registry.in_use() == f"{current.model}, since {current.at}"
     assert (current.grade, registry.incumbent(current.fingerprint)) == (two.grade, two)
+    monkeypatch.setattr(registry_module, "datetime", Tomorrow)
     assert registry.rollback().model == one.model
+    monkeypatch.undo()
     assert registry.in_use().endswith(f"since {registry.history()[-1].at} (accepted under the grade {one.grade})")
     capsys.readouterr()
     command.main(["promotions", "--registry", str(registry.place)])

@@ -50,6 +50,13 @@ def test_a_sine_has_its_energy_at_its_wavenumber() -> None:
     assert energy[[waves - 2, waves - 1, waves]].sum() == pytest.approx(energy.sum())
 
 
+def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
+    """Of what alternates from cell to cell, by Parseval's theorem; an even number of cells has its wavenumber once."""
+    velocity = np.zeros((16, 3, 2))
+    velocity[..., 0] = np.where(np.arange(16) % 2, -1.0, 1.0)[:, None]
+    assert measures.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
+
+
 def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
     rng = np.random.default_rng(3)
     first = taylor_green()
