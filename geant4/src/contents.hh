@@ -12,32 +12,34 @@
 
 namespace calopipe {
 
-constexpr float kUnitGev = 0.02f;
+constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
 constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kPlaceNumbers = 16;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
-constexpr int kCounts = 5, kDraws = 256, kBlock = 8;
+constexpr int kCases = 3, kDraws = 256, kBlock = 4, kLayerBlocks = 3;
 
 using Ladder = std::vector<std::array<Dense, 3>>;  // a network for each step
 
 // One network for all steps, of which each has biases of its own.
 struct Chain {
   std::array<Dense, 3> layers;
-  std::vector<std::array<std::vector<float>, 2>> biases;  // of the first and the last
-  std::vector<std::vector<float>> where;
+  std::vector<std::array<Numbers, 2>> biases;  // of the first and the last
+  std::vector<Numbers> where;
 };
 
 struct CellDensity {
-  Dense context_in, context_out, cell_in, occupied, deposit;
+  Dense context_in, context_out, cell_in, deposit;
+  Numbers occupied;
+  float occupied_bias;
   std::vector<Dense> hidden;
 };
 
 // Constants that training computed, by their names there.
 struct Constants {
   float depth, radius_half, radius_most, deposit, least;
-  std::vector<float> log_energy, cos_theta, sin_phi;
-  std::vector<float> mean, scale, quantiles, mean_of_phases, colouring, presence, blur_scale, blur_most, expected;
-  std::vector<float> odds, log_deposit, layer_cells, far_total, rate;
-  std::array<std::vector<float>, 2> context_mean, context_scale;
+  Numbers log_energy, cos_theta, sin_phi;
+  Numbers mean, scale, quantiles, mean_of_phases, colouring, presence, blur_scale, blur_most, expected;
+  Numbers odds, log_deposit, layer_cells, far_total, rate;
+  std::array<Numbers, 2> context_mean, context_scale;
   std::vector<std::int32_t> far_table, core;
   int knots, entries, core_most;
 };
@@ -47,9 +49,8 @@ struct Mesh {
   std::array<int, 2> shape, start, lattice;
   bool rings;
   float unit;  // layers' pitch over the size of cells
-  std::vector<float> x, y, ring, log_area, depth, per_unit, middle, levels;
+  Numbers x, y, ring, log_area, depth, per_unit, middle, levels;
   std::vector<std::int32_t> exists, kind, around, mirror, most;
-  std::vector<float> other_colour;
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
 };
@@ -67,7 +68,7 @@ struct Model::Contents {
   Ladder presence, others;
   Chain of_layers;
   std::array<std::array<Dense, 3>, 3> numbers;  // of place, slope and share
-  std::array<std::array<Dense, 3>, 2> counts;
+  std::array<std::array<Dense, 3>, 2> counts;   // of even and odd hits
   std::array<CellDensity, 2> cells;
 
   int more() const {  // terms of labels beside energy and theta
@@ -78,7 +79,8 @@ struct Model::Contents {
   int noise_numbers() const { return 3 * (totals() + kOffsets) + mesh.layers + 3; }
 };
 
+inline std::size_t size(int count) { return static_cast<std::size_t>(count); }
 // Weights (places, knots) of linear interpolation between `knots`, both even over the same range.
-std::vector<std::vector<float>> interpolated(int places, int knots);
+std::vector<Numbers> interpolated(int places, int knots);
 
 }  // namespace calopipe

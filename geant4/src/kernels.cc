@@ -132,6 +132,19 @@ CALOPIPE_INLINE void features_here(const Dense& first, const std::vector<Dense>&
   }
 }
 
+template <int lanes>
+CALOPIPE_INLINE float dot_here(const float* one, const float* two, int count) {
+  typename Lanes<lanes>::Float a, b, sum = {};
+  for (int at = 0; at < count; at += lanes) {
+    load(a, one + at);
+    load(b, two + at);
+    sum += a * b;
+  }
+  float found = 0;
+  for (int k = 0; k < lanes; ++k) found += sum[k];
+  return found;
+}
+
 CALOPIPE_INLINE void hashed_here(const int* keys, unsigned counter, int count, float* out) {
   const auto one = static_cast<std::uint32_t>(keys[0]), two = static_cast<std::uint32_t>(keys[1]);
   const std::uint32_t begin = counter * static_cast<std::uint32_t>(count);
@@ -156,34 +169,37 @@ const Processor processor = __builtin_cpu_supports("avx512f") && __builtin_cpu_s
                             : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Processor::kWide
                                                                                               : Processor::kAny;
 // Defines NAME_widest, NAME_wide and NAME_any, and NAME itself, which calls the best of them.
-#define CALOPIPE_VERSIONS(name, parameters, arguments, widest, wide, any) \
-  CALOPIPE_WIDEST static void name##_widest parameters { widest; }        \
-  CALOPIPE_WIDE static void name##_wide parameters { wide; }              \
-  static void name##_any parameters { any; }                              \
-  void name parameters {                                                  \
-    if (processor == Processor::kWidest) return name##_widest arguments;  \
-    if (processor == Processor::kWide) return name##_wide arguments;      \
-    name##_any arguments;                                                 \
+#define CALOPIPE_VERSIONS(type, name, parameters, arguments, widest, wide, any) \
+  CALOPIPE_WIDEST static type name##_widest parameters { return widest; }       \
+  CALOPIPE_WIDE static type name##_wide parameters { return wide; }             \
+  static type name##_any parameters { return any; }                             \
+  type name parameters {                                                        \
+    if (processor == Processor::kWidest) return name##_widest arguments;        \
+    if (processor == Processor::kWide) return name##_wide arguments;            \
+    return name##_any arguments;                                                \
   }
 #else
-#define CALOPIPE_VERSIONS(name, parameters, arguments, widest, wide, any) \
-  void name parameters { any; }
+#define CALOPIPE_VERSIONS(type, name, parameters, arguments, widest, wide, any) \
+  type name parameters { return any; }
 #endif
 
 }  // namespace
 
-CALOPIPE_VERSIONS(affine, (const Dense& layer, const float* in, float* out, const float* bias), (layer, in, out, bias),
-                  affine_here<16>(layer, in, out, bias), affine_here<8>(layer, in, out, bias),
+CALOPIPE_VERSIONS(void, affine, (const Dense& layer, const float* in, float* out, const float* bias),
+                  (layer, in, out, bias), affine_here<16>(layer, in, out, bias), affine_here<8>(layer, in, out, bias),
                   affine_here<4>(layer, in, out, bias))
 
-CALOPIPE_VERSIONS(silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
+CALOPIPE_VERSIONS(void, silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
                   silu_here<8>(values, values, count, false), silu_here<4>(values, values, count, false))
 
-CALOPIPE_VERSIONS(add_silu, (float* into, const float* values, int count), (into, values, count),
+CALOPIPE_VERSIONS(void, add_silu, (float* into, const float* values, int count), (into, values, count),
                   silu_here<16>(into, values, count, true), silu_here<8>(into, values, count, true),
                   silu_here<4>(into, values, count, true))
 
-CALOPIPE_VERSIONS(features,
+CALOPIPE_VERSIONS(float, dot, (const float* one, const float* two, int count), (one, two, count),
+                  dot_here<16>(one, two, count), dot_here<8>(one, two, count), dot_here<4>(one, two, count))
+
+CALOPIPE_VERSIONS(void, features,
                   (const Dense& first, const std::vector<Dense>& others, const int* which, const float* values,
                    int count, float* hidden),
                   (first, others, which, values, count, hidden),
@@ -191,7 +207,7 @@ CALOPIPE_VERSIONS(features,
                   (features_here<8, 2>(first, others, which, values, count, hidden)),
                   (features_here<4, 2>(first, others, which, values, count, hidden)))
 
-CALOPIPE_VERSIONS(hashed_uniform, (const int* keys, unsigned counter, int count, float* out),
+CALOPIPE_VERSIONS(void, hashed_uniform, (const int* keys, unsigned counter, int count, float* out),
                   (keys, counter, count, out), hashed_here(keys, counter, count, out),
                   hashed_here(keys, counter, count, out), hashed_here(keys, counter, count, out))
 

@@ -5,6 +5,8 @@
 
 namespace calopipe {
 
+using Numbers = std::vector<float>;
+
 constexpr int kLane = 16;  // to whose multiple the outputs of a network are padded, by zeros
 constexpr int kRows = 6;   // cells that are evaluated at a time
 
@@ -13,7 +15,7 @@ inline int padded(int count) { return (count + kLane - 1) / kLane * kLane; }
 // outputs = inputs x kernel + bias; `kernel` is inputs x wide, where wide = padded(outputs).
 struct Dense {
   int inputs = 0, outputs = 0, wide = 0;
-  std::vector<float> kernel, bias;
+  Numbers kernel, bias;
 };
 
 // `out` (wide) of `in` (inputs), with another bias than the layer's own if one is given.
@@ -21,6 +23,9 @@ void affine(const Dense& layer, const float* in, float* out, const float* bias =
 // x / (1 + exp(-x)) of each of `count` numbers, a multiple of kLane: in place, or added to `into`.
 void silu(float* values, int count);
 void add_silu(float* into, const float* values, int count);
+
+// The sum of the products of `count` numbers, a multiple of kLane.
+float dot(const float* one, const float* two, int count);
 
 // `hidden` (kRows, wide), which holds the biases, becomes the features of so many cells. Of what is known of them only
 // the `count` numbers that are not zero for all of them are given: which ones, and `values` (count, kRows).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frame.hh"
 #include "totals.hh"
 
 namespace calopipe {
@@ -99,8 +100,7 @@ Plan drawn_plan(const Model::Contents& model, const Asked& asked, const float* n
     of.expected = expected;
   }
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    found.layers[layer].busy =
-        of_layers[layer][0] * (found.budgets[0] / expected[0]) / model.constants.layer_cells[layer];
+    found.layers[layer].cells = of_layers[layer][0] * (found.budgets[0] / expected[0]);
   }
   promise(model, asked, totals, energy, found);
   return found;

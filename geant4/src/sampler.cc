@@ -45,14 +45,15 @@ void Sampler::draw(const Labels& labels, const float* noise, std::vector<Deposit
   const Mesh& mesh = model.mesh;
   const Plan plan = drawn_plan(model, asked_of(model, labels), numbers.data());
   const float* rest = numbers.data() + numbers.size() - 3;
-  work_->drawing.begin({static_cast<int>(rest[0] * 0x1p24f), static_cast<int>(rest[1] * 0x1p24f)});
+  const HashedNumbers hashed(mesh, {static_cast<int>(rest[0] * 0x1p24f), static_cast<int>(rest[1] * 0x1p24f)});
+  work_->drawing.begin();
   const auto phi = static_cast<float>(labels.phi_rad);
   const bool left = rest[2] < 0.5f;
   const bool turned[2] = {model.phi_rad ? phi < 0 || (phi == 0 && left) : left,
                           static_cast<float>(labels.theta_rad) > 1.57079632679489661923f};
   deposits.clear();
   for (int layer = 0; layer < mesh.layers; ++layer) {
-    const Drawn& drawn = work_->drawing.draw(layer, plan);
+    const Drawn& drawn = work_->drawing.draw(layer, plan, hashed);
     for (std::size_t k = 0; k < drawn.place.size(); ++k) {
       if (!(drawn.value[k] > 0)) continue;
       int place = drawn.place[k];

@@ -75,7 +75,7 @@ def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
     """Numbers of hits (N,), 1 or more, drawn by uniform `numbers` (N, 2 or more)."""
     weights, means, widths = mixture
     place = numbers[:, 1] + _HALF_STEP
-    logistic = tf.math.log(place) - tf.math.log1p(-place)
+    logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
     beyond = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + _log_expected(expected)
     return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))
 

@@ -11,11 +11,10 @@ import tensorflow as tf
 from training.models.autoregressive.mesh import Tensor
 from training.models.autoregressive.networks import Mixture
 
-_SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose log odds are finite in float32
+_SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # by which logits are shifted until they sum to what they should
 _MOST_OF_ALL = 0.8  # of the changes of all shares with their logits, that one's is
 _TINY = 1e-12
-_IMPOSSIBLE = -1e3  # log odds
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
@@ -26,14 +25,13 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     first. `uniform` (R,) decide the order, `start` (N,) the first point; multiples of 2^-24. Where more are to be hit
     than have a chance, all these are.
     """
-    likely = tf.clip_by_value(chance, _RAREST, _SUREST)
-    odds = tf.where(chance > 0, tf.math.log(likely) - tf.math.log1p(-likely), _IMPOSSIBLE)
-    shift = tf.zeros_like(number)
+    chance = tf.where(chance > 0, tf.clip_by_value(chance, _RAREST, _SUREST), 0.0)
+    missed, factor = 1 - chance, tf.ones_like(number)
     for _ in range(_NEWTON_STEPS):
-        likely = tf.sigmoid(odds + tf.gather(shift, shower))
+        likely = _with_odds(chance * tf.gather(factor, shower), missed)
         got, give = _sums(shower, number, likely, likely * (1 - likely))
-        shift += tf.clip_by_value((number - got) / (give + 1e-3), -_MOST_SHIFT, _MOST_SHIFT)
-    likely = tf.cast(tf.sigmoid(odds + tf.gather(shift, shower)), tf.float64)
+        factor *= tf.exp(tf.clip_by_value((number - got) / (give + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
+    likely = tf.cast(_with_odds(chance * tf.gather(factor, shower), missed), tf.float64)
     (got,) = _sums(shower, number, likely)
     likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), got), shower)
     # doubles hold shower, random number and row in one number
@@ -44,6 +42,11 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     end = tf.cumsum(own) + tf.cast(tf.gather(start + 2.0**-25, tf.gather(shower, order)), tf.float64)
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
     return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
+
+
+def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
+    """The chance (R,) whose odds are `hit` to `missed`, (R,) each."""
+    return hit / (hit + missed)
 
 
 def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:

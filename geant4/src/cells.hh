@@ -1,0 +1,41 @@
+// The cells of a colour in a layer, and the features that their density has of them: `CellDensity` in Python.
+#pragma once
+
+#include "frame.hh"
+
+namespace calopipe {
+
+// What deposits there are, scaled as the networks see them: (places + 1) each, the last of which is none.
+struct Images {
+  Numbers one, two, own;  // of the layer before, of the one before that, and of this layer's even cells
+};
+
+// Adds deposits to an image.
+void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image);
+// What is known of a place of the layers before, and of the place itself: the inputs of even cells.
+void known_of_place(const LayerFrame& frame, const Images& images, int place, float* out);
+
+class Cells {
+ public:
+  std::vector<int> places;      // that are looked at
+  std::vector<Distance> where;  // of each
+  const float* features_of(std::size_t cell) const { return features_.data() + cell * wide_; }
+
+  // Computes them, given the `contexts` of the layer. `images.own` counts where the density has inputs for it.
+  void evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts, const Images& images);
+  // The log odds of being hit.
+  float log_odds(const LayerFrame& frame, const CellDensity& density, std::size_t cell) const;
+
+ private:
+  using Rows = std::array<int, kRows>;
+
+  void share(const CellDensity& density, const Numbers& contexts);
+  int gather(const LayerFrame& frame, const Images& images, const Rows& rows, int neighbours);
+
+  std::size_t wide_ = 0;
+  Numbers features_, shared_, scratch_;
+  Numbers values_;          // of a block of rows: what is known of them
+  std::vector<int> which_;  // of the inputs these are
+};
+
+}  // namespace calopipe

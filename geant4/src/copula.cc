@@ -1,0 +1,59 @@
+#include "copula.hh"
+
+#include <algorithm>
+#include <cmath>
+
+namespace calopipe {
+
+Numbers product(const Numbers& labels, const Numbers& table, std::size_t columns) {
+  Numbers found(columns);
+  for (std::size_t k = 0; k < columns; ++k) {
+    for (std::size_t term = 0; term < labels.size(); ++term) found[k] += labels[term] * table[term * columns + k];
+  }
+  return found;
+}
+
+Numbers scale_terms(const Numbers& terms) {
+  Numbers found(terms.begin(), terms.begin() + kScaleTerms);
+  found.insert(found.end(), terms.begin() + kMeanTerms, terms.end());
+  return found;
+}
+
+Copula::Copula(const Model::Contents& model, const Asked& asked) : of_(model.constants) {
+  const auto number = static_cast<std::size_t>(model.totals());
+  mean_ = product(asked.terms, of_.mean, number);
+  scale_ = product(scale_terms(asked.terms), of_.scale, number);
+  for (float& each : scale_) each = std::exp(each);
+  const float place = std::clamp(asked.terms[1], -1.0f, 1.0f);
+  for (std::size_t e = 0; e < kEnergies; ++e) {
+    weights_[e] = std::max(1 - std::abs(place - (-1.0f + 0.25f * static_cast<float>(e))) * 4, 0.0f);
+  }
+}
+
+Numbers Copula::totals(const Numbers& normal, const Numbers& phases) const {
+  const std::size_t number = mean_.size();
+  Numbers found(number);
+  for (std::size_t k = 0; k < number; ++k) {
+    float score = 0;
+    for (std::size_t j = 0; j < number; ++j) score += normal[j] * of_.colouring[k * number + j];
+    const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kQuantiles - 1.0f);
+    const float left = std::min(std::floor(at), kQuantiles - 2.0f);
+    float low = 0, high = 0;
+    for (std::size_t e = 0; e < kEnergies; ++e) {
+      const float* table = of_.quantiles.data() + (e * kQuantiles + static_cast<std::size_t>(left)) * number + k;
+      low += table[0] * weights_[e];
+      high += table[number] * weights_[e];
+    }
+    found[k] = mean_[k] + scale_[k] * (low + (at - left) * (high - low));
+  }
+  for (std::size_t budget = 0; budget < kBudgets; ++budget) {
+    float sum = 0;
+    for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+      sum += phases[phase] * of_.mean_of_phases[phase * kBudgets + budget];
+    }
+    found[number - kBudgets + budget] += sum;
+  }
+  return found;
+}
+
+}  // namespace calopipe

@@ -1,0 +1,31 @@
+// From normal numbers to totals: `totals.from_normal` of the model in Python.
+#pragma once
+
+#include "plan.hh"
+
+namespace calopipe {
+
+// `labels` x `table`, which has so many columns.
+Numbers product(const Numbers& labels, const Numbers& table, std::size_t columns);
+// The terms of labels that scales are polynomials of.
+Numbers scale_terms(const Numbers& terms);
+
+// The totals' means and scales at the labels of a shower, their correlations and quantiles.
+class Copula {
+ public:
+  Copula(const Model::Contents& model, const Asked& asked);
+
+  // `phases` may be none.
+  Numbers totals(const Numbers& normal, const Numbers& phases) const;
+  // How many scales a total is from its mean.
+  float standardised(const Numbers& totals, std::size_t which) const {
+    return (totals[which] - mean_[which]) / scale_[which];
+  }
+
+ private:
+  const Constants& of_;
+  Numbers mean_, scale_;
+  std::array<float, kEnergies> weights_;  // of the energies at which there are quantiles
+};
+
+}  // namespace calopipe

@@ -1,0 +1,53 @@
+// The axis of a shower, and a layer as it is seen from there: `frame` and `cells` of the model in Python.
+#pragma once
+
+#include <algorithm>
+
+#include "plan.hh"
+
+namespace calopipe {
+
+// SUMS of training/models/autoregressive/frame.py, in their order.
+enum Sum { kEnergy, kCells, kHits, kSquares, kBeyondHalf, kBeyondMost, kX, kY, kXX, kYY, kXDepth, kYDepth };
+using Sums = std::array<float, kSums>;
+using Distance = std::array<float, 4>;  // from the axis, in cells: dx, dy, ring, radius
+
+constexpr float kHit = 3e-4f / kUnitGev;
+
+// Deposits of one layer, in units of 0.02 GeV.
+struct Drawn {
+  std::vector<int> place;
+  Numbers value;
+};
+
+// Where the axis of this offset meets the layers, in cells.
+std::vector<std::array<float, 2>> axis_of(const Model::Contents& model, const Asked& asked, const float* offset);
+// Where in its cell the axis meets a layer; in rings where in the calorimeter.
+std::array<float, 2> within(const Mesh& mesh, const std::array<float, 2>& axis, int layer);
+inline float clip(float value, float most) { return std::clamp(value, -most, most); }
+
+// One layer of a shower.
+struct LayerFrame {
+  LayerFrame(const Model::Contents& model, const Plan& plan, int layer);
+
+  Distance distance(int place) const;
+  // A number of a `table` (layers, knots) at this radius.
+  float prior(const Numbers& table, float radius) const;
+  // What its place says of a cell: kPlaceNumbers, each `stride` after the one before.
+  void place_numbers(int place, const Distance& distance, float* out, int stride) const;
+  // The places of those around a cell: kAround in this layer, in the one before, and in the one before that.
+  const int* around(int place) const {
+    return mesh.around.data() + (mesh.kind[size(layer)] * mesh.places + place) * 3 * kAround;
+  }
+  Sums sums(const Drawn& drawn) const;
+
+  const Mesh& mesh;
+  const Constants& of;
+  const int layer;
+  const LayerPlan& plan;
+  const float slope;
+  std::array<int, 2> met;  // the indices of the cell that the axis meets, which may be outside
+  int met_place;           // it, or the nearest one inside
+};
+
+}  // namespace calopipe

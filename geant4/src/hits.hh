@@ -1,0 +1,35 @@
+// The hits of a colour in a layer, and their deposits: `LayerDrawing._deposits` of the model in Python.
+#pragma once
+
+#include "cells.hh"
+#include "numbers.hh"
+#include "proposals.hh"
+#include "shared_energy.hh"
+
+namespace calopipe {
+
+// What the cells of a colour are to hold together: so much energy, in so many hits, chosen from this `start` on.
+struct Shared {
+  float energy, number, start;
+};
+
+class Hits {
+ public:
+  explicit Hits(const Model::Contents& model) : model_(model) {}
+
+  // Deposits of some of the `cells`, which sum to the energy.
+  void draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
+            const HashedNumbers& numbers, const Shared& shared, Drawn& into);
+
+ private:
+  float logit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
+              const HashedNumbers& numbers, const Shared& shared);
+
+  const Model::Contents& model_;
+  HitSampling sampling_;
+  Numbers chance_, uniform_;  // of each cell
+  std::vector<std::size_t> hits_;
+  Numbers outputs_;
+};
+
+}  // namespace calopipe

@@ -1,0 +1,41 @@
+// Which cells of a layer are looked at: `LayerProposals` of the model in Python.
+#pragma once
+
+#include <cstdint>
+
+#include "frame.hh"
+#include "numbers.hh"
+
+namespace calopipe {
+
+class Proposals {
+ public:
+  explicit Proposals(const Model::Contents& model);
+
+  // Begins a layer.
+  void propose(const LayerFrame& frame, const HashedNumbers& numbers);
+  // Adds the cells that share a side with one that holds energy.
+  void add_beside(const LayerFrame& frame, const Drawn& drawn);
+  // The cells of a colour, in the order of their places.
+  void cells(const LayerFrame& frame, int colour, std::vector<int>& into) const;
+  // With which chance a cell is looked at.
+  float chance(const LayerFrame& frame, int place) const;
+
+ private:
+  using Bits = std::vector<std::uint64_t>;  // one a place
+
+  void mark(const LayerFrame& frame, int lattice_place);
+  // Whether cells of this rate are looked at whatever is drawn.
+  bool in_core(float rate) const { return rate * std::max(busy_, 1.0f) > kCoreRate && rate > least_; }
+
+  static constexpr float kCoreRate = 1.2f;
+
+  const Mesh& mesh_;
+  const Constants& of_;
+  std::array<int, 2> corner_{};  // where the lattice begins
+  float busy_ = 0, least_ = 0;   // how many cells the layer is to have; the rate that has room in the core
+  std::array<Bits, 2> parity_;   // the two colours of the chessboard
+  Bits proposed_, beside_;
+};
+
+}  // namespace calopipe

@@ -1,0 +1,27 @@
+// Cells that share an energy: which of them are hit, and deposits that sum to it: `shared_energy` of the model in
+// Python.
+#pragma once
+
+#include "contents.hh"
+
+namespace calopipe {
+
+// Which of the cells are hit, `number` of them and each with its chance: systematic sampling in a random order.
+class HitSampling {
+ public:
+  // `uniform` numbers, one a cell, decide the order, and `start` the first point. Writes the numbers of the hit cells,
+  // in their order, into `hits`, and changes the chances so that they sum to the number.
+  void draw(Numbers& chance, float number, const Numbers& uniform, float start, std::vector<std::size_t>& hits);
+
+ private:
+  std::vector<std::pair<float, std::size_t>> order_;
+};
+
+// A logit as far from its mean that it is as far as it should be once `number` of them share a sum.
+float inflated(float logit, float mean, float number);
+// Changes the logits, all by one number, into shares that sum to about 1.
+void share(Numbers& logits);
+// Scales the deposits to sum to the `energy`; none is of less than the least.
+void scale(const Constants& of, float energy, Numbers& values);
+
+}  // namespace calopipe

@@ -1,0 +1,39 @@
+#include "sharing.hh"
+
+#include <algorithm>
+#include <cmath>
+
+#include "networks.hh"
+
+namespace calopipe {
+namespace {
+
+constexpr float kReach = 9.2f, kBetweenReach = 9.0f;  // the logit of nothing and all; the greatest of other shares
+constexpr float kHalfStep = 0x1p-25f, kLeastExpected = 0.3f, kMostLog = 12.0f;
+
+}  // namespace
+
+float drawn_share(Numbers& outputs, int components, const float* numbers) {
+  log_softmax(outputs.data(), kCases);
+  const float nothing = std::exp(outputs[0]), all = std::exp(outputs[1]);
+  if (numbers[0] < nothing) return -kReach;
+  if (numbers[0] < nothing + all) return kReach;
+  const float normal = box_muller(numbers[2], numbers[3]);
+  const float logit = draw_mixture(outputs.data() + kCases, components, numbers[1], normal);
+  return std::clamp(logit, -kBetweenReach, kBetweenReach);
+}
+
+float share_of(float logit) { return std::abs(logit) < kReach ? sigmoid(logit) : static_cast<float>(logit > 0); }
+
+float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers) {
+  const float place = numbers[1] + kHalfStep, logistic = std::log(place) - std::log(1 - place);
+  const float beyond = draw_mixture(outputs.data(), components, numbers[0], logistic) +
+                       std::log(std::max(expected - 0.5f, kLeastExpected));
+  return 1 + std::floor(std::exp(std::min(beyond, kMostLog)));
+}
+
+float prior_logit(float log_deposit, float energy) {
+  return -std::log(std::max(energy * std::exp(-log_deposit) - 1, 1.0f));
+}
+
+}  // namespace calopipe

@@ -1,0 +1,19 @@
+// How the energy of a layer is shared between its colours and among the hits of each: `sharing` of the model in Python.
+#pragma once
+
+#include "contents.hh"
+
+namespace calopipe {
+
+// The logit of the share of a layer's energy that its even cells are to hold, drawn by kBlock uniform numbers of what a
+// network says: the log chances of kCases, and a mixture of normals.
+float drawn_share(Numbers& outputs, int components, const float* numbers);
+// The share of such a logit: nothing or all at its ends.
+float share_of(float logit);
+// How many cells of a colour are hit, one or more, where about so many are expected; drawn by uniform numbers, of which
+// it takes two, of what a network says: a mixture of logistic distributions.
+float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers);
+// The logit of a deposit of usual size, at most half of the energy.
+float prior_logit(float log_deposit, float energy);
+
+}  // namespace calopipe
