@@ -54,6 +54,12 @@ def model() -> Autoregressive:
     return of_every_cell(new_model())
 
 
+def _softmax(logit: Any, _: Any, is_hit: Any, shower: Any, like: Any) -> Any:
+    """Shares that are all scaled alike."""
+    share = tf.where(is_hit, tf.sigmoid(logit), 0.0)
+    return share / tf.gather(tf.math.unsorted_segment_sum(share, shower, tf.size(like)) + 1e-12, shower)
+
+
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
@@ -65,7 +71,7 @@ class _Drawn:
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
-            patch.setattr(layer_module, "inflated", lambda logit, *_: logit)
+            patch.setattr(layer_module, "shares", _softmax)
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())

@@ -22,13 +22,14 @@ class Hits {
             const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 
  private:
-  float logit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-              const HashedNumbers& numbers, const Shared& shared);
+  HitLogit logit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
+                 const HashedNumbers& numbers, float energy);
 
   const Model::Contents& model_;
   HitSampling sampling_;
   Numbers chance_, uniform_;  // of each cell
   std::vector<std::size_t> hits_;
+  std::vector<HitLogit> logits_;
   Numbers outputs_;
 };
 

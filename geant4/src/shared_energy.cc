@@ -62,13 +62,15 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   std::sort(hits.begin(), hits.end());
 }
 
-float inflated(float logit, float mean, float number) {
-  return mean + (logit - mean) / std::sqrt(1 - 1 / std::max(number, 2.0f));
-}
-
-void share(Numbers& logits) {
-  constexpr float kTiny = 1e-12f;
-  float shift = 0;
+void share(const std::vector<HitLogit>& drawn, Numbers& logits) {
+  constexpr float kTiny = 1e-12f, kMostOfAll = 0.8f;
+  float whole = 0, shift = 0;
+  for (const HitLogit& each : drawn) whole += each.slope;
+  logits.clear();
+  for (const auto& [logit, mean, slope] : drawn) {
+    const float part = whole > 0 ? slope / whole : 0.0f;
+    logits.push_back(mean + (logit - mean) / std::sqrt(1 - std::min(part, kMostOfAll)));
+  }
   for (int step = 0; step < kNewtonSteps; ++step) {
     float got = 0, give = 0;
     for (const float each : logits) {

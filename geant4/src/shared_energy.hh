@@ -17,10 +17,13 @@ class HitSampling {
   std::vector<std::pair<float, std::size_t>> order_;
 };
 
-// A logit as far from its mean that it is as far as it should be once `number` of them share a sum.
-float inflated(float logit, float mean, float number);
-// Changes the logits, all by one number, into shares that sum to about 1.
-void share(Numbers& logits);
+// The logit of a hit's share, its mean, and how fast the mean share changes with it.
+struct HitLogit {
+  float drawn, mean, slope;
+};
+
+// Shares with about the drawn logits, made wider about their means and all shifted by one number, that sum to about 1.
+void share(const std::vector<HitLogit>& drawn, Numbers& shares);
 // Scales the deposits to sum to the `energy`; none is of less than the least.
 void scale(const Constants& of, float energy, Numbers& values);
 

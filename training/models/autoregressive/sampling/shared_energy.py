@@ -9,9 +9,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
+from training.models.autoregressive.networks import Mixture
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # by which logits are shifted until they sum to what they should
+_MOST_OF_ALL = 0.8  # of the changes of all shares with their logits, that one's is
 _TINY = 1e-12
 
 
@@ -52,21 +54,22 @@ def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
     return [tf.math.unsorted_segment_sum(each, shower, tf.size(like)) for each in columns]
 
 
-def inflated(logit: Tensor, mean: Tensor, number: Tensor) -> Tensor:
-    """Logits (R,) as far from their `mean` (R,) that they are as far as they should be once they share a sum.
+def shares(logit: Tensor, mixture: Mixture, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
+    """Shares (R,) of hits with about these logits (R,), drawn from the `mixture`, that sum to about 1; 0 of no hit.
 
-    Of n independent numbers of one variance, less their common mean, each has 1 - 1/n of it: here the share of `number`
-    (R,) hits.
+    All logits of a shower are shifted by one number, which Newton's steps find. To first order it is the mean of how
+    far they are from their means, weighted by how fast a share changes with its logit: by q, which sum to 1. That takes
+    the part q from the variance of logits that vary alike. So they are made wider about their means first, by
+    1 / (1 - q), and vary at last as they were drawn. `like` has N.
     """
-    return mean + (logit - mean) * tf.math.rsqrt(1 - 1 / tf.maximum(number, 2.0))
-
-
-def shares(logit: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
-    """Shares (R,) with about these logits (R,), all changed by one number a shower, that sum to about 1; 0 of no hit.
-
-    `like` has N.
-    """
-    shift, there = tf.zeros_like(like), tf.cast(is_hit, tf.float32)
+    weights, means, _ = mixture
+    weights, there = tf.exp(weights), tf.cast(is_hit, tf.float32)
+    middle, mean = (tf.reduce_sum(weights * each, 1) for each in (means, tf.sigmoid(means)))
+    slope = there * mean * (1 - mean)
+    (whole,) = _sums(shower, like, slope)
+    part = tf.math.divide_no_nan(slope, tf.gather(whole, shower))
+    logit = middle + (logit - middle) * tf.math.rsqrt(1 - tf.minimum(part, _MOST_OF_ALL))
+    shift = tf.zeros_like(like)
     for _ in range(_NEWTON_STEPS):
         share = there * tf.sigmoid(logit + tf.gather(shift, shower))
         got, give = _sums(shower, like, share, share * (1 - share))
