@@ -42,6 +42,11 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
 
 
+def logistic(logit: Tensor) -> Tensor:
+    """The chance (...) of a `logit` (...), exact for small ones too: the sigmoid of ONNX Runtime is not."""
+    return 1 / (1 + tf.exp(-logit))
+
+
 def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
     """The chance (R,) whose odds are `hit` to `missed`, (R,) each."""
     return hit / (hit + missed)
@@ -68,11 +73,11 @@ def shares(logit: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tenso
     """
     shift, there = tf.zeros_like(like), tf.cast(is_hit, tf.float32)
     for _ in range(_NEWTON_STEPS):
-        share = there * tf.sigmoid(logit + tf.gather(shift, shower))
+        share = there * logistic(logit + tf.gather(shift, shower))
         got, give = _sums(shower, like, share, share * (1 - share))
         step = tf.math.divide_no_nan(-tf.math.log(got + _TINY) * got, give)
         shift += tf.clip_by_value(step, -_MOST_SHIFT, _MOST_SHIFT)
-    return there * tf.sigmoid(logit + tf.gather(shift, shower))
+    return there * logistic(logit + tf.gather(shift, shower))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
