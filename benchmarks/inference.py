@@ -4,7 +4,7 @@
 
 Figures are milliseconds of processor time a shower, medians of rounds in which all are timed one after the other, so
 that what else the machine does meets all alike. Labels are spread evenly over the model's range. The conversion to ONNX
-takes minutes.
+takes half a minute.
 """
 
 from __future__ import annotations

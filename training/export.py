@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from calopipe.progress import say
 from training.folder import Card
 from training.loading import load
 from training.models.base import Model
+from training.onnx_graph import converted
 
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
@@ -75,15 +75,11 @@ def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping
 
 
 def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
-    import onnx  # noqa: PLC0415  nothing else needs the converter
-    import tf2onnx  # noqa: PLC0415
+    import onnx  # noqa: PLC0415  nothing else needs it
 
-    say("converting to ONNX, which takes a minute or two")
-    function = model.onnx(card.valid_range)
+    say("converting to ONNX, which takes half a minute")
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
-    # else it copies the graph before each of its optimisations, which takes minutes
-    os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
-    graph, _ = tf2onnx.convert.from_function(function, function.input_signature, opset=OPSET)
+    graph = converted(model.onnx(card.valid_range), OPSET)
     name_batch(graph)
     onnx.helper.set_model_props(graph, _metadata(card, identity))
     try:

@@ -18,7 +18,7 @@ from training.models.autoregressive.context import Plan, context, with_count, wi
 from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
 from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, draw_mixture
 from training.models.autoregressive.sampling.proposals import LayerProposals
-from training.models.autoregressive.sampling.shared_energy import hit, scaled, shares
+from training.models.autoregressive.sampling.shared_energy import hit, logistic, scaled, shares
 from training.models.autoregressive.sharing import drawn_count, drawn_share, prior_logit, share_of
 from training.models.randomness import box_muller, hashed_uniform
 
@@ -166,7 +166,7 @@ class LayerDrawing:
         layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
         proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
-        chance = tf.where(chosen, tf.minimum(tf.sigmoid(log_odds) / proposed, 1.0), 0.0)
+        chance = tf.where(chosen, tf.minimum(logistic(log_odds) / proposed, 1.0), 0.0)
         is_hit = hit(chance, shower, number, self._of_cell(cell, 0, 1)[:, 0], numbers[:, 2])
         # a row of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
         more = tf.minimum(tf.shape(self._keys)[0], 1)

@@ -44,6 +44,11 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
 
 
+def logistic(logit: Tensor) -> Tensor:
+    """The chance (...) of a `logit` (...), exact for small ones too: the sigmoid of ONNX Runtime is not."""
+    return 1 / (1 + tf.exp(-logit))
+
+
 def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
     """The chance (R,) whose odds are `hit` to `missed`, (R,) each."""
     return hit / (hit + missed)
@@ -64,18 +69,18 @@ def shares(logit: Tensor, mixture: Mixture, is_hit: Tensor, shower: Tensor, like
     """
     weights, means, _ = mixture
     weights, there = tf.exp(weights), tf.cast(is_hit, tf.float32)
-    middle, mean = (tf.reduce_sum(weights * each, 1) for each in (means, tf.sigmoid(means)))
+    middle, mean = (tf.reduce_sum(weights * each, 1) for each in (means, logistic(means)))
     slope = there * mean * (1 - mean)
     (whole,) = _sums(shower, like, slope)
     part = tf.math.divide_no_nan(slope, tf.gather(whole, shower))
     logit = middle + (logit - middle) * tf.math.rsqrt(1 - tf.minimum(part, _MOST_OF_ALL))
     shift = tf.zeros_like(like)
     for _ in range(_NEWTON_STEPS):
-        share = there * tf.sigmoid(logit + tf.gather(shift, shower))
+        share = there * logistic(logit + tf.gather(shift, shower))
         got, give = _sums(shower, like, share, share * (1 - share))
         step = tf.math.divide_no_nan(-tf.math.log(got + _TINY) * got, give)
         shift += tf.clip_by_value(step, -_MOST_SHIFT, _MOST_SHIFT)
-    return there * tf.sigmoid(logit + tf.gather(shift, shower))
+    return there * logistic(logit + tf.gather(shift, shower))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:

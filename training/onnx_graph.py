@@ -1,0 +1,157 @@
+"""A TensorFlow function as an ONNX graph: by tf2onnx, with operations that ONNX Runtime runs in fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_LAST = 2**31 - 1  # where a slice ends that ends nowhere
+
+
+def converted(function: Any, opset: int) -> Any:
+    """The ONNX model of the tf.function `function`, which has an input signature and gives a dictionary."""
+    from tf2onnx import convert, optimizer, tf_loader, tfonnx  # noqa: PLC0415  only exports need the converter
+    from tf2onnx.optimizer.const_fold_optimizer import ConstFoldOptimizer  # noqa: PLC0415
+
+    concrete = function.get_concrete_function(*function.input_signature)
+    inputs = [each.name for each in concrete.inputs if each.dtype != tf.resource]
+    outputs = [each.name for each in concrete.outputs]
+    with tf.device("/cpu:0"):
+        frozen = tf_loader.from_function(concrete, inputs, outputs)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(frozen, name="")
+            made = tfonnx.process_tf_graph(
+                graph, continue_on_error=True, opset=opset, input_names=inputs, output_names=outputs,
+                tensors_to_rename=convert.tensor_names_from_structed(concrete, inputs, outputs),
+                custom_op_handlers={"UnsortedSegmentSum": (_segment_sum, []), "SelectV2": (_select, [])},
+            )  # fmt: skip
+    # the others take four times as long as all else together, and ONNX Runtime does what they do when it loads a file
+    folded = optimizer.optimize_graph(made, catch_errors=False, optimizers={"fold_constants": ConstFoldOptimizer})
+    model = folded.make_model("calopipe")
+    _shorten(model.graph, {})
+    _drop_unused(model.graph, _used(model.graph))
+    return model
+
+
+def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
+    """Sums by scattering; tf2onnx sorts the rows and gathers them into a table."""
+    data, segment, number = node.input
+    rank, shape, dtype = graph.get_rank(data), graph.get_shape(data), graph.get_dtype(data)
+    index, size = (_as_int64(graph, each) for each in (segment, number))
+    size = graph.make_node("Unsqueeze", [size, _constant(graph, [0])]).output[0]
+    if rank > 1:
+        index = graph.make_node("Unsqueeze", [index, _constant(graph, list(range(1, rank)))]).output[0]
+        index = graph.make_node("Expand", [index, graph.make_node("Shape", [data]).output[0]]).output[0]
+        size = graph.make_node("Concat", [size, _constant(graph, shape[1:])], attr={"axis": 0}).output[0]
+    zeros = graph.make_node("Expand", [_constant(graph, 0, dtype), size]).output[0]
+    output, shapes = node.output, node.output_shapes
+    graph.remove_node(node.name)
+    graph.make_node(
+        "ScatterElements", [zeros, index, data], attr={"axis": 0, "reduction": "add"},
+        name=name, outputs=output, shapes=shapes, dtypes=[dtype],
+    )  # fmt: skip
+
+
+def _select(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
+    """One operation, where tf2onnx makes six: two products and their sum, which let NaN through."""
+    node.type = "Where"
+
+
+def _as_int64(graph: Any, tensor: str) -> str:
+    from onnx import TensorProto  # noqa: PLC0415
+
+    if graph.get_dtype(tensor) == TensorProto.INT64:
+        return tensor
+    found: str = graph.make_node("Cast", [tensor], attr={"to": TensorProto.INT64}).output[0]
+    return found
+
+
+def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
+    from tf2onnx import utils  # noqa: PLC0415
+
+    kind = np.int64 if dtype is None else utils.map_onnx_to_numpy_type(dtype)
+    found: str = graph.make_const(utils.make_name("constant"), np.array(value, kind)).output[0]
+    return found
+
+
+def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
+    """Take one column at a time by one operation, and leave out slices of everything, here and in the bodies of loops.
+
+    `outside` are the small constants of the graphs around this one.
+    """
+    from onnx import helper, numpy_helper  # noqa: PLC0415
+
+    small = {each.name: numpy_helper.to_array(each) for each in graph.initializer if np.prod(each.dims) <= 4}
+    constants = {**outside, **small}
+    made = {output: node for node in graph.node for output in node.output}
+    indices: dict[int, str] = {}
+    for body in _bodies(graph):
+        _shorten(body, constants)
+    for node in graph.node:
+        if node.op_type == "Slice" and _of_everything(node, constants):
+            node.op_type = "Identity"
+            del node.input[1:]
+        if node.op_type != "Squeeze" or node.input[0] not in made:
+            continue
+        column = _column(made[node.input[0]], node, constants)
+        if column is not None:
+            axis, which = column
+            if which not in indices:
+                indices[which] = f"{graph.name}_column_{which}"
+                graph.initializer.append(numpy_helper.from_array(np.array(which, np.int64), indices[which]))
+            node.op_type = "Gather"
+            node.input[:] = [made[node.input[0]].input[0], indices[which]]
+            node.attribute.append(helper.make_attribute("axis", axis))
+
+
+def _bodies(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield from (attribute.g for attribute in node.attribute if attribute.HasField("g"))
+
+
+def _used(graph: Any) -> set[str]:
+    """The names that operations take, here and in the bodies of loops, and that graphs give."""
+    own = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+    return own.union(*map(_used, _bodies(graph)))
+
+
+def _drop_unused(graph: Any, used: set[str]) -> None:
+    """Leave out slices and constants whose names are not among the `used` ones."""
+    for body in _bodies(graph):
+        _drop_unused(body, used)
+    nodes = [node for node in graph.node if node.op_type != "Slice" or node.output[0] in used]
+    left = set().union(
+        *(node.input for node in nodes), *map(_used, _bodies(graph)), (each.name for each in graph.output)
+    )
+    constants = [each for each in graph.initializer if each.name in left]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(constants)
+
+
+def _numbers(node: Any, constants: Mapping[str, Any]) -> list[list[int] | None]:
+    """Starts, ends, axes and steps of a slice, None of each that is no constant; steps are 1 unless they are given."""
+    found = [constants[name].tolist() if name in constants else None for name in node.input[1:]]
+    return [*found, [1] * len(found[0] or [])] if len(found) == 3 else found
+
+
+def _of_everything(node: Any, constants: Mapping[str, Any]) -> bool:
+    starts, ends, _, steps = _numbers(node, constants)
+    return bool(
+        starts is not None and ends is not None and steps is not None
+        and not any(starts) and min(ends) >= _LAST and set(steps) == {1}
+    )  # fmt: skip
+
+
+def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The axis and the index, where the two operations take what has one index of an axis."""
+    axes = constants.get(squeeze.input[1]) if len(squeeze.input) > 1 else None
+    if slicing.op_type != "Slice" or axes is None or axes.size != 1:
+        return None
+    starts, ends, along, steps = _numbers(slicing, constants)
+    if starts is None or ends is None or along != axes.tolist() or steps != [1] or starts[0] < 0:
+        return None
+    return (axes.item(), starts[0]) if ends[0] == starts[0] + 1 else None
