@@ -18,7 +18,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from showers import make_file
+from showers import CYLINDER, make_file
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.positions import positions
@@ -109,6 +109,35 @@ def test_hits_lie_in_the_middle_of_their_cells(fast: dict[str, np.ndarray]) -> N
     depth = np.einsum("nxyl,l->n", weight, z) / total
     np.testing.assert_allclose(fast["middle_mm"], np.stack([x, y, depth - 50], 1), atol=1e-4)
     np.testing.assert_allclose(fast["time_ns"], (depth + 1) / np.sin(fast["theta"]) / 299.792458, rtol=1e-5)
+
+
+def test_hits_in_rings_lie_in_the_cells_of_their_numbers(application: Application) -> None:
+    """The detector counts angles from 0, calopipe from -180 degrees; what a cell holds was deposited there."""
+    for command in (
+        ["preprocessing", "--input", CYLINDER, "--output", "rings-ds"],
+        ["training", "fit", "--dataset", "rings-ds", "--output", "rings", "--steps", "4"],
+        ["training", "export", "--model", "rings", "--output", "rings.safetensors"],
+    ):
+        environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, command)], cwd=application.folder, env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4000:]
+    said = application.said(
+        "/run/initialize\n/calopipe/model rings.safetensors\n/calopipe/particles e-\n"
+        "/calopipe/samplingFraction 0.0313\n/random/setSeeds 7 1\n/beam/energy 20 90 GeV\n/run/beamOn 12",
+        "--cylinder", "--threads", "1", "--output", "rings.h5",
+    )  # fmt: skip
+    assert said[-1].startswith("12 showers")
+    with h5py.File(application.folder / "rings.h5") as file:
+        written = {name: file[name][:] for name in file}
+    weight = written["showers"].reshape(12, 45, 16, 9).astype(float)
+    angle = 2 * np.pi * (np.arange(16) + 0.5) / 16
+    radius = 4.65 * (np.arange(9) + 0.5)
+    total = weight.sum((1, 2, 3))
+    middle = [np.einsum("nlar,a,r->n", weight, turn(angle), radius) / total for turn in (np.cos, np.sin)]
+    np.testing.assert_allclose(written["middle_mm"][:, :2], np.stack(middle, 1), atol=0.02)  # the ends of its beam
 
 
 @pytest.mark.parametrize("threads", [2, 4])

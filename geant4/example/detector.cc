@@ -10,7 +10,9 @@
 #include <G4RegionStore.hh>
 #include <G4SDManager.hh>
 #include <G4SystemOfUnits.hh>
+#include <G4Transform3D.hh>
 #include <G4Tubs.hh>
+#include <optional>
 
 #include "cells.hh"
 
@@ -99,5 +101,7 @@ void Detector::ConstructSDandField() {
   G4SDManager::GetSDMpointer()->AddNewDetector(cells);
   SetSensitiveDetector("cell", cells);
   auto* region = G4RegionStore::GetInstance()->GetRegion("calorimeter");
-  new calopipe::FastSimulation("calopipe", region, control_);
+  std::optional<G4Transform3D> front;  // of rings too: angles count from 0 here, and from -180 degrees in calopipe
+  if (cylinder_) front = G4Translate3D(0, 0, -depth() / 2) * G4RotateZ3D(pi);
+  new calopipe::FastSimulation("calopipe", region, control_, front);
 }
