@@ -34,7 +34,7 @@ def _hits(view: Batch, parity: int, number: int, draws: Any) -> Any:
     value = tf.reshape(view["value"][:, : model.HITS_A_SHOWER], [-1])
     found = tf.reshape(view["colour"][:, : model.HITS_A_SHOWER], [-1])
     weight = tf.cast((value > 0) & (found == parity), tf.float32)
-    return tf.concat([shower[:, None], place], 1), tf.math.log(tf.maximum(value, 1e-3)), weight
+    return tf.concat([shower[:, None], place], 1), tf.maximum(value, 1e-3), weight
 
 
 def _empty(view: Batch, parity: int, number: int, draws: Any, *, geometry: Any, **_: Any) -> Any:

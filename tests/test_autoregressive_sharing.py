@@ -87,6 +87,12 @@ def test_numbers_of_hits_are_drawn_as_often_as_they_are_likely(expected: float) 
     assert (np.abs(found / _ROWS - likely) < 4.5 * np.sqrt((likely + 1e-4) / _ROWS)).all()
 
 
+def test_the_greatest_uniform_number_draws_no_endless_number_of_hits() -> None:
+    numbers = tf.constant([[0.1, 1 - 2.0**-24], [0.1, 1 - 2.0**-23]], tf.float32)
+    most, before = drawn_count(tf.fill([2], 4.0), _mixture(2), numbers).numpy()
+    assert before <= most < 2 * before
+
+
 def test_numbers_of_hits_far_from_what_is_expected_have_a_gradient() -> None:
     mixture = [tf.Variable(each) for each in _mixture(4)]
     with tf.GradientTape() as tape:

@@ -51,7 +51,7 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   }
   std::sort(order_.begin(), order_.end());
   const double by = got > 0 ? static_cast<double>(number) / got : 0.0;
-  const double first = static_cast<double>(start + 0x1p-25f);
+  const double first = static_cast<double>(start) + 0x1p-25;
   double sum = 0;
   for (const auto& [each, cell] : order_) {
     const double own = static_cast<double>(chance[cell]) * by;

@@ -26,7 +26,8 @@ float drawn_share(Numbers& outputs, int components, const float* numbers) {
 float share_of(float logit) { return std::abs(logit) < kReach ? sigmoid(logit) : static_cast<float>(logit > 0); }
 
 float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers) {
-  const float place = numbers[1] + kHalfStep, logistic = std::log(place) - std::log(1 - place);
+  const float place = std::min(numbers[1] + kHalfStep, 1 - 0x1p-24f);  // which float32 would round to 1
+  const float logistic = std::log(place) - std::log(1 - place);
   const float beyond = draw_mixture(outputs.data(), components, numbers[0], logistic) +
                        std::log(std::max(expected - 0.5f, kLeastExpected));
   return 1 + std::floor(std::exp(std::min(beyond, kMostLog)));

@@ -19,7 +19,8 @@ _BETWEEN_REACH = 9.0
 _LEAST_EXPECTED = 0.3  # hits beyond the first
 _MOST_LOG = 12.0  # of the number of hits
 _TINY = 1e-6
-_HALF_STEP = 2.0**-25  # added to uniform numbers, multiples of 2^-24, whose logarithms are taken
+# added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
+_HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def log_count(count: Tensor, expected: Tensor, mixture: Mixture) -> Tensor:
 def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
     """Numbers of hits (N,), 1 or more, drawn by uniform `numbers` (N, 2 or more)."""
     weights, means, widths = mixture
-    place = numbers[:, 1] + _HALF_STEP
+    place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # to which float32 would round
     logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
     beyond = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + _log_expected(expected)
     return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))

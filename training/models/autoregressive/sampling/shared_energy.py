@@ -39,7 +39,7 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     order = tf.argsort(tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + rows * 2.0**-45)
     own = tf.gather(likely, order)
     # each shower's sum is a whole number, so that one sum serves all
-    end = tf.cumsum(own) + tf.cast(tf.gather(start + 2.0**-25, tf.gather(shower, order)), tf.float64)
+    end = tf.cumsum(own) + tf.cast(tf.gather(start, tf.gather(shower, order)), tf.float64) + 2.0**-25
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
     return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
 
