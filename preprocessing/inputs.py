@@ -28,7 +28,7 @@ class InputFile(Header):
     """What is known of an input file without opening it, as long as its stamp (`storage.stamp`) is the same."""
 
     stamp: tuple[int, int]
-    look: Look | None  # of its first showers; None where none of them holds energy
+    look: Look | None  # of some of its showers; None where none of them holds energy
 
     def to_json(self) -> dict[str, Any]:
         own = asdict(self) | {"geometry": self.geometry.to_json()}

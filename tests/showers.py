@@ -25,6 +25,8 @@ RING_GEOMETRY = Geometry.of_layers(
 )
 SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
 CYLINDER = Path(__file__).parent.parent / "data" / "cylinder" / "Ele_Cylinder_1_100_000.h5"
+# The showers of a file of 500 by which preprocessing judges it.
+SPREAD_OUT = np.concatenate([np.arange(first, first + 20) for first in (0, 120, 240, 360, 480)])
 
 
 def measured_angle(cells: Any, cell_size: float = 1.0, layer_pitch: float = 1.0) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_voxels
+from showers import CYLINDER, SPREAD_OUT, make_showers, make_toy_showers, write_file, write_voxels
 
 from calopipe.errors import InputError, run_command
 from calopipe.events.tolerance import BadFileError
@@ -262,8 +262,8 @@ def test_the_look_at_a_cylinder_is_that_of_its_voxels() -> None:
     look = look_at(open_showers(CYLINDER))
     assert look is not None
     with h5py.File(CYLINDER) as file:
-        mev = file["showers"][:100].astype(np.float64).reshape(100, 45, 16, 9)
-        energy = file["incident_energies"][:100].astype(np.float64)
+        mev = file["showers"][:][SPREAD_OUT].astype(np.float64).reshape(100, 45, 16, 9)
+        energy = file["incident_energies"][:][SPREAD_OUT].astype(np.float64)
     assert look.response == pytest.approx(mev.sum() / energy.sum(), rel=1e-3)
     x0 = 1.4 / 3.504 + 0.3 / 93.70
     profile = np.cumsum(mev.sum(axis=(0, 2, 3))) / mev.sum()

@@ -6,13 +6,22 @@ import json
 import re
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import special
-from showers import SAMPLE, SMALL_GEOMETRY, make_labelled_showers, make_showers, make_toy_showers, write_file
+from showers import (
+    SAMPLE,
+    SMALL_GEOMETRY,
+    SPREAD_OUT,
+    make_labelled_showers,
+    make_showers,
+    make_toy_showers,
+    write_file,
+)
 
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
@@ -56,7 +65,7 @@ def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
 
 def test_the_numbers_are_those_of_the_cells() -> None:
     file = open_showers(next(SAMPLE.glob("*.h5")))
-    look, showers = _look(SAMPLE / file.path.name), file.read(0, 100)
+    look, showers = _look(SAMPLE / file.path.name), file.read()[SPREAD_OUT]
     cells = showers.cells.astype(np.float64)
     assert look.doubts == ()
     assert look.showers == 100
@@ -145,6 +154,17 @@ def test_energies_that_are_not_the_showers_are_named(tmp_path: Path, kind: str) 
     changed, told = LABELS[kind]
     (doubt,) = _look(write_file(tmp_path / "a.h5", _SHOWERS, **changed)).doubts
     assert re.match(told, doubt)
+
+
+def test_showers_are_looked_at_all_over_a_file(tmp_path: Path) -> None:
+    """Of one energy and sorted by what they deposit: the first hundred alone are alike."""
+    rise = np.geomspace(0.4, 2.4, 600)[:, None, None, None]
+    cells = np.tile(_CELLS / _CELLS.sum(axis=(1, 2, 3), keepdims=True), (10, 1, 1, 1)) * _CELLS.sum() / 60 * rise
+    theta, measured = (np.tile(each, 10) for each in (_SHOWERS.theta_rad, _SHOWERS.mtheta_rad))
+    energy = np.full(600, 150.0, np.float32)
+    showers = replace(_SHOWERS, cells=cells.astype(np.float32), energy_gev=energy, theta_rad=theta, mtheta_rad=measured)
+    (doubt,) = _look(write_file(tmp_path / "a.h5", showers)).doubts
+    assert doubt.startswith("all energies are 150 GeV")
 
 
 @pytest.mark.parametrize("resolution", [0.02, 0.3])

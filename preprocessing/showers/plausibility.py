@@ -1,4 +1,4 @@
-"""Whether a file's units and scale are plausible: its first showers, compared with shower physics.
+"""Whether a file's units and scale are plausible: some of its showers, compared with shower physics.
 
 Electromagnetic showers in any sampling calorimeter have this in common (Particle Data Group, Review of Particle
 Physics, "Passage of particles through matter"): a part of the energy is seen; the depth of a shower grows with the
@@ -24,7 +24,7 @@ from calopipe.showers.positions import positions
 if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
 
-_SHOWERS = 100
+_SHOWERS, _STRETCHES = 100, 5  # that are looked at, in so many stretches spread over the file
 _ELECTRON = 11
 _ELECTROMAGNETIC = (_ELECTRON, 22, 111)  # codes of particles without their sign
 # Visible over incident energy: from thin gaps to thick ones; and of cells calibrated to the incident energy.
@@ -42,7 +42,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Look:
-    """What the first showers of a file look like.
+    """What some showers of a file look like.
 
     `response` is visible over incident energy. Half of the visible energy lies within `depth_x0` radiation lengths;
     `expected_x0` (low, high) is the expected range. `radius_mm` is the root mean square distance from each layer's
@@ -63,16 +63,18 @@ class Look:
 
 
 def look_at(file: ShowerFile) -> Look | None:
-    """What the first showers of `file` look like; None if each of them is corrupt or empty."""
-    hits = Hits.of(file.cells(0, min(_SHOWERS, file.events)))
-    sums = hits.sums()
-    good = (flaws_of_hits(hits) == 0) & (file.label_flaws[: len(hits)] == 0) & (sums > 0)
+    """What some showers of `file` look like; None if each of them is corrupt or empty."""
+    stretches = _stretches(file.events)
+    hits = Hits.of(np.concatenate([file.cells(*each) for each in stretches]))
+    sums, events = hits.sums(), np.concatenate([np.arange(*each) for each in stretches])
+    good = (flaws_of_hits(hits) == 0) & (file.label_flaws[events] == 0) & (sums > 0)
     if not good.any():
         return None
-    geometry = file.geometry
-    energy = float(file.energy_gev[: len(good)][good].mean(dtype=np.float64))
-    along = np.cos(file.more[PHI][: len(good)][good]) if PHI in file.more else 1.0
-    slant = float((1 / (np.sin(file.theta_rad[: len(good)][good].astype(np.float64)) * along)).mean())
+    geometry, events = file.geometry, events[good]
+    energies = file.energy_gev[events]
+    energy = float(energies.mean(dtype=np.float64))
+    along = np.cos(file.more[PHI][events]) if PHI in file.more else 1.0
+    slant = float((1 / (np.sin(file.theta_rad[events].astype(np.float64)) * along)).mean())
     sample = _sample(hits[good], slant, geometry)
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
     radius, in_x0 = sample.radius_mm, sample.radius_mm * sample.x0_per_mm
@@ -82,7 +84,7 @@ def look_at(file: ShowerFile) -> Look | None:
     if file.deposits == VOXELS:
         label, axes = f"{ENERGIES} in MeV", ""
     # of other particles, as the file names them, depth and width say nothing
-    known = file.more.get(PARTICLE, np.full(len(good), _ELECTRON))[: len(good)][good]
+    known = file.more[PARTICLE][events] if PARTICLE in file.more else _ELECTRON
     electromagnetic = bool(np.isin(np.abs(known), _ELECTROMAGNETIC).all())
     if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= sample.depth_x0() <= high):
         doubts.append(
@@ -97,12 +99,20 @@ def look_at(file: ShowerFile) -> Look | None:
     if electromagnetic and not doubts and not _RADII_X0[0] < in_x0 < _RADII_X0[1]:
         sizes = "its layers" if geometry.layers else "cell_mm and layer_pitch_mm"
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
-    more = _doubt_of_energies(file.energy_gev[: len(good)][good], sums[good]), _doubt_of_widths(geometry)
+    more = _doubt_of_energies(energies, sums[good]), _doubt_of_widths(geometry)
     doubts += [doubt for doubt in more if doubt]
     response, depth, low, high, radius = (
         float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
     )
     return Look(int(good.sum()), response, depth, (low, high), radius, tuple(doubts))
+
+
+def _stretches(events: int) -> list[tuple[int, int]]:
+    """First and end of the stretches of a file of so many events that are looked at: its showers may be sorted."""
+    if events <= _SHOWERS:
+        return [(0, events)]
+    length = _SHOWERS // _STRETCHES
+    return [(int(first), int(first) + length) for first in np.linspace(0, events - length, _STRETCHES)]
 
 
 def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
