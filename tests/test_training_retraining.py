@@ -208,13 +208,14 @@ def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> N
     assert len(site.asked) == 1
 
 
-def test_a_current_model_of_another_version_is_told_of(site: Site) -> None:
+@pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks
+def test_a_current_model_of_another_version_is_told_of(site: Site, version: int) -> None:
     site.retrain()
     site.promote()
     current = site.registry.current()
     assert current is not None
     card = site.place / "registry/models" / current.model / "card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": 1}))
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": version}))
     site.dataset(files=2)
     with pytest.raises(InputError, match=r"a model of another version of calopipe, .*; give another --registry"):
         site.retrain()
