@@ -88,9 +88,9 @@ def retrain(
 
     Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
     same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
-    incumbent, unless that has other networks. The folder `copy` gets a
-    copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
-    both; and before it is copied if a user's file states it that this process was not given.
+    incumbent, unless that has other networks. The folder `copy` gets a copy of the incumbent's model. InputError if it
+    is of another detector, or was trained on events that are to judge both; and, before it is copied, if a user's file
+    states it that this process was not given.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
