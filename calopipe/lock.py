@@ -47,7 +47,7 @@ def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
 
 
 def writer(output: Path | GcsPath) -> str:
-    """The process that runs in `output` now; empty without one."""
+    """The process that runs in `output` now; empty without one, and where the file system knows no locks."""
     path = output / _FILE
     try:
         return _holder_at(path)
@@ -64,6 +64,9 @@ def _holder_at(path: Path | GcsPath) -> str:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
         except BlockingIOError:
             return _holder(lock.read())
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
     return ""
 
 
@@ -137,21 +140,25 @@ def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int
 
 def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
     """The generation of `lease` as it is this process's, with this `text`. InputError: another renews it."""
-    seen, since = 0, time.monotonic()
+    seen, since = 0, 0.0
     while True:
         expired = seen > 0 and time.monotonic() - since > _LEASED_S
         try:
             return lease.write(text, generation=seen if expired else 0)
         except FileExistsError:
             pass
-        with suppress(FileNotFoundError):  # given back in this moment
+        try:
             found, holder = int(lease.stat().generation), lease.read_text()
+        except FileNotFoundError:  # given back in this moment
+            seen = 0
+        else:
             if holder == text:  # the answer to a first try was lost
                 return found
             if seen not in {0, found}:
                 raise _refusal(output, holder)
-            seen = found
-            time.sleep(_LOOK_S)
+            if not seen:
+                seen, since = found, time.monotonic()
+        time.sleep(_LOOK_S)
 
 
 def _this_process() -> str:

@@ -111,6 +111,14 @@ def test_what_is_no_model_is_refused_in_a_line(text: str | None, line: str, tmp_
             command.main(["estimate", "--model-file", str(place), "--showers", "100", "--devices", "v100"])
 
 
+@pytest.mark.parametrize("before", ["#", "##"])  # the bytes that are read end within a letter, or after one
+def test_a_file_that_is_too_long_does_not_run_cut_off(before: str, tmp_path: Path) -> None:
+    place = tmp_path / "long.py"
+    place.write_text(before + "\u00e9" * 2**18, encoding="utf-8")
+    with pytest.raises(InputError, match=r"long\.py: more than 256 KiB; a model takes a few"):
+        ModelFile.read(place)
+
+
 def test_only_the_configs_of_the_file_are_offered() -> None:
     file = ModelFile.read(LAYERS)
     with offered(file):
@@ -120,6 +128,9 @@ def test_only_the_configs_of_the_file_are_offered() -> None:
         changed = ModelFile("changed.py", file.text + "# changed").run()  # as of a folder beside the file of now
         assert changed["layers"].model_file != config.model_file
         assert as_options(config, "layers") == ["--model-file", str(LAYERS), "--config", "layers", "--hidden", "3"]
+    stored = ModelFile("gs://runs/layers.py", file.text + "# in a bucket")
+    with offered(stored):
+        assert as_options(CONFIGS["layers"], "layers") == ["--model-file", stored.place, "--config", "layers"]
     assert ModelFile.unpacked(file.packed()).text == file.text
     assert "{{" not in file.packed()
     with pytest.raises(InputError, match="is no packed file"):

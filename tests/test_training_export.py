@@ -13,7 +13,10 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.cloud import storage as google_storage
+from servers import FAKE_GCS_SERVER, go_tool, store
 
+from calopipe import gcs, storage
 from calopipe.errors import InputError, run_command
 from calopipe.showers.files import open_showers
 from training import __main__ as command
@@ -108,6 +111,22 @@ def test_an_export_that_stands_is_left(trained: Path, saved: Path, capsys: pytes
     assert "export stands" in capsys.readouterr().out
     assert (saved).stat() == before
     assert not list(saved.parent.glob(".*"))
+
+
+@pytest.mark.timeout(900)  # a first build of the store is slow
+def test_in_a_bucket_is_the_export_and_nothing_beside_it(
+    trained: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with store(go_tool(FAKE_GCS_SERVER)):
+        google_storage.Client(project="test").create_bucket("runs")
+        gcs._client_of.cache_clear()
+        command.main(["export", "--model", str(trained / "model"), "--output", "gs://runs/saved"])
+        there = storage.listing(storage.location("gs://runs"))
+        card = storage.location("gs://runs/saved/assets.extra/card.json").read_text()
+    gcs._client_of.cache_clear()
+    assert set(there) == {f"saved/{name}" for name in storage.listing(saved)}
+    assert card == (saved / "assets.extra/card.json").read_text()
 
 
 def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) -> None:

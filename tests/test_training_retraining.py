@@ -130,9 +130,24 @@ def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monke
     assert site.retrain(before) == site.retrain(before)
     others = {key: kind for key, kind in models._KINDS.items() if key[1] != before.model_file}
     monkeypatch.setattr(models, "_KINDS", others)  # as in a process that was given the file of now
-    with pytest.raises(InputError, match="its current model: the model layers is stated by a user's file, of SHA-256"):
+    with pytest.raises(InputError, match=r"its current model: the model layers is .*; give another --registry"):
         site.retrain(now)
+    assert not (site.place / "run/incumbent").exists()  # from where `generate --model` would run it
     assert len(site.asked) == 1
+
+
+def test_a_card_names_files_of_its_folder_alone(site: Site) -> None:
+    """Those that it names are copied to another folder."""
+    card, model = site.retrain(), site.place / "run/model"
+    for name in ("../run.json", "..", "below/weights.h5"):
+        path = model / name
+        if name != "..":
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("{}")
+        sha256 = storage.sha256_of_file(path) if path.is_file() else ""
+        folder.write_card(model, replace(card, weights={name: sha256}))
+        with pytest.raises(InputError, match=rf"card\.json: names the file '{name}', which is not one of its folder"):
+            read_card(model)
 
 
 def test_the_last_attempt_is_not_made_again_and_more_data_are(site: Site) -> None:
@@ -208,13 +223,14 @@ def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> N
     assert len(site.asked) == 1
 
 
-def test_a_current_model_of_another_version_is_told_of(site: Site) -> None:
+@pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks
+def test_a_current_model_of_another_version_is_told_of(site: Site, version: int) -> None:
     site.retrain()
     site.promote()
     current = site.registry.current()
     assert current is not None
     card = site.place / "registry/models" / current.model / "card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": 1}))
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": version}))
     site.dataset(files=2)
     with pytest.raises(InputError, match=r"a model of another version of calopipe, .*; give another --registry"):
         site.retrain()

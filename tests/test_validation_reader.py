@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -69,6 +70,37 @@ def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
     assert (len(counted.table), counted.bad, counted.first_bad) == (40, 2, "event 7 of bad.h5")
     clean = np.where(np.isfinite(made.cells) & (made.cells >= 0), made.cells, 0)
     assert_same(counted.table[:], observe(clean, made.energy_gev, made.theta_rad, SMALL_GEOMETRY))
+
+
+def test_what_is_handed_to_a_process_is_as_small_in_a_larger_file(tmp_path: Path) -> None:
+    """It knows its own labels alone, and calls events by their number in the file."""
+    sizes = []
+    for events in (1_000, 2_000):
+        path = make_file(tmp_path / f"{events}.h5", events=events)
+        stretches = list(ShowerSet.open([path], "Monte Carlo", Selection()).stretches())
+        assert sum(len(stretch.chosen) for stretch in stretches) == events
+        sizes.append(len(pickle.dumps(stretches[0])))
+    assert abs(sizes[1] - sizes[0]) < 100
+
+    made = make_showers(events=1_200)
+    made.cells[1_103, 1, 1, 1] = -2
+    path = write_file(tmp_path / "late.h5", made)
+    with pytest.raises(InputError, match=r"late\.h5: event 1103: ECAL holds -2"):
+        measured(ShowerSet.open([path], "Monte Carlo", Selection()))
+    counted = measured(ShowerSet.open([path], "candidate", Selection(bad_event=COUNT)))
+    assert (counted.bad, counted.first_bad) == (1, "event 1103 of late.h5")
+
+
+def test_a_part_of_a_file_is_read_as_its_events_are(tmp_path: Path) -> None:
+    file = open_showers(make_file(tmp_path / "a.h5", events=700))
+    start = 2 * file.chunk_events
+    part = file.part(file.chunk_events, 650).part(file.chunk_events, 550)
+    stop = start + part.events
+    for name in ("cells", "energy_gev", "theta_rad", "mtheta_rad"):
+        np.testing.assert_array_equal(getattr(part.read(), name), getattr(file.read(start, stop), name))
+    selection = Selection("train", SplitRule())
+    for of_part, of_file in zip(part.chosen(selection), file.chosen(selection), strict=True):
+        np.testing.assert_array_equal(of_part, of_file[start:stop])
 
 
 def test_showers_below_the_cut_count_as_empty_and_all_of_them_is_an_error(tmp_path: Path) -> None:

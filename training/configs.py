@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.mirror import address
 from calopipe.options import check_settings, option, setting, settings_of, type_of
@@ -102,8 +103,10 @@ def as_options(config: FitConfig, name: str) -> list[str]:
 
     A user's file must lie where the command is to run, at the place that it was read from, or on gs://.
     """
-    file = file_of(config)
-    options = [*(["--model-file", address(Path(file.place))] if file else []), "--config", name]
+    options = ["--config", name]
+    if file := file_of(config):
+        place = storage.location(file.place)
+        options = ["--model-file", address(place) if isinstance(place, Path) else file.place, *options]
     for field in settings_of(type(config)):
         if (value := getattr(config, field.name)) != getattr(CONFIGS[name], field.name):
             options += [option(field.name), str(value)]

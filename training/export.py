@@ -65,7 +65,9 @@ def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping
         served.function = model.serving(card.valid_range)
         served.weights = served.function.get_concrete_function().variables  # not those that only training needs
         tf.saved_model.save(served, str(whole), signatures={"serving_default": served.function})
-        storage.write_json(whole / CARD, {**identity, "card": card.to_json()})
+        described = whole / CARD  # not by `storage`, which would tell a mirror of this place
+        described.parent.mkdir()
+        described.write_text(json.dumps({**identity, "card": card.to_json()}, indent=1, allow_nan=False) + "\n")
         whole.chmod(0o755)
         whole.rename(output)
     except tf.errors.ResourceExhaustedError as error:  # TensorFlow's word for a full disk

@@ -26,7 +26,7 @@ from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
-_FORM = Form("calopipe.model", 2)
+_FORM = Form("calopipe.model", 3)
 CARD = "card.json"
 HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`
@@ -141,6 +141,8 @@ def read_card(folder: Location) -> Card:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     for name, sha256 in card.files.items():
+        if "/" in name or name in {"", ".", ".."}:
+            raise InputError(f"{path}: names the file {name!r}, which is not one of its folder; train again")
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: missing, the card names it; train again")
         if storage.sha256_of_file(folder / name) != sha256:

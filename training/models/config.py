@@ -123,8 +123,8 @@ class FitConfig(ABC):
         """
         return ""
 
-    def require_read(self, whose: str) -> None:  # noqa: B027
-        """Raise InputError, about the model of `whose`, if a file states it that has not run."""
+    def require_read(self, whose: str, advice: str = "") -> None:  # noqa: B027
+        """Raise InputError, about the model of `whose` and with this `advice`, if a file states it that has not run."""
 
     def check_labels(self, labels: LabelRange) -> None:
         """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
@@ -167,10 +167,11 @@ class UnreadConfig(FitConfig):
     def __post_init__(self) -> None:
         """It was checked when it was made."""
 
-    def require_read(self, whose: str) -> None:
+    def require_read(self, whose: str, advice: str = "") -> None:
         raise InputError(
             f"{whose}: the model {self.model} is stated by a user's file, of SHA-256 "
-            f"{self.document['model_file'][:16]}, which runs only where it is given; give it as --model-file"
+            f"{self.document['model_file'][:16]}, which runs only where it is given; "
+            + (advice or "give it as --model-file")
         )
 
     def build(self, geometry: Any) -> Any:  # noqa: ARG002

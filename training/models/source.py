@@ -41,14 +41,15 @@ class ModelFile:
         """InputError: there is none, or it is no text."""
         try:
             with place.open("rb") as stream:
-                text = stream.read(_MOST_BYTES + 1).decode()
+                content = stream.read(_MOST_BYTES + 1)
         except (FileNotFoundError, IsADirectoryError):
             raise InputError(f"--model-file {place}: no such file; give one of Python that states a model") from None
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"--model-file {place}: more than {_MOST_BYTES // 1024} KiB; a model takes a few")
+        try:
+            return cls(str(place), content.decode())
         except UnicodeDecodeError:
             raise InputError(f"--model-file {place}: not a text in UTF-8; give a file of Python") from None
-        if len(text) > _MOST_BYTES:
-            raise InputError(f"--model-file {place}: more than {_MOST_BYTES // 1024} KiB; a model takes a few")
-        return cls(str(place), text)
 
     @classmethod
     def unpacked(cls, packed: str) -> ModelFile:

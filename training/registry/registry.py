@@ -125,20 +125,27 @@ class Registry:
             raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
         return self._require_first(self._append(current, current.model, current.fingerprint, REGRADED, pin(grade)))
 
-    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True) -> folder.Card:
+    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True, unread: bool = True) -> folder.Card:
         """The card of a promoted model, copied to the folder `to` unless it is there.
 
-        InputError if another model or training is there, and may not be overwritten (`overwrite`).
+        InputError if another model or training is there, and may not be overwritten (`overwrite`); and, before a file
+        is copied that would run in `to`, if a user's file states the model that this process was not given (`unread`).
         """
         present = folder.model_in(to)
         if present is not None and present.fingerprint() == promotion.fingerprint:
+            self._require_read(present, unread)
             return present
-        with self._local(promotion) as model:
+        with self._local(promotion) as (model, card):
+            self._require_read(card, unread)
             return folder.take_over(model, to, overwrite=overwrite)
 
+    def _require_read(self, card: folder.Card, unread: bool) -> None:
+        if not unread:
+            card.config.require_read(f"--registry {self.place}: its current model", "give another --registry")
+
     @contextmanager
-    def _local(self, promotion: Promotion) -> Iterator[Path]:
-        """The folder of a promoted model on a local disk; InputError if it is damaged or of another version."""
+    def _local(self, promotion: Promotion) -> Iterator[tuple[Path, folder.Card]]:
+        """A promoted model's folder on a local disk, and its card; InputError: it is damaged, or of another version."""
         source = self.place / _MODELS / promotion.model
         names = [name for name in storage.listing(source) if "/" not in name]
         if folder.CARD not in names:
@@ -148,13 +155,13 @@ class Registry:
             if local is not source:
                 storage.fetched(source, names, local)
             try:
-                folder.read_card(local)
+                card = folder.read_card(local)
             except storage.DocumentError:
                 raise InputError(
                     f"{source}: a model of another version of calopipe, which can neither be trained from nor compared "
                     "with; give another --registry"
                 ) from None
-            yield local
+            yield local, card
 
     def promote(self, candidate: Candidate) -> str:
         """Make the candidate the current model if its verdict accepts it and finds it no worse; what was done.

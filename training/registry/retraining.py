@@ -88,9 +88,9 @@ def retrain(
 
     Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
     same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
-    incumbent, unless that has other networks. The folder `copy` gets a
-    copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
-    both.
+    incumbent, unless that has other networks. The folder `copy` gets a copy of the incumbent's model. InputError if it
+    is of another detector, or was trained on events that are to judge both; and, before it is copied, if a user's file
+    states it that this process was not given.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
@@ -102,10 +102,9 @@ def retrain(
     else:
         card = _current_of(manifest, config, registry, origin=origin, copy=copy, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
-    theirs = registry.fetch(incumbent, copy) if incumbent else None
+    theirs = registry.fetch(incumbent, copy, unread=False) if incumbent else None
     if theirs is not None:
         _require_one_detector(theirs, manifest, registry)
-        theirs.config.require_read(f"--registry {registry.place}: its current model")
     if card is None:
         begin = None
         if theirs is not None:
@@ -123,7 +122,7 @@ def _current_of(
 ) -> Card | None:
     """The registry's current model, copied to `model`, if it is of these data and settings."""
     current = registry.current()
-    if current is None or not registry.fetch(current, copy).answers(manifest, config, origin):
+    if current is None or not registry.fetch(current, copy, unread=False).answers(manifest, config, origin):
         return None
     say(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
     return folder.take_over(copy, model, overwrite=True)

@@ -38,11 +38,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Stretch:
-    """Showers `start` to `stop` of a file of a set, of which those `chosen` (stop - start,) may be in the split."""
+    """A part of a file of a set, of whose showers those `chosen` (events,) may be in the split."""
 
     file: ShowerFile
-    start: int
-    stop: int
     chosen: Mask
     selection: Selection
 
@@ -51,12 +49,12 @@ class Stretch:
 
         Each cell is read once. Bad showers are kept where they count. InputError where the selection stops at one.
         """
-        for part in self.file.examined(self.selection, self.start, self.stop):
-            begin = part.first - self.start
+        for part in self.file.examined(self.selection):
+            begin = part.first - self.file.begin
             chosen = self.chosen[begin : begin + len(part)] & part.in_split
             bad = chosen & (part.flaws != 0)
             if self.selection.bad_event == STOP and bad.any():
-                raise InputError(f"{self.file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+                raise InputError(f"{self.file.flaw(begin + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
             yield part, chosen if self.selection.bad_event == COUNT else chosen & ~bad, bad
 
 
@@ -96,7 +94,7 @@ class ShowerSet:
             for start in range(0, file.events, size):
                 stop = min(start + size, file.events)
                 if mask[start:stop].any():
-                    yield Stretch(file, start, stop, mask[start:stop], self.selection)
+                    yield Stretch(file.part(start, stop), mask[start:stop], self.selection)
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""

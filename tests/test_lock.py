@@ -1,0 +1,88 @@
+"""Who takes over a lease and when, against a store that runs; and who is told of where there are no locks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud import storage as google_storage
+from servers import FAKE_GCS_SERVER, go_tool, store
+
+from calopipe import gcs, lock
+from calopipe.errors import InputError
+from calopipe.gcs import GcsPath
+from calopipe.lock import alone, writer
+
+pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
+RUN = GcsPath("runs", "a/run")
+LEASE = RUN / "logs/.lock"
+OTHER = "process 7 of another-host\nits token\n"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A store with the lease of another, and a clock that only sleep moves."""
+    played = SimpleNamespace(now=0.0, time=time.time)
+
+    def sleep(seconds: float) -> None:
+        played.now += seconds
+
+    played.monotonic, played.sleep = lambda: played.now, sleep
+    with store(go_tool(FAKE_GCS_SERVER)):
+        google_storage.Client(project="test").create_bucket("runs")
+        gcs._client_of.cache_clear()
+        LEASE.write(OTHER)
+        monkeypatch.setattr(lock, "time", played)
+        yield played
+    gcs._client_of.cache_clear()
+
+
+def test_a_lease_that_goes_away_as_it_is_taken_over_is_free(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner was suspended, and ends in this moment."""
+    write, taken = GcsPath.write, []
+
+    def late(path: GcsPath, text: str, *, generation: int, **how: Any) -> int:
+        if generation:
+            taken.append(clock.now)
+            assert len(taken) == 1  # else for ever
+            path.unlink()
+        return write(path, text, generation=generation, **how)
+
+    monkeypatch.setattr(GcsPath, "write", late)
+    with alone(RUN):
+        assert writer(RUN) == f"process {os.getpid()} of {os.uname().nodename}"
+    assert taken[0] > lock._LEASED_S
+
+
+def test_a_lease_holds_from_when_it_is_seen(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from before a first request that was repeated for longer than a lease: its owner renews it."""
+    write, renewed = GcsPath.write, []
+
+    def slow(path: GcsPath, text: str, **how: Any) -> int:
+        if not clock.now:
+            clock.now += 4 * lock._LEASED_S
+        elif not renewed and clock.now > 4 * lock._LEASED_S + lock._RENEWED_S:
+            renewed.append(write(path, OTHER))
+        return write(path, text, **how)
+
+    monkeypatch.setattr(GcsPath, "write", slow)
+    with pytest.raises(InputError, match="another run writes there, process 7 of another-host"), alone(RUN):
+        pytest.fail("both run")
+    assert renewed
+
+
+def test_where_a_file_system_knows_no_locks_nobody_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with alone(tmp_path):
+        assert not writer(tmp_path)
