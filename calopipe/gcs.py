@@ -41,6 +41,9 @@ _SHOWN = {
     ".log": "text/plain; charset=utf-8", ".png": "image/png",
 }  # fmt: skip
 _WILD = re.compile(r"[*?\[]")
+# Else a thread of the client asks for the bucket's metadata, for its traces alone. Where that fails it draws pauses
+# from Python's `random`, while a training draws its first weights.
+os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 
 @dataclass(frozen=True)

@@ -226,6 +226,21 @@ def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, mon
         assert (RUN / "logs/.lock").stat().generation != first
 
 
+def test_a_request_starts_no_thread(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the client's would repeat its own request after pauses that it draws from Python's `random`."""
+    here, started, start = threading.current_thread(), [], threading.Thread.start
+
+    def recorded(thread: threading.Thread) -> None:
+        if threading.current_thread() is here:  # those of the way to the store are started by it
+            started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", recorded)
+    (RUN / "a").write("a")
+    assert (RUN / "a").read_text() == "a"
+    assert not started
+
+
 @pytest.mark.parametrize("where", ["disk", "bucket"])
 def test_of_runs_that_start_together_one_runs(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str

@@ -28,9 +28,10 @@ from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training import folder, generation
+from training import folder
 from training import parts as parts_of_files
 from training.asked.conditions import Conditions
+from training.challenge import timing
 from training.configs import named_config
 from training.generation import generate
 from training.generator import Generator
@@ -469,23 +470,23 @@ def test_the_time_of_a_shower_by_batch(
         time.sleep(0.5 if seed == 0 else 0.02)
         return iter(())
 
-    monkeypatch.setattr(generation, "_BATCHES", {1: 2, 4: 1})
+    monkeypatch.setattr(timing, "_BATCHES", {1: 2, 4: 1})
     monkeypatch.setattr(Generator, "showers", slow)
     conditions, output = Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "timing.json"
-    found = generation.time_generation(trained / "model", conditions, output)
+    found = timing.time_generation(trained / "model", conditions, output)
     assert calls == [1, 1, 1, 4, 4]
     assert [each["batch"] for each in found["times"]] == [1, 4]
     assert found["times"][0]["ms_per_shower"] == pytest.approx(20, rel=0.5)
     assert found["times"][1]["ms_per_shower"] == pytest.approx(5, rel=0.5)
     assert (found["accelerator"], found["cores"] > 0) == (False, True)
     assert json.loads(output.read_text()) == found
-    assert generation.time_generation(trained / "model", conditions, output) == found
+    assert timing.time_generation(trained / "model", conditions, output) == found
     assert len(calls) == 5
     assert "times stand" in capsys.readouterr().out
 
 
 def test_times_are_of_the_models_own_showers(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "_BATCHES", {3: 1})
+    monkeypatch.setattr(timing, "_BATCHES", {3: 1})
     _generate(trained, tmp_path / "g.h5", "--timing", tmp_path / "timing.json")
     (found,) = json.loads((tmp_path / "timing.json").read_text())["times"]
     assert found["batch"] == 3

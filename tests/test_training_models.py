@@ -96,7 +96,7 @@ def test_a_model_for_one_shape_refuses_another() -> None:
     ("overrides", "told"),
     [({"batch": 0}, "--batch is 0"), ({"epochs": -1}, "--epochs is -1"), ({"learning_rate": 0.0}, "--learning-rate"),
      ({"strategy": "magic"}, "--strategy 'magic'"), ({"evaluation_steps": -1}, "--evaluation-steps is -1"),
-     ({"width": -1}, "--width is -1"), ({"model": "2dgan"}, "--model '2dgan' is unknown")],
+     ({"width": -1}, "--width is -1"), ({"model": "2dgan"}, "the kind of model '2dgan' is unknown")],
 )  # fmt: skip
 def test_bad_settings(overrides: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):

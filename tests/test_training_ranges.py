@@ -35,8 +35,8 @@ def test_retraining_says_why_it_begins_anew(capsys: pytest.CaptureFixture[str]) 
     config = named_config("fast")
     incumbent: Any = SimpleNamespace(config=config, valid_range=_RANGE)
     wider: Any = SimpleNamespace(valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
-    assert _may_begin(incumbent, config, incumbent, knows=True)
-    assert not _may_begin(incumbent, config, wider, knows=True)
+    assert _may_begin(incumbent, config, incumbent)
+    assert not _may_begin(incumbent, config, wider)
     *_, last = capsys.readouterr().out.splitlines()
     assert "new weights" in last
     assert "100 to 200, the dataset of 10 to 400" in last
