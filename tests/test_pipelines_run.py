@@ -15,7 +15,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -411,7 +411,11 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     given = {
         "output": str(tmp_path / "out"), "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "",
         "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],
-        "reading": vars(Reading(str(output / "dataset"), ["test=test*.h5"], "x0_per_layer=5", cut_gev=0.3)),
+        "reading": asdict(
+            Reading(
+                dataset=str(output / "dataset"), split_files=("test=test*.h5",), geometry="x0_per_layer=5", cut_gev=0.3
+            )
+        ),
         "seed": 1, "challenge": True,
     }  # fmt: skip
     artifacts = {
