@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
 from calopipe.showers.hits import Hits
@@ -31,17 +30,14 @@ def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatAr
     their showers are left out, as the selection says.
     """
     selection = showers.selection
-    with progress_bar(f"{showers.name}, {doing}", len(showers), "showers") as bar:
-        for stretch in showers.stretches():
-            bar.update(int(stretch.chosen.sum()))
-            for part, chosen, _ in stretch.parts():
-                cells, kept = part.cells, chosen
-                if selection.bad_event == COUNT:
-                    cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
-                if selection.cut_gev > 0:
-                    kept = kept & selection.above_cut(Hits.of(cells), showers.geometry)
-                if kept.any():
-                    yield cells[kept], part.energy_gev[kept]
+    for part, chosen, _ in showers.parts(f", {doing}"):
+        cells, kept = part.cells, chosen
+        if selection.bad_event == COUNT:
+            cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
+        if selection.cut_gev > 0:
+            kept = kept & selection.above_cut(Hits.of(cells), showers.geometry)
+        if kept.any():
+            yield cells[kept], part.energy_gev[kept]
 
 
 def features(showers: ShowerSet, doing: str = "features") -> Iterator[tuple[HighLevel, Array]]:
