@@ -69,7 +69,7 @@ class Case:
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=said, stderr=errors, env={**os.environ, **(environment or {})})
             try:
-                _, status, usage = os.wait4(process.pid, 0)  # of the largest process, where workers are several
+                _, status, usage = os.wait4(process.pid, 0)  # of the largest process
             except BaseException:  # an interruption: workers die with it
                 process.kill()
                 raise
@@ -102,7 +102,6 @@ def cases() -> list[Case]:
         Case("one device, custom, 10 steps a call", ("--steps-a-call", "10")),
         Case("two replicas, mirrored, builtin", ("--strategy", "mirrored"), 2, builtin=True, batch=_BATCH // 2),
         Case("two replicas, mirrored, custom", ("--strategy", "mirrored"), 2, batch=_BATCH // 2),
-        Case("two worker processes, custom", ("--workers", "2"), 2, batch=_BATCH // 2),
     ]
 
 
