@@ -8,14 +8,11 @@ from typing import Any
 
 from calopipe.errors import InputError
 
-FOLDERS = ("output", "dataset", "registry")  # which steps write to
-PATTERNS = ("input", "floor")  # lists of paths and globs of files, which steps read
-
 
 def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The name of each parameter that holds a path, with the path; a grade is one if it is a file."""
-    yield from ((name, pattern) for name in PATTERNS for pattern in parameters.get(name, ()))
-    yield from ((name, parameters[name]) for name in FOLDERS if parameters.get(name))
+    yield from ((name, pattern) for name in ("input", "floor") for pattern in parameters.get(name, ()))
+    yield from ((name, parameters[name]) for name in ("output", "dataset", "registry") if parameters.get(name))
     if (grade := parameters.get("grade", "")).endswith(".toml"):
         yield "grade", grade
 
