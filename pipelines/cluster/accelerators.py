@@ -30,11 +30,6 @@ class Accelerator:
     count: int
     selectors: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def kind(self) -> str:
-        """GKE's name of it, or nothing."""
-        return next(iter(self.selectors.values()), "")
-
 
 def nvidia(count: int, kind: str) -> Accelerator:
     """GPUs of one machine, of GKE's `kind` unless that is empty."""

@@ -131,11 +131,6 @@ class Platform:
             return nvidia(1, self.gpu_type)
         return None
 
-    def devices(self) -> str:
-        """What the train step computes on, as GKE's name and a number, nvidia-l4:4; empty if no name is given."""
-        device = self.accelerator("train")
-        return f"{device.kind}:{device.count}" if device and device.kind else ""
-
     def _device(self) -> Accelerator | None:
         """What a node trains on."""
         if self.tpu:
