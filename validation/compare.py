@@ -36,7 +36,7 @@ from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import summarise
-from validation.report.single import draw_pairs
+from validation.report.plots import draw_pairs
 from validation.statistics.binning import Binning
 
 OVERVIEW_FILE = "overview.png"
