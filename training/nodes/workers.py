@@ -29,13 +29,13 @@ LOST_WORKER = 76  # another worker is gone
 def most_telling(codes: Mapping[int, int]) -> int:
     """The worker whose exit code says most about why all ended.
 
-    Bad input says most, then any other error, then a death by a signal, whose code is negative here and above 128 in a
-    cluster, then the report of another worker's loss.
+    Bad input says most, then any other error, then a death by a signal, whose code is above 128, then the report
+    of another worker's loss.
     """
 
     def precedence(index: int) -> tuple[bool, bool, bool, int]:
         code = codes[index]
-        restart_helps = code in {PREEMPTED, LOST_WORKER} or code < 0 or code > 128
+        restart_helps = code in {PREEMPTED, LOST_WORKER} or code > 128
         return code != BAD_INPUT_EXIT_CODE, restart_helps, code == LOST_WORKER, index
 
     return min(codes, key=precedence)
