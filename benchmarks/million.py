@@ -276,8 +276,7 @@ def validated(reference: list[Path], candidate: list[Path], output: Path) -> dic
     from calopipe.verdict import VERDICT_FILE, read_verdict  # noqa: PLC0415
     from validation.__main__ import main as validation  # noqa: PLC0415
 
-    validation(["--reference", *map(str, reference), "--candidate", *map(str, candidate), "--output", str(output),
-                "--workers", str(_WORKERS)])  # fmt: skip
+    validation(["--reference", *map(str, reference), "--candidate", *map(str, candidate), "--output", str(output)])
     size = sum(path.stat().st_size for path in output.iterdir())
     return {"verdict": read_verdict(output / VERDICT_FILE)["verdict"], "report MB": size / 1e6}
 

@@ -50,17 +50,18 @@ Measured = list[dict[str, Any]]
 # --- collectives
 
 
+def _loopback(workers: int) -> tuple[str, ...]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(workers)]
+        return tuple(f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes)
+
+
 @contextmanager
 def team(
     workers: int, program: Sequence[str], switch: Switch | None = None, **environment: str
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Workers of a `program`, on loopback or on the hosts of `switch`; those that still run after the block die."""
-    if switch is None:
-        with ExitStack() as stack:
-            probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(workers)]
-            addresses = tuple(f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes)
-    else:
-        addresses = tuple(f"{switch.address(worker)}:4000" for worker in range(workers))
+    addresses = tuple(f"{switch.address(worker)}:4000" for worker in range(workers)) if switch else _loopback(workers)
     processes: list[subprocess.Popen[str]] = []
     try:
         for worker in range(workers):
@@ -178,16 +179,19 @@ def training(dataset: Path, *, quick: bool) -> None:
     cases = [("weak, strong", "one device", Case("one device", (), batch=16))]
     for replicas in (2,) if quick else (2, 4):
         for scaling, batch in (("weak", 16), ("strong", 16 // replicas)):
-            for approach, flags in (
-                ("mirrored", ("--strategy", "mirrored")), ("processes", ("--workers", str(replicas))),
-            ):  # fmt: skip
+            for approach, flags in (("mirrored", ("--strategy", "mirrored")), ("processes", ())):
                 cases.append((scaling, approach, Case(approach, flags, replicas, batch=batch)))
     print("\n| scaling | approach | replicas | batch of each | ms a step | processor ms a step | collectives |")
     print("|---|---|---|---|---|---|---|")
     for scaling, approach, case in cases:
         with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
             for steps in (short, long):
-                case.turn(dataset, Path(place) / str(steps), "fast", steps, _ONE_THREAD)
+                environments = [_ONE_THREAD]
+                if approach == "processes":
+                    addresses = _loopback(case.replicas)
+                    clusters = [Cluster(addresses, worker).to_environment() for worker in range(case.replicas)]
+                    environments = [_ONE_THREAD | cluster for cluster in clusters]
+                case.turn(dataset, Path(place) / str(steps), "fast", steps, environments)
         wall = case.batch * case.replicas / case.rates[-1]
         cpu = (case.cpu_s[1] - case.cpu_s[0]) / (long - short)
         print(

@@ -1,4 +1,4 @@
-"""How fast showers are measured and judged, by one process and by two, and what memory that takes as sets grow.
+"""How fast showers are measured and judged, and what memory that takes as sets grow.
 
     python benchmarks/validate.py --input 'data/geant4/*.h5' [--quick]
 
@@ -27,7 +27,6 @@ from calopipe.errors import run_command
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.measure.reader import measure as measure_set
-from validation.measure.reader import processes
 from validation.measure.sets import ShowerSet
 
 _PER_FILE = 50_000  # showers of a virtual file
@@ -43,9 +42,8 @@ def read_cells(paths: Sequence[Path]) -> None:
             pass
 
 
-def measure(paths: Sequence[Path], workers: int) -> None:
-    with processes(workers) as over:
-        measure_set(ShowerSet.open(paths, "showers", Selection(cut_gev=0)), over)
+def measure(paths: Sequence[Path]) -> None:
+    measure_set(ShowerSet.open(paths, "showers", Selection(cut_gev=0)))
 
 
 def medians(forms: dict[str, Callable[[], None]], showers: int, repeats: int) -> dict[str, float]:
@@ -88,39 +86,18 @@ def repeat(sources: Sequence[Path], events: int, folder: Path) -> list[Path]:
     return made
 
 
-def judge(reference: Path, candidate: Path, output: Path, workers: int) -> tuple[float, float, float]:
-    """A whole run of the command: seconds, and the largest memory of its first process and of a worker, in MiB."""
+def judge(reference: Path, candidate: Path, output: Path) -> tuple[float, float]:
+    """A whole run of the command: seconds, and its largest memory in MiB."""
     command = [
         sys.executable, "-m", "validation", "--reference", f"{reference}/*.h5", "--candidate", f"{candidate}/*.h5",
-        "--output", str(output), "--workers", str(workers),
+        "--output", str(output),
     ]  # fmt: skip
     start = time.perf_counter()
-    with Path(os.devnull).open("w") as quiet, subprocess.Popen(command, stdout=quiet) as process:
-        first, others = 0.0, 0.0
-        while process.poll() is None:
-            own = _peak_mib(process.pid)
-            children = [_peak_mib(child) for child in _children(process.pid)]
-            first, others = max(first, own), max([others, *children])
-            time.sleep(0.2)
-    if process.returncode:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
         raise SystemExit(f"{command} failed")
-    return time.perf_counter() - start, first, others
-
-
-def _peak_mib(pid: int) -> float:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # it has ended
-        return 0.0
-    lines = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(lines[0].split()[1]) / 1024 if lines else 0.0
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
 def main() -> None:
@@ -133,14 +110,13 @@ def main() -> None:
     showers = sum(open_showers(path).events for path in used)
     rates = medians(
         {
-            "HDF5's reading alone, one process": lambda: read_cells(used),
-            "measured by one process": lambda: measure(used, 1),
-            "measured by two processes": lambda: measure(used, 2),
+            "HDF5's reading alone": lambda: read_cells(used),
+            "measured": lambda: measure(used),
         },
         showers,
         3,
     )
-    limit = rates["HDF5's reading alone, one process"]
+    limit = rates["HDF5's reading alone"]
     print(f"{showers:,} showers:")
     for name, rate in rates.items():
         print(f"  {name}: {rate:,.0f} showers/s, {rate / limit:.2f} of HDF5 alone")
@@ -154,11 +130,12 @@ def main() -> None:
             for folder, sources, size in zip(folders, (paths[:half], paths[half:]), sizes, strict=True):
                 folder.mkdir()
                 repeat(sources, size, folder)
-            seconds, first, worker = judge(reference, candidate, Path(scratch, "out"), workers=2)
+            seconds, memory = judge(reference, candidate, Path(scratch, "out"))
         print(
-            f"  {events:>9,} showers of Monte Carlo: {seconds:,.0f} s, {sum(sizes) / seconds:,.0f} showers/s, first "
-            f"process {first:,.0f} MiB, a worker {worker:,.0f} MiB", flush=True,
-        )  # fmt: skip
+            f"  {events:>9,} showers of Monte Carlo: {seconds:,.0f} s, {sum(sizes) / seconds:,.0f} showers/s, "
+            f"{memory:,.0f} MiB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ from training.estimate.model import estimate
 from training.estimate.work import work_of
 from training.fit import fit
 from training.rollout.mapreduce import advance
+from training.rollout.mapreduce import tiles as cut_into_tiles
 from training.rollout.rollout import roll_out
 from training.rollout.stepper import Stepper
-from training.rollout.tiles import tiles as cut_into_tiles
 
 # Seconds, "average over 45 epochs", by batch: one RTX A6000, and the eight cores of a TPU v2, v3 and v4.
 PUBLISHED = {8: (3451, 2518, 2383, 2130), 16: (3385, 1525, 1438, 1369), 32: (3133, None, None, 1092),

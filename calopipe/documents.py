@@ -23,9 +23,9 @@ class Form:
         """The document of this content."""
         return {"kind": self.kind, "schema_version": self.version, **content}
 
-    def read(self, path: Location, advice: str = "make it again with this version") -> dict[str, Any]:
-        """The document in `path`. DocumentError: there is none, or one of another kind or version (`advice`)."""
-        return storage.read_json(path, kind=self.kind, schema_version=self.version, advice=advice)
+    def read(self, path: Location) -> dict[str, Any]:
+        """The document in `path`. DocumentError: there is none, or one of another kind or version."""
+        return storage.read_json(path, self.kind, schema_version=self.version)
 
     def write(self, path: Location, content: Mapping[str, Any]) -> dict[str, Any]:
         """Write the document of this content to `path`, atomically; the document."""

@@ -256,14 +256,8 @@ class DocumentError(InputError):
     """A document that is missing, or not the one expected."""
 
 
-def read_json(
-    path: Location, *, kind: str | tuple[str, ...], schema_version: int, advice: str = "make it again with this version"
-) -> dict[str, Any]:
-    """Read a JSON document of this version and of this kind, or of one of these.
-
-    DocumentError, which gives `advice` about another version.
-    """
-    kinds = (kind,) if isinstance(kind, str) else kind
+def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any]:
+    """Read a JSON document of this version and of one of these kinds. DocumentError."""
     kind = kinds[0]
     try:
         document = json.loads(path.read_text())
@@ -276,6 +270,6 @@ def read_json(
     if document.get("schema_version") != schema_version:
         raise DocumentError(
             f"{path}: {document['kind']} of schema version {document.get('schema_version')}, this program reads "
-            f"{schema_version}; {advice}"
+            f"{schema_version}; make it again with this version"
         )
     return document

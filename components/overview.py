@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, summary_line
 from training import folder
@@ -17,7 +18,7 @@ from training.folder import Card
 
 INDEX_FILE = "index.html"
 DONE, BEGUN, MISSING, DAMAGED = "done", "begun", "not yet", "damaged"
-_RUN, _KIND, _SCHEMA_VERSION = "run.json", "calopipe.run", 1
+_RUN, _FORM = "run.json", Form("calopipe.run", 1)
 _OVERVIEW = "overview.png"
 _PLACES = ("dataset", "registry")  # parameters that may name folders elsewhere
 _EPOCHS = 8  # of a history that the page shows
@@ -39,14 +40,12 @@ class Part:
 def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
     """Write down in `output` what a run was asked for, and where its log is."""
     places = {name: str(storage.location(parameters[name]).absolute()) for name in _PLACES if parameters.get(name)}
-    document = {"kind": _KIND, "schema_version": _SCHEMA_VERSION, "parameters": {**parameters, **places}}
-    document["log"] = log.name
-    storage.write_json(output / _RUN, document)
+    _FORM.write(output / _RUN, {"parameters": {**parameters, **places}, "log": log.name})
 
 
 def asked(output: storage.Location) -> dict[str, Any]:
     """What `note` wrote; InputError where no run began."""
-    return storage.read_json(output / _RUN, kind=_KIND, schema_version=_SCHEMA_VERSION)
+    return _FORM.read(output / _RUN)
 
 
 def parts(output: storage.Location) -> list[Part]:

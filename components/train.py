@@ -22,7 +22,6 @@ def train(
     warm_start: str,
     seed: int,
     job: dict,  # type: ignore[type-arg]
-    devices: str,
     data: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
@@ -37,7 +36,6 @@ def train(
         fingerprint: The dataset that preprocess wrote; it is an error if another is there now.
         model_file: A user's file that states the model, as `training.models.source` packs it; empty without one.
         job: How to train on several nodes, by a TrainJob; empty to train in this step.
-        devices: What this step has, KIND:COUNT, to say beforehand what training takes; empty if it is not known.
 
     Returns:
         The fingerprints of the model and of the incumbent that it has to beat, the latter empty without one.
@@ -51,7 +49,7 @@ def train(
         from training.configs import named_config, with_settings
         from training.folder import model_in
         from training.registry.registry import Registry
-        from training.registry.retraining import fit_on, fit_on_nodes, retrain
+        from training.registry.retraining import fit_here, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
@@ -65,7 +63,7 @@ def train(
             Registry(location(registry)),
             origin=warm_start,
             copy=run / "incumbent",
-            fit=fit_on_nodes(config, **job) if job else fit_on(devices, config),
+            fit=fit_on_nodes(config, **job) if job else fit_here,
         )
         against = incumbent.model if incumbent else ""
         made_from = data.metadata.get("fingerprint", fingerprint)

@@ -75,7 +75,6 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             warm_start=p.warm_start,
             seed=p.seed,
             job=platform.job() if platform else {},
-            devices=platform.devices() if platform else "",
             data=prepared.outputs["data"],
         )
         test_split = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import PurePosixPath
 from typing import Any
 
 from calopipe import storage
@@ -19,7 +20,6 @@ from calopipe.storage import Location
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
-from pipelines.paths import require_mounted
 from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.showers.asked import Reading
@@ -110,4 +110,30 @@ def _check_input(
             raise InputError(
                 f"{files[0].path}: the {split} split of the input holds {most} showers at most, at least {least} are "
                 "needed; give more files, or another --split-file"
+            )
+
+
+def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The name of each parameter that holds a path, with the path; a grade is one if it is a file."""
+    yield from ((name, pattern) for name in ("input", "floor") for pattern in parameters.get(name, ()))
+    yield from ((name, parameters[name]) for name in ("output", "dataset", "registry") if parameters.get(name))
+    if (grade := parameters.get("grade", "")).endswith(".toml"):
+        yield "grade", grade
+
+
+def require_mounted(parameters: Mapping[str, Any], claim: str) -> None:
+    """Raise InputError unless every step sees the paths in `parameters`, by `claim` = "NAME:PATH" or on gs://."""
+    folder = claim.partition(":")[2]
+    for name, text in paths(parameters):
+        path = PurePosixPath(text)
+        if name != "grade" and text.startswith("gs:"):
+            continue
+        if not claim:
+            raise InputError(
+                f"--{name} {text}: steps on a cluster see gs:// addresses, and the volume that they mount; give such "
+                "an address, or --claim NAME:PATH"
+            )
+        if ".." in path.parts or not path.is_relative_to(folder):
+            raise InputError(
+                f"--{name} {text}: not under {folder}, where the steps see the files of --claim {claim}; give one there"
             )

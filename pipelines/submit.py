@@ -60,7 +60,6 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
         "--generation-pods", type=int, default=1, metavar="N",
         help="generate in N shares and join them, as N pods of a cluster do; here one after the other",
     )  # fmt: skip
-    run.add_argument("--container", action="store_true", help="run each step in the image, by this machine's Docker")
     parameters.add_options(run, pipeline)
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
@@ -84,8 +83,8 @@ def run(options: argparse.Namespace) -> None:
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
     local_run.run(
-        given, location(options.output).absolute(), in_containers=options.container, verbose=options.verbose,
-        shares=options.generation_pods, name=options.pipeline,
+        given, location(options.output).absolute(), verbose=options.verbose, shares=options.generation_pods,
+        name=options.pipeline,
     )  # fmt: skip
 
 

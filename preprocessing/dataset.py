@@ -25,10 +25,6 @@ from preprocessing.showers import cut
 
 KIND = "calopipe.dataset"
 RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
-_AGAIN = (
-    "preprocess again into the same folder: an event's split now follows from its own content, so that no copy of a "
-    "file brings a test event into training"
-)
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 
@@ -206,7 +202,7 @@ def require_dataset(folder: Location, fingerprint: str) -> None:
 def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
-    document = storage.read_json(path, kind=tuple(_KINDS), schema_version=SCHEMA_VERSION, advice=_AGAIN)
+    document = storage.read_json(path, *_KINDS, schema_version=SCHEMA_VERSION)
     try:
         manifest = _KINDS[document["kind"]].from_json(document)
     except (KeyError, TypeError) as error:

@@ -52,7 +52,7 @@ _KILLED_IN = (
 def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> None:
     """The steps in a row, each with what the ones before it left; `began` is told of each."""
     given = parameters.defaults() | {"output": output, "config": "small", "grade": grade, "per_event": 2}
-    given |= {"patterns": [file], "job": {}, "devices": ""}
+    given |= {"patterns": [file], "job": {}}
     given |= {"dataset": f"{output}/dataset", "registry": f"{output}/registry"}
     metrics = SimpleNamespace(log_metric=lambda *_: None)
 

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from training.nodes.workers import Cluster
 
 FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
@@ -67,6 +69,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def together(command: Sequence[str], **more: str) -> None:
+    """Run `command` as the two workers of one training, with `more` in their environment, to their good ends."""
+    hosts = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    workers = [
+        subprocess.Popen(command, env=os.environ | more | Cluster(hosts, index).to_environment()) for index in (0, 1)
+    ]
+    try:
+        assert [worker.wait(900) for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
 
 
 class Proxy:

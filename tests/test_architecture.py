@@ -35,7 +35,7 @@ LAYERS = {
         ("training.run",), ("training.estimate",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (
-        ("pipelines.cluster", "pipelines.parameters", "pipelines.paths"), ("pipelines",),
+        ("pipelines.cluster", "pipelines.parameters"), ("pipelines",),
         ("pipelines.here", "pipelines.remote"), ("pipelines.submit",),
     ),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -36,22 +35,11 @@ _PIONS = {
 _RINGS_2 = "0,4.65,9.3,13.95,18.6,23.25,27.9,32.55,37.2,41.85"
 _RINGS_3 = ",".join(f"{2.325 * k:g}" for k in range(19))
 _PUBLISHED = {
-    "calochallenge-1-photons": (_PHOTONS, 24, 368),
-    "calochallenge-1-pions": (_PIONS, 24, 533),
-    "calochallenge-2": (dict.fromkeys(range(45), (16, _RINGS_2)), 45, 6480),
-    "calochallenge-3": (dict.fromkeys(range(45), (50, _RINGS_3)), 45, 40500),
+    "calochallenge-1-photons": (_PHOTONS, 368),
+    "calochallenge-1-pions": (_PIONS, 533),
+    "calochallenge-2": (dict.fromkeys(range(45), (16, _RINGS_2)), 6480),
+    "calochallenge-3": (dict.fromkeys(range(45), (50, _RINGS_3)), 40500),
 }
-
-
-def _particle(layers: dict[int, tuple[int, str]], count: int, name: str = "electron") -> str:
-    rows = (layers.get(number, (1, "0")) for number in range(count))
-    lines = (f'<Layer id="{k}" r_edges="{edges}" n_bin_alpha="{angles}" />' for k, (angles, edges) in enumerate(rows))
-    return f'<Bin pid="11" name="{name}">' + "\n".join(lines) + "</Bin>"
-
-
-def _xml(path: Path, *particles: str) -> str:
-    path.write_text(f"<Bins>{''.join(particles)}</Bins>")
-    return str(path)
 
 
 def _geometry(text: str) -> Geometry:
@@ -61,8 +49,8 @@ def _geometry(text: str) -> Geometry:
 
 
 @pytest.mark.parametrize("name", _PUBLISHED)
-def test_the_known_calorimeters_are_as_published(name: str, tmp_path: Path) -> None:
-    layers, count, number = _PUBLISHED[name]
+def test_the_known_calorimeters_are_as_published(name: str) -> None:
+    layers, number = _PUBLISHED[name]
     geometry = known()[name]
     assert voxels(geometry) == number
     assert [(layer.cells[0], layer.r_edges_mm) for layer in geometry.layers] == [
@@ -70,28 +58,13 @@ def test_the_known_calorimeters_are_as_published(name: str, tmp_path: Path) -> N
     ]
     assert geometry.rings
     assert geometry.file_unit_gev == 1e-3
-    assert _geometry(_xml(tmp_path / "binning.xml", _particle(layers, count))) == geometry == _geometry(name)
+    assert _geometry(name) == geometry
 
 
 def test_depths_in_radiation_lengths() -> None:
     """45 layers of tungsten (3.504 mm) and silicon (93.70 mm)."""
     layer = known()["calochallenge-2"].layers[0]
     assert (layer.pitch_mm, layer.x0) == (1.7, pytest.approx(1.4 / 3.504 + 0.3 / 93.70))
-
-
-def test_a_binning_of_ones_own_has_depths_that_are_assumed_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = _xml(tmp_path / "own.xml", _particle({0: (4, "0,1,3"), 2: (1, "0,7")}, 3))
-    with caplog.at_level(logging.WARNING):
-        geometry = _geometry(name)
-    assert "layers of 1.7 mm and 0.403 X0 are assumed" in caplog.text
-    assert [(layer.cells, layer.r_edges_mm) for layer in geometry.layers] == [((4, 2), (0, 1, 3)), ((1, 1), (0, 7))]
-    caplog.clear()
-    given = _geometry(f"{name},layer_pitch_mm=20,x0_per_layer=1.5,file_unit_gev=1")
-    assert not caplog.text
-    assert [(layer.pitch_mm, layer.x0) for layer in given.layers] == [(20, 1.5)] * 2
-    assert given.file_unit_gev == 1
 
 
 _TOML = """
@@ -143,12 +116,14 @@ def test_a_geometry_is_the_same_after_json() -> None:
 
 
 def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> None:
-    name = _xml(tmp_path / "binning.xml", _particle(_PHOTONS, 24))
-    texts = {settled(name), settled("calochallenge-1-photons"), Selection(geometry=name).geometry}
-    assert len(texts) == 1
-    (text,) = texts
-    (tmp_path / "binning.xml").unlink()
+    file = tmp_path / "own.toml"
+    file.write_text(_TOML)
+    of_file, text = _geometry(str(file)), settled(str(file))
+    assert Selection(geometry=str(file)).geometry == text
+    file.unlink()
     assert settled(text) == text
+    assert _geometry(text) == of_file
+    text = settled("calochallenge-1-photons")
     assert _geometry(text) == known()["calochallenge-1-photons"]
     assert _geometry(text + ", file_unit_gev=1").file_unit_gev == 1
     for as_it_is in ("", "cell_mm=5.1, layer_pitch_mm=4"):
@@ -212,28 +187,6 @@ def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
         settled(f"{tmp_path / 'own.toml'}")
     assert str(raised.value).startswith(f"--geometry {tmp_path / 'own.toml'}: ")
     assert "\n" not in str(raised.value)
-
-
-_WRONG_XML = {
-    "not XML": ("<Bins><Bin>", "not a whole XML file"),
-    "of something else": ("<gdml/>", r"describes 0 particles \(none\), expected one <Bin>"),
-    "two particles": (f"<Bins>{_particle(_PHOTONS, 13, 'photon')}{_particle(_PIONS, 15, 'pion')}</Bins>",
-                      r"describes 2 particles \(photon, pion\), expected one <Bin>"),
-    "no attribute": ('<Bins><Bin><Layer id="3" r_edges="0,1" /></Bin></Bins>', "layer 3 has no n_bin_alpha"),
-    "no edges": ('<Bins><Bin><Layer id="3" n_bin_alpha="1" /></Bin></Bins>', "layer 3 has no r_edges"),
-    "no number": ('<Bins><Bin><Layer id="3" r_edges="0,x" n_bin_alpha="1" /></Bin></Bins>', "layer 3: r_edges or"),
-    "no angle": ('<Bins><Bin><Layer id="3" r_edges="0,1" n_bin_alpha="0" /></Bin></Bins>', "expected two positive"),
-    "no layer": ('<Bins><Bin><Layer id="3" r_edges="0" n_bin_alpha="1" /></Bin></Bins>', "no layers"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", _WRONG_XML)
-def test_a_wrong_binning(kind: str, tmp_path: Path) -> None:
-    content, told = _WRONG_XML[kind]
-    (tmp_path / "own.xml").write_text(content)
-    with pytest.raises(InputError, match=told) as raised:
-        settled(f"{tmp_path / 'own.xml'}")
-    assert str(raised.value).startswith(f"--geometry {tmp_path / 'own.xml'}: ")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from servers import together
 from trainings import DATASETS, command_line, fit_small, same_training, small_options, wait_for
 
 from calopipe.errors import InputError
@@ -83,13 +82,10 @@ def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(datase
 
 
 @pytest.mark.timeout(1800)
-def test_a_lost_worker_ends_the_other_and_all_are_started_again(dataset: Path, tmp_path: Path) -> None:
-    """By hand, the survivor ends by itself with a code of its own; under the supervisor, all start again.
-
-    In the end the weights are those of an uninterrupted run.
-    """
+def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(dataset: Path, tmp_path: Path) -> None:
+    """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run."""
     more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
-    subprocess.run(command_line(dataset, tmp_path / "whole", *more, "--workers", "2"), check=True, capture_output=True)
+    together(command_line(dataset, tmp_path / "whole", *more))
     output = tmp_path / "m"
     with closing(socket.socket()) as one, closing(socket.socket()) as other:
         for each in (one, other):
@@ -108,14 +104,5 @@ def test_a_lost_worker_ends_the_other_and_all_are_started_again(dataset: Path, t
     assert workers[0].returncode == LOST_WORKER, errors
     assert f"lost the worker at {hosts.split(',')[1]}" in errors
 
-    given = command_line(dataset, output, *more, "--workers", "2")
-    before = folder.last_checkpoint(output)
-    with subprocess.Popen(given, stderr=subprocess.PIPE, text=True) as supervisor:
-        wait_for(lambda: folder.last_checkpoint(output) > before, supervisor)
-        found = subprocess.run(["pgrep", "-P", str(supervisor.pid)], capture_output=True, text=True, check=True)
-        os.kill(int(found.stdout.split()[1]), signal.SIGKILL)
-        _, errors = supervisor.communicate(timeout=1000)
-    assert supervisor.returncode == 0, errors
-    assert "worker 1 of 2 died of SIGKILL" in errors
-    assert "starting all again from the last checkpoint (1 of 5)" in errors
+    together(command_line(dataset, output, *more))
     same_training(output, tmp_path / "whole")

@@ -32,7 +32,6 @@ from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
 from components.validate import validate
-from pipelines.here import containers
 from preprocessing.dataset import news, read_manifest
 from preprocessing.inputs import discover
 from preprocessing.showers.asked import Reading
@@ -486,32 +485,6 @@ def test_a_step_that_fails_gives_its_one_line_and_what_is_done_stays(tmp_path: P
     assert not (tmp_path / "out/dataset/manifest.json").exists()
 
 
-def test_no_folder_is_mounted_twice_in_a_container(tmp_path: Path) -> None:
-    """Docker refuses two mounts at one place, and input may lie where output goes."""
-    out, data = tmp_path / "out", tmp_path / "data"
-    inputs = [make_file(folder / "a.h5", events=2) for folder in (out, out / "showers", data, tmp_path / "outside")]
-    parameters = {"input": [*map(str, inputs)], "output": str(out), "grade": str(data / "own.toml")}
-    assert containers.folders(parameters) == ({data, tmp_path / "outside"}, {out})
-    parameters["dataset"] = str(data / "dataset")  # written to inside what is read
-    assert containers.folders(parameters) == ({data, tmp_path / "outside"}, {out, data / "dataset"})
-
-
-# In place of sitecustomize: each step writes an output at once, but one that is gone without, and with exit code 0.
-ANSWERING = """
-import json, os, pathlib, sys
-given = dict(zip(sys.orig_argv, sys.orig_argv[1:]))
-if "--function_to_execute" in given:
-    if given["--function_to_execute"] != os.environ["GONE"]:
-        outputs = json.loads(given["--executor_input"])["outputs"]
-        values = {name: [] if name == "files" else "x" for name in outputs.get("parameters", {})}
-        pathlib.Path(outputs["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
-        made = {name: {"artifacts": each["artifacts"]} for name, each in outputs.get("artifacts", {}).items()}
-        document = {"parameterValues": values, "artifacts": made}
-        pathlib.Path(outputs["outputFile"]).write_text(json.dumps(document))
-    os._exit(0)
-"""
-
-
 # In place of sitecustomize: a step that fails by a defect.
 BROKEN = """
 import os, sys
@@ -550,26 +523,6 @@ def test_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"preprocess +\d+\.\d s  not finished", stopped)
     assert (told, end) == ("interrupted; finished work is kept", "")
     assert "Traceback" not in written
-
-
-@pytest.mark.parametrize("step", ["train", "promote"])
-def test_a_step_that_is_gone_without_its_output_is_no_success(tmp_path: Path, step: str) -> None:
-    """As kfp has it of containers; also beside what an earlier run has left."""
-    make_file(tmp_path / "a.h5", events=120)
-    (tmp_path / "sitecustomize.py").write_text(ANSWERING)
-    earlier = tmp_path / "out/kfp/calorimeter-2026-01-01-00-00-00-000000"
-    for name in ("discover", "preprocess", "train", "generate", "validate", "promote"):
-        (earlier / name).mkdir(parents=True)
-        (earlier / name / "executor_output.json").write_text("{}")
-    (tmp_path / "out/verdict.json").write_text('{"verdict": "accepted"}')
-    command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--config", "small", "--input", tmp_path / "a.h5"]
-    done = subprocess.run(
-        [*command, "--output", tmp_path / "out"], capture_output=True, text=True, check=False, cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "GONE": step},
-    )  # fmt: skip
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"error: step {step} ended without its output under ")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

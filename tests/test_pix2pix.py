@@ -19,7 +19,7 @@ from training.models.pix2pix.model import Pix2Pix
 from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
 from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
 from training.models.randomness import Draws
-from training.rollout.tiles import tiles
+from training.rollout.mapreduce import tiles
 
 TINY = replace(SMALL, down=(4, 6), full=3)
 NORMALISED = Networks2D((4, 6, 6), 1, patch=(4,), patch_last=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
+from servers import together
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
@@ -23,7 +23,6 @@ from training.engine.strategies import make_strategy
 from training.export import export
 from training.models.base import build
 from training.models.flow import FlowJudge
-from training.nodes.supervision import supervise
 from training.rollout.stepper import Stepper
 from training.run.evaluation import Evaluator
 
@@ -104,7 +103,7 @@ def test_two_replicas_train_as_one(tmp_path: Path) -> None:
     for strategy in ("one-device", "mirrored"):
         subprocess.run([*program, strategy, few, tmp_path / f"{strategy}.npz"], check=True, capture_output=True)
     command = [*program, "multi-worker", str(few), str(tmp_path / "multi-worker.npz")]
-    assert supervise(command, 2, restarts=0, environment=os.environ) == 0
+    together(command)
     one, *others = (
         dict(np.load(tmp_path / f"{strategy}.npz")) for strategy in ("one-device", "mirrored", "multi-worker")
     )

@@ -152,7 +152,9 @@ def test_wrong_files_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     voxels, energy = np.ones((4, 6480), np.float32), np.full((4, 1), 5000.0)
     bad = voxels.copy()
     bad[2, 144 + 9 + 3] = np.nan
-    (tmp_path / "one.xml").write_text('<Bins><Bin><Layer id="0" r_edges="0,1,2" n_bin_alpha="3"/></Bin></Bins>')
+    (tmp_path / "one.toml").write_text(
+        "file_unit_gev = 1\n[[layers]]\nangles = 3\nr_edges_mm = [0, 1, 2]\npitch_mm = 1\nx0 = 1\n"
+    )
     (tmp_path / "text.h5").write_text("these are no showers")
     (tmp_path / "folder.h5").mkdir()
     cases: dict[str, tuple[str, tuple[object, ...]]] = {
@@ -160,12 +162,12 @@ def test_wrong_files_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFix
             str(write_voxels(tmp_path / "a.h5", voxels[:, :6000], energy)), (),
         ),
         "its showers have (6480,) cells, the geometry has (6,); give the --geometry of this file": (
-            str(write_voxels(tmp_path / "b.h5", voxels, energy)), ("--geometry", tmp_path / "one.xml"),
+            str(write_voxels(tmp_path / "b.h5", voxels, energy)), ("--geometry", tmp_path / "one.toml"),
         ),
         "its showers have (6480,) cells, the geometry has (40500,)": (
             str(tmp_path / "b.h5"), ("--geometry", "calochallenge-3"),
         ),
-        "no.xml: no such file; check the path": (str(tmp_path / "b.h5"), ("--geometry", tmp_path / "no.xml")),
+        "no.toml: no such file; check the path": (str(tmp_path / "b.h5"), ("--geometry", tmp_path / "no.toml")),
         "'incident_energies' has shape (3, 1) of float64, expected 4 entries of numbers": (
             str(write_voxels(tmp_path / "c.h5", voxels, energy[:3])), (),
         ),

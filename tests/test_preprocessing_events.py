@@ -139,7 +139,7 @@ def test_a_dataset_whose_receipts_are_gone_tells_so(copies: list[Path], tmp_path
         digests_in(tmp_path / "ds", manifest, ["train"])
 
 
-def test_a_dataset_of_the_rule_before_is_refused_and_made_again_in_its_folder(
+def test_a_dataset_of_another_version_is_refused_and_made_again_in_its_folder(
     copies: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _preprocess(copies[:1], tmp_path / "ds")
@@ -153,6 +153,6 @@ def test_a_dataset_of_the_rule_before_is_refused_and_made_again_in_its_folder(
         run_command(fit)
     assert caught.value.code == 2
     told = capsys.readouterr().err
-    assert "preprocess again into the same folder: an event's split now follows from its own content" in told
+    assert "make it again with this version" in told
     _preprocess(copies[:1], tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["written"] == 60

@@ -19,7 +19,7 @@ from training import __main__ as command
 from training.configs import named_config
 from training.models.flow import INFLOW
 from training.rollout import mapreduce
-from training.rollout.tiles import tiles
+from training.rollout.mapreduce import tiles
 
 
 def _run(task: str, model: Path, output: Path, *more: str) -> None:

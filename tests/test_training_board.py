@@ -12,7 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from showers import SMALL_GEOMETRY, make_showers
 
-from training.models.figures import single_showers
+from training.models.judging import single_showers
 from training.run.history import History
 
 _REFERENCE = make_showers(events=60)

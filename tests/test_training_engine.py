@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from replicas import Tiny
+from servers import together
 from showers import make_file
 from tpu import tpu_padding
 
@@ -30,7 +30,6 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.gan import convolutions
 from training.models.randomness import Draws
-from training.nodes.supervision import supervise
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     for strategy in ("one-device", "mirrored"):
         subprocess.run([*program, strategy, dataset, place / f"{strategy}.npz"], check=True, capture_output=True)
     command = [*program, "multi-worker", str(dataset), str(place / "multi-worker.npz")]
-    assert supervise(command, 2, restarts=0, environment=os.environ) == 0
+    together(command)
     return {path.stem: dict(np.load(path)) for path in place.glob("*.npz")}
 
 

@@ -24,7 +24,6 @@ from trainings import small_dataset
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY
-from pipelines.cluster.accelerators import SINGLE_HOST
 from preprocessing.dataset import read_manifest
 from training import __main__ as command
 from training.configs import named_config
@@ -33,7 +32,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.estimate import work as counting
 from training.estimate.catalogue import BUILT_IN, Catalogue, load_catalogue
-from training.estimate.commands import _time, announce
+from training.estimate.commands import _time
 from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, step_seconds
 from training.models.gan import networks
 from training.models.gan.convolutions import Conv3D
@@ -283,14 +282,12 @@ def test_kinds_without_a_rate_are_within_the_range_of_the_others(catalogue: Cata
 # The catalogue
 
 
-def test_the_catalogue_names_its_sources_and_gke_names(catalogue: Catalogue) -> None:
+def test_the_catalogue_names_its_sources() -> None:
     document = tomllib.loads(BUILT_IN.read_text())
     for kind in document["kind"].values():
         tables = [*(table for table in kind.values() if isinstance(table, dict)), *kind["rate"]]
         assert len(tables) >= 6
         assert all(len(table["source"]) > 10 for table in tables)
-    assert all(catalogue.kind_called(name) for name in (*SINGLE_HOST, "nvidia-l4", "nvidia-tesla-v100"))
-    assert catalogue.devices("nvidia-l4:4") == ("l4", 4)
 
 
 @pytest.mark.parametrize(
@@ -368,19 +365,6 @@ def test_bad_options_are_one_line(arguments: list[str], told: str) -> None:
 def test_too_many_devices_are_refused(catalogue: Catalogue, work: Work) -> None:
     with pytest.raises(InputError, match="128 devices of batch 64 take 8192 showers a step, and there are 8000"):
         estimate(work, named_config("3dgan"), catalogue, "v100", 128, train=8000, validation=0)
-
-
-def test_a_pipeline_says_it_in_one_line(capfd: pytest.CaptureFixture[str], dataset: Path) -> None:
-    config = named_config("small", batch=4)
-    announce(str(dataset), config, "small", "nvidia-h900:8")
-    assert capfd.readouterr().out == ""
-    announce(str(dataset), config, "small", "tpu-v5-lite-podslice:2")
-    said = capfd.readouterr().out.strip()
-    assert "\n" not in said
-    assert "estimate for 2 x tpu-v5e (bounds: wide): " in said
-    assert " s an epoch, " in said
-    announce(str(dataset / "nowhere"), config, "small", "nvidia-l4:1")
-    assert "no estimate: error: " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.5, "0.5 s (0.25-1)"), (90, "90 s (45-180)"), (10800, "3 h (1.5-6)")])

@@ -9,7 +9,7 @@ import pytest
 
 from calopipe.errors import InputError
 from training.models.gan.model import GUARDS
-from training.run.guards import Guards
+from training.run.loop import Guards
 
 Table = dict[str, dict[str, float]]
 

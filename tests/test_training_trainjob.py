@@ -20,7 +20,7 @@ from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
-from servers import Proxy, free_port
+from servers import Proxy, free_port, together
 from showers import make_file
 from trainings import same_training
 
@@ -224,7 +224,7 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     assert place.trainer.jobs() == []
     processes = [sys.executable, "-m", "training", "fit", "--dataset", dataset, "--output", place.file("alone"), *more]
     threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}  # as the runtime has it of the processors
-    subprocess.run([*processes, "--workers", "2"], check=True, cwd=_ROOT, env=os.environ | threads)
+    together([str(each) for each in processes], **threads)
     same_training(output, place.file("alone"))
 
 

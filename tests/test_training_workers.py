@@ -1,9 +1,8 @@
-"""Several processes as one training: the cluster's description, the watch of peers, the supervisor. No TensorFlow."""
+"""Several processes as one training: the cluster's description, the watch of peers, signals. No TensorFlow."""
 
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import socket
@@ -14,14 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from calopipe.errors import InputError
 from training.nodes.signals import stop_signals
-from training.nodes.supervision import supervise
-from training.nodes.workers import LOST_WORKER, PREEMPTED, Cluster, answers, watch_peers
+from training.nodes.workers import LOST_WORKER, Cluster, answers, watch_peers
 
 _A, _B, _C = "10.0.0.1:2222", "b.example:2222", "[fd00::1]:2222"
 _PATIENCE = 120.0  # seconds for what takes a fraction of one on an idle machine
@@ -131,9 +128,8 @@ def test_a_cluster_comes_back_from_the_environment(monkeypatch: pytest.MonkeyPat
     assert cluster.peers == (_A, _C)
 
 
-def test_neither_module_loads_tensorflow() -> None:
-    modules = "training.nodes.workers, training.nodes.supervision"
-    program = f"import sys, {modules}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
+def test_the_module_loads_no_tensorflow() -> None:
+    program = "import sys, training.nodes.workers; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -346,187 +342,7 @@ def test_a_greeting_is_answered_or_not() -> None:
     assert not answers(_closed_port(), _PATIENCE)
 
 
-# --- the supervisor
-
-# What each worker's program can use: its index, its attempt (from 1), and a way to wait without end.
-_WORKER = """
-import json, os, pathlib, signal, sys, time
-folder = pathlib.Path(sys.argv[1])
-config = json.loads(os.environ["TF_CONFIG"])
-index = config["task"]["index"]
-attempt = 1 + len(list(folder.glob(f"{index}.*")))
-(folder / f"{index}.{attempt}").write_text(json.dumps({"pid": os.getpid(), "hosts": config["cluster"]["worker"]}))
-forever = lambda: time.sleep(600)
-"""
-
-Run = Callable[..., int]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Supervises two workers of a program."""
-
-    def of_program(
-        program: str, *, restarts: int = 0, settle_s: float = 0.2, progress: Callable[[], int] = lambda: 0
-    ) -> int:
-        command = [sys.executable, "-c", _WORKER + program, str(tmp_path)]
-        return supervise(
-            command, 2, restarts=restarts, environment=os.environ, progress=progress, settle_s=settle_s, grace_s=5.0
-        )
-
-    return of_program
-
-
-def _starts(folder: Path) -> dict[str, dict[str, object]]:
-    """What each start of each worker left, by worker and attempt."""
-    return {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("[01].*"))}
-
-
-def test_all_finish(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("print('I am', index); print('told by', index, file=sys.stderr)") == 0
-    assert capfd.readouterr() == ("I am 0\n", "told by 0\n")
-    starts = _starts(tmp_path)
-    assert set(starts) == {"0.1", "1.1"}
-    assert starts["0.1"]["hosts"] == starts["1.1"]["hosts"]
-
-
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "died of SIGKILL (is memory used up?)"),
-        ("os.abort()", "died of SIGABRT"),
-        (f"sys.exit({LOST_WORKER})", "lost another"),
-        (f"sys.exit({PREEMPTED})", "was told to stop"),
-    ],
-)
-def test_one_is_lost_and_all_are_started_again(
-    run: Run, end: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(f"if attempt == 1: {end} if index == 1 else forever()", restarts=1) == 0
-    starts = _starts(tmp_path)
-    assert set(starts) == {"0.1", "0.2", "1.1", "1.2"}
-    assert starts["0.1"]["hosts"] != starts["0.2"]["hosts"]
-    assert capfd.readouterr().err == (
-        f"worker 1 of 2 {said}; starting all again from the last checkpoint (1 of 1)\n"
-    )  # fmt: skip
-
-
-def test_the_survivors_report_is_not_taken_for_the_cause(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    program = f"sys.exit({LOST_WORKER}) if index == 0 else (time.sleep(0.3), os.kill(os.getpid(), signal.SIGKILL))"
-    run(program, settle_s=_PATIENCE)
-    assert "worker 1 of 2 died of SIGKILL" in capfd.readouterr().err
-
-
-def test_restarts_are_used_up(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    program = "print('what it lacks', file=sys.stderr); os.kill(os.getpid(), signal.SIGSEGV) if index else forever()"
-    assert run(program, restarts=1) == LOST_WORKER
-    assert len(_starts(tmp_path)) == 4
-    errors = capfd.readouterr().err
-    assert "worker 1: what it lacks\n" in errors
-    assert "error: worker 1 of 2 died of SIGSEGV; no progress after restarts: 1;" in errors
-
-
-def test_restarts_count_anew_after_progress(run: Run, tmp_path: Path) -> None:
-    def step() -> int:
-        return min(3, len(list(tmp_path.glob("0.*"))))
-
-    assert run(f"sys.exit({LOST_WORKER})", restarts=1, progress=step) == LOST_WORKER
-    assert len(list(tmp_path.glob("0.*"))) == 4
-
-
-def test_bad_input_that_all_found_is_told_of_once(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    program = "print('error: no such dataset', file=sys.stderr); sys.exit(2)"
-    assert run(program, restarts=3, settle_s=_PATIENCE) == 2  # however late the other one starts
-    assert capfd.readouterr().err == "error: no such dataset\n"
-    assert len(_starts(tmp_path)) == 2
-
-
-def test_bad_input_that_one_found_ends_all(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("if index: print('error: no such shard', file=sys.stderr); sys.exit(2)\nforever()", restarts=3) == 2
-    assert capfd.readouterr().err == "worker 1: error: no such shard\n"
-
-
-def test_a_defect_ends_all(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("if index: raise RuntimeError('a defect')\nforever()", restarts=3) == 1
-    assert "worker 1: RuntimeError: a defect" in capfd.readouterr().err
-    assert len(_starts(tmp_path)) == 2
-
-
-@contextmanager
-def _supervisor(folder: Path, program: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that supervises two workers of `program`, once both have written "I.ready"."""
-    code = (
-        "import os, sys; from training.nodes.supervision import supervise\n"
-        "sys.exit(supervise([sys.executable, '-c', *sys.argv[1:]], 2, restarts=3, environment=os.environ))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, _WORKER + program, str(folder)]) as process:
-        try:
-            _until(lambda: len(list(folder.glob("ready.*"))) == 2)
-            yield process
-        finally:
-            process.kill()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _ended(pid: int) -> bool:
-    """Whether a process is no more, or only waits for its parent to ask for its exit code."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def _all_ended(folder: Path) -> bool:
-    return all(_ended(int(str(start["pid"]))) for start in _starts(folder).values())
-
-
-_SAVING = f"""
-def save(*_):
-    time.sleep(0.5)
-    (folder / f"saved.{{index}}").touch()
-    sys.exit({PREEMPTED})
-signal.signal(signal.SIGTERM, save)
-signal.signal(signal.SIGINT, save)
-(folder / f"ready.{{index}}").touch()
-forever()
-"""
-_STUBBORN = """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-(folder / f"ready.{index}").touch()
-forever()
-"""
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, PREEMPTED), (signal.SIGINT, 130)])
-def test_a_stop_is_handed_on_and_waited_for(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    with _supervisor(tmp_path, _SAVING) as process:
-        process.send_signal(number)
-        assert process.wait(_PATIENCE) == code
-        assert _all_ended(tmp_path)
-    assert {path.name for path in tmp_path.glob("saved.*")} == {"saved.0", "saved.1"}
-    assert set(_starts(tmp_path)) == {"0.1", "1.1"}
-
-
-def test_a_second_stop_kills(tmp_path: Path) -> None:
-    with _supervisor(tmp_path, _STUBBORN) as process:
-        process.terminate()
-        time.sleep(0.5)
-        assert process.poll() is None
-        process.terminate()
-        assert process.wait(_PATIENCE) == PREEMPTED
-        assert _all_ended(tmp_path)
-
-
-def test_workers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    with _supervisor(tmp_path, _STUBBORN) as process:
-        process.kill()
-        _until(lambda: _all_ended(tmp_path))
+# --- signals
 
 
 def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:

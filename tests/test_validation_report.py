@@ -20,8 +20,7 @@ from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.pictures import Picture
 from validation.report import page as report
 from validation.report.curves import Curve, Frame, Summary, summarise
-from validation.report.plots import Plot, draw_all, draw_relative, lower_range
-from validation.report.single import draw_pairs
+from validation.report.plots import Plot, draw_all, draw_pairs, draw_relative, lower_range
 from validation.report.summary import summary
 
 EVENTS = 240

@@ -26,9 +26,8 @@ from training.configs import (
     settings_by_models,
 )
 from training.estimate import commands as estimates
-from training.folder import last_checkpoint, model_folder
+from training.folder import model_folder
 from training.models.source import ModelFile, offered
-from training.nodes.supervision import supervise
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow
 from training.registry import commands as promotions
@@ -37,7 +36,7 @@ from training.rollout import commands as flows
 _EXAMPLES = """
 examples:
   python -m training fit --dataset runs/dataset --output runs/model
-  python -m training fit --dataset runs/dataset --output runs/two --workers 2 --average 0.999 --schedule cosine
+  python -m training fit --dataset runs/dataset --output runs/two --strategy mirrored --average 0.999
   python -m training fit --dataset runs/flow/dataset --output runs/images --model-file examples/progressive_gan.py
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
   python -m training generate --model runs/model --energy 120 --theta 90 --showers 1000 --output runs/generated.h5
@@ -140,14 +139,6 @@ def _summary(name: str, config: FitConfig) -> str:
 
 def _add_workers(fit: argparse.ArgumentParser) -> None:
     group = fit.add_argument_group("where it is run (TF_CONFIG may name the workers instead)")
-    group.add_argument(
-        "--workers", type=int, default=0, metavar="N",
-        help="so many processes on this machine; all start again from the checkpoint if one is lost",
-    )  # fmt: skip
-    group.add_argument(
-        "--restarts", type=int, default=5, metavar="N",
-        help="of the workers, without progress between (default %(default)s)",
-    )  # fmt: skip
     group.add_argument("--hosts", default="", metavar="HOST:PORT,...", help="all workers, the same list on each")
     group.add_argument(
         "--worker", type=int, metavar="I",
@@ -155,19 +146,16 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _fit(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+def _fit(options: argparse.Namespace) -> None:
     cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
-    if options.strategy is None and (cluster or options.workers):
+    if options.strategy is None and cluster:
         options.strategy = "multi-worker"
     config = _config(options)
     running = RunOptions(**given(RunOptions, options))
-    if (cluster or options.workers) and config.strategy != "multi-worker":
+    if cluster and config.strategy != "multi-worker":
         raise InputError(
             f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"
         )
-    if options.workers:
-        _supervise(options, arguments)
-        return
     if cluster is not None:
         os.environ |= cluster.to_environment()
     earlier = mirrored(storage.location(options.warm_start), "*", writes=False) if options.warm_start else nullcontext()
@@ -182,27 +170,10 @@ def _fit(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     print(f"model: {options.output}")
 
 
-def _supervise(options: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Run this command in several processes."""
-    if options.hosts or "TF_CONFIG" in os.environ:
-        raise InputError("--workers starts processes on this machine, and --hosts or TF_CONFIG names others; give one")
-    if options.workers < 1 or options.restarts < 0:
-        raise InputError(f"--workers {options.workers} --restarts {options.restarts}: expected at least 1 and 0")
-    # the last of an option counts: the workers are no supervisors
-    command = [sys.executable, "-m", "training", *arguments, "--workers", "0"]
-    code = supervise(
-        command, options.workers, restarts=options.restarts,
-        environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # a lost worker is named in one line, by us
-        progress=lambda: last_checkpoint(storage.location(options.output)),
-    )  # fmt: skip
-    if code:
-        raise SystemExit(code)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     with offered(_model_file(given)):  # whose configs and settings are options
-        _perform(parser().parse_args(given), given)
+        _perform(parser().parse_args(given))
 
 
 def _model_file(arguments: Sequence[str]) -> ModelFile | None:
@@ -215,7 +186,7 @@ def _model_file(arguments: Sequence[str]) -> ModelFile | None:
     return ModelFile.read(storage.location(place))
 
 
-def _perform(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+def _perform(options: argparse.Namespace) -> None:
     if options.task in promotions.TASKS:
         promotions.perform(options)
         return
@@ -233,7 +204,7 @@ def _perform(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         challenge.perform(options)
         return
     if options.task == "fit":
-        _fit(options, arguments)
+        _fit(options)
     elif options.task == "keep":
         from training.keeping import keep  # noqa: PLC0415
 

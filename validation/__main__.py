@@ -25,7 +25,7 @@ _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is n
 # What only showers, and only flows, are asked for.
 _OF_SHOWERS = (
     "incumbent", "training", "training_split", "split", "dataset", "split_file", "geometry", "cut_gev",
-    "on_bad_event", "challenge", "classifier", "timing", "workers", "seed",
+    "on_bad_event", "challenge", "classifier", "timing", "seed",
 )  # fmt: skip
 _OF_FLOWS = ("floor",)
 
@@ -100,7 +100,6 @@ def parser() -> CommandParser:
     command.add_argument(
         "--timing", metavar="FILE", help="with --challenge: what `python -m training generate --timing FILE` wrote"
     )
-    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read (default: 1)")
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     return command
 
@@ -137,8 +136,7 @@ def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     return validate(
         _files(options.reference), _files(options.candidate), output,
         incumbent=_files(options.incumbent), training=_files(options.training), training_split=options.training_split,
-        selection=Selection.of(options), grade=options.grade, challenge=_asked(options), workers=options.workers,
-        seed=options.seed,
+        selection=Selection.of(options), grade=options.grade, challenge=_asked(options), seed=options.seed,
     )  # fmt: skip
 
 

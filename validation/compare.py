@@ -23,7 +23,7 @@ from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement
 from validation.judge.similarity import memorised, similarity
 from validation.measure.edges import ring_labels
-from validation.measure.reader import Measured, measure, processes
+from validation.measure.reader import Measured, measure
 from validation.measure.sets import (
     COUNT,
     ShowerSet,
@@ -36,7 +36,7 @@ from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import summarise
-from validation.report.single import draw_pairs
+from validation.report.plots import draw_pairs
 from validation.statistics.binning import Binning
 
 OVERVIEW_FILE = "overview.png"
@@ -67,14 +67,12 @@ def validate(
     selection: Selection | None = None,
     grade: str = "precision",
     challenge: Asked | None = None,
-    workers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
 
     The candidate is compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
-    should not repeat. The numbers of CaloChallenge are added where `challenge` asks for them. `workers` processes read
-    the files.
+    should not repeat. The numbers of CaloChallenge are added where `challenge` asks for them.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
     the verdict on the same request is there already, with its report, nothing is computed again.
@@ -103,7 +101,7 @@ def validate(
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    found = _measured(sets, workers)
+    found = _measured(sets)
     some, document = _judged(found, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
     pictures = _plots(found, some, document, output)
@@ -142,13 +140,12 @@ class _Found:
     geometry: Geometry
 
 
-def _measured(sets: Sets, workers: int) -> _Found:
-    with processes(workers) as over:
-        mine = measure(sets.reference, over)
-        candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
-        pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
-        found = [measure(each, over) for each in candidates]
-        training = None if sets.training is None else measure(sets.training, over)
+def _measured(sets: Sets) -> _Found:
+    mine = measure(sets.reference)
+    candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
+    pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
+    found = [measure(each) for each in candidates]
+    training = None if sets.training is None else measure(sets.training)
     return _Found(mine, found, pairs, training, sets.reference.geometry)
 
 

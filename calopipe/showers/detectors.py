@@ -1,16 +1,14 @@
-"""Calorimeters by name, from a small TOML file, or from a binning file (XML) of CaloChallenge.
+"""Calorimeters by name, or from a small TOML file.
 
-`--geometry` takes any of these, followed by values to replace: `showers.toml,file_unit_gev=0.001`.
+`--geometry` takes either, followed by values to replace: `showers.toml,file_unit_gev=0.001`.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import tomllib
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,10 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geometry, Layer
-from calopipe.showers.challenge.datasets import known, read_binning
+from calopipe.showers.challenge.datasets import known
 from calopipe.showers.layouts import GEOMETRY
 
-logger = logging.getLogger(__name__)
-
+_FILE = ".toml"
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
@@ -40,15 +37,9 @@ def settled(text: str) -> str:
     """
     first, _, rest = text.partition(",")
     name = first.strip()
-    if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix not in _READERS):
+    if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix != _FILE):
         return text
-    geometry = _named(name)
-    if Path(name).suffix == ".xml" and geometry not in known().values() and "layer_pitch_mm" not in rest:
-        logger.warning(
-            "--geometry %s: states no depths: layers of %g mm and %.3g X0 are assumed (layer_pitch_mm=..., "
-            "x0_per_layer=...)", name, geometry.layer_pitch_mm, geometry.x0_per_layer,
-        )  # fmt: skip
-    document = json.dumps(geometry.to_json(), separators=(",", ":"))
+    document = json.dumps(_named(name).to_json(), separators=(",", ":"))
     return f"{document},{rest}" if rest else document
 
 
@@ -96,10 +87,9 @@ def _named(name: str) -> Geometry:
     """The calorimeter of this name or file."""
     if name in known():
         return known()[name]
-    kind = Path(name).suffix
-    if kind not in _READERS:
+    if Path(name).suffix != _FILE:
         raise InputError(
-            f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml or .xml, nor one of {', '.join(known())}"
+            f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml, nor one of {', '.join(known())}"
         )
     try:
         with storage.location(name).open("rb") as file:
@@ -109,11 +99,11 @@ def _named(name: str) -> Geometry:
     except (OSError, InputError) as error:
         raise InputError(f"--geometry {name}: cannot be read ({error})") from None
     try:
-        return _READERS[kind](content)
+        return _from_toml(content)
     except InputError as error:
         raise InputError(f"--geometry {name}: {str(error).removeprefix('geometry: ')}") from None
-    except (ValueError, ET.ParseError) as error:  # also what tomllib raises
-        raise InputError(f"--geometry {name}: not a whole {kind[1:].upper()} file ({error})") from None
+    except ValueError as error:  # what tomllib raises, too
+        raise InputError(f"--geometry {name}: not a whole TOML file ({error})") from None
 
 
 def _from_toml(content: bytes) -> Geometry:
@@ -183,12 +173,6 @@ def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) ->
         raise InputError(f"{what} has {', '.join(unknown)}; known: {', '.join(names)}")
 
 
-_READERS: Mapping[str, Callable[[bytes], Geometry]] = {
-    ".toml": _from_toml,
-    ".xml": read_binning,
-}
-
-
 def geometry_of(
     attributes: Mapping[str, Any], shape: Sequence[int], text: str, beside: Geometry | None
 ) -> tuple[Geometry, tuple[str, ...], str]:
@@ -227,4 +211,4 @@ def _known_of(count: int) -> Geometry:
         if voxels(geometry) == count:
             return geometry
     sizes = ", ".join(f"{voxels(each)} ({name})" for name, each in known().items())
-    raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.xml or FILE.toml")
+    raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.toml")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import h5py
 import numpy as np
@@ -44,8 +44,7 @@ class ShowerFile(Header):
     `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
     what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by` says
     it of the model, and `cut_gev` is the cut of those, 0 of any others. `assumed` are the parts of the geometry that
-    neither the file nor the user states, `assumed_of` says whose they are. Of a `part` of a file the first event is
-    `begin` there; messages and `Examined.first` count from the file's first, all else from that one.
+    neither the file nor the user states, `assumed_of` says whose they are.
     """
 
     deposits: str
@@ -59,26 +58,11 @@ class ShowerFile(Header):
     cut_gev: float
     assumed: tuple[str, ...]
     assumed_of: str
-    begin: int = 0
 
     def warn_of_assumptions(self) -> None:
         if self.assumed:
             names = ", ".join(self.assumed)
             logger.warning("%s does not state %s: the %s is assumed (--geometry)", self.path, names, self.assumed_of)
-
-    def part(self, start: int, stop: int) -> ShowerFile:
-        """Showers `start`, a multiple of `chunk_events`, to `stop`, which holds the labels of these alone."""
-        inside = slice(start, stop)
-        return replace(
-            self,
-            events=stop - start,
-            begin=self.begin + start,
-            energy_gev=self.energy_gev[inside],
-            theta_rad=self.theta_rad[inside],
-            mtheta_rad=None if self.mtheta_rad is None else self.mtheta_rad[inside],
-            more=taken(self.more, inside),
-            label_flaws=self.label_flaws[inside],
-        )
 
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
@@ -122,8 +106,7 @@ class ShowerFile(Header):
                     yield first, self._read(file, first, min(first + _PIECE_EVENTS, end))
 
     def _read(self, file: h5py.File, start: int, stop: int) -> FloatArray:
-        begin, geometry = self.begin, self.geometry
-        stored = file[self.deposits][begin + start : begin + stop]
+        geometry, stored = self.geometry, file[self.deposits][start:stop]
         if self.deposits == VOXELS:
             flat = np.zeros((len(stored), geometry.cells), dtype=np.float32)
             flat[:, voxel_order(geometry)] = stored
@@ -135,7 +118,7 @@ class ShowerFile(Header):
             if len(row):
                 x, y, layer = np.unravel_index(outside[place[0]], geometry.shape)
                 raise InputError(
-                    f"{self.path}: event {begin + start + row[0]}: {CELLS} holds energy at ({x}, {y}, {layer}), but "
+                    f"{self.path}: event {start + row[0]}: {CELLS} holds energy at ({x}, {y}, {layer}), but "
                     f"layer {layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"
                 )
         return cells
@@ -151,8 +134,7 @@ class ShowerFile(Header):
         if not selection.rule.may_hold(selection.split, self.path.name):
             return mask, digests
         for showers in self.examined(selection):
-            first = showers.first - self.begin
-            inside = slice(first, first + len(showers))
+            inside = slice(showers.first, showers.first + len(showers))
             mask[inside], digests[inside] = showers.kept, showers.digests
         return mask, digests
 
@@ -162,12 +144,11 @@ class ShowerFile(Header):
             inside = slice(first, first + len(cells))
             labels = self.energy_gev[inside], self.theta_rad[inside], taken(self.more, inside)
             yield Examined(
-                selection, self.path.name, self.geometry, self.begin + first, cells, *labels, self.label_flaws[inside]
+                selection, self.path.name, self.geometry, first, cells, *labels, self.label_flaws[inside]
             )  # fmt: skip
 
     def flaw(self, event: int) -> str:
         """What is wrong with the corrupt event `event`, and where."""
-        number = self.begin + event
         labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
         for name, values in (labels | {"phi": self.more.get(PHI)}).items():
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
@@ -176,7 +157,7 @@ class ShowerFile(Header):
                 angle = "an angle of -pi/2 to pi/2 rad" if name == "phi" else polar
                 expected = "a positive number of GeV" if name == "energy" else angle
                 of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
-                return f"{self.path}: event {number}: {of} is {values[event]}, expected {expected}{degrees}"
+                return f"{self.path}: event {event}: {of} is {values[event]}, expected {expected}{degrees}"
         cells = self.cells(event, event + 1).reshape(-1)
         if self.deposits == VOXELS:
             cells = cells[voxel_order(self.geometry)]
@@ -185,7 +166,7 @@ class ShowerFile(Header):
         if self.deposits == CELLS:
             first = tuple(map(int, np.unravel_index(first, self.geometry.shape)))
         return (
-            f"{self.path}: event {number}: {self.deposits} holds {cells[found[0]]} in {len(found)} cell(s), the first "
+            f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} cell(s), the first "
             f"is {first}; expected finite deposits of zero or more"
         )
 

@@ -126,8 +126,8 @@ def add_selection(command: argparse.ArgumentParser, split_help: str, *, of_model
     )  # fmt: skip
     command.add_argument(
         "--geometry", default="", metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="the calorimeter, where the files do not state it: a file .toml (docs/detectors.md) or .xml (binning of "
-        "CaloChallenge), or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
+        help="the calorimeter, where the files do not state it: a file .toml (docs/detectors.md), "
+        "or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
     )  # fmt: skip
     command.add_argument(
         "--cut-gev", type=float, default=None if of_model else CUT_GEV, metavar="E",

@@ -3,16 +3,60 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calopipe.errors import InputError
 from calopipe.options import add_settings, check_settings, given, setting, settings_of
 from components.image import IMAGE
-from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
 from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
+
+# Topologies whose chips all belong to one machine, by GKE's name of the accelerator. Larger slices consist of several
+# machines, each of which would run a pod. Some of GKE's machines hold only a part of 2x4; the pod asks for all eight
+# chips, so it runs on one that has them.
+SINGLE_HOST = {
+    "tpu-v4-podslice": ("2x2x1",),
+    "tpu-v5-lite-podslice": ("1x1", "2x2", "2x4"),
+    "tpu-v5p-slice": ("2x2x1",),
+    "tpu-v6e-slice": ("1x1", "2x2", "2x4"),
+}
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """`count` of `resource`, on nodes with the labels `selectors`.
+
+    The resource's name is also the key of the taint with which GKE and NVIDIA's operator keep other pods off the nodes.
+    """
+
+    resource: str
+    count: int
+    selectors: Mapping[str, str] = field(default_factory=dict)
+
+
+def nvidia(count: int, kind: str) -> Accelerator:
+    """GPUs of one machine, of GKE's `kind` unless that is empty."""
+    return Accelerator("nvidia.com/gpu", count, {"cloud.google.com/gke-accelerator": kind} if kind else {})
+
+
+def tpu(slice_: str) -> Accelerator:
+    """The chips of "TYPE:TOPOLOGY", all of one machine."""
+    kind, _, topology = slice_.partition(":")
+    if topology not in SINGLE_HOST.get(kind, ()):
+        known = ", ".join(f"{name}:{each}" for name, topologies in SINGLE_HOST.items() for each in topologies)
+        raise InputError(
+            f"--tpu {slice_!r}: expected the TYPE:TOPOLOGY of one machine, of {known}; training does not spread over "
+            "the machines of a larger slice"
+        )
+    selectors = {
+        "cloud.google.com/gke-tpu-accelerator": kind,
+        "cloud.google.com/gke-tpu-topology": topology,
+    }
+    return Accelerator("google.com/tpu", math.prod(map(int, topology.split("x"))), selectors)
+
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
@@ -130,11 +174,6 @@ class Platform:
         if step == "generate" and self.gpus:
             return nvidia(1, self.gpu_type)
         return None
-
-    def devices(self) -> str:
-        """What the train step computes on, as GKE's name and a number, nvidia-l4:4; empty if no name is given."""
-        device = self.accelerator("train")
-        return f"{device.kind}:{device.count}" if device and device.kind else ""
 
     def _device(self) -> Accelerator | None:
         """What a node trains on."""

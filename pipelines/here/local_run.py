@@ -1,4 +1,4 @@
-"""The pipeline on this machine: each step a process of this environment, or a container, through kfp's local runner."""
+"""The pipeline on this machine: each step a process of this environment, through kfp's local runner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,13 @@ from calopipe.progress import VIEWED
 from components import overview
 from components.step import keep_from_others
 from pipelines import calorimeter, vortex
-from pipelines.cluster.resources import STEPS, step_of
-from pipelines.here import containers
 from pipelines.here.view import shown
 from pipelines.parameters import FLOW, SHOWERS
 
-_OUTPUT = "executor_output.json"  # in the folder of each step
-
 
 def run(
-    parameters: Mapping[str, Any], output: storage.Location, *, in_containers: bool, verbose: bool, shares: int = 1,
-    name: str = SHOWERS,
-) -> None:  # fmt: skip
+    parameters: Mapping[str, Any], output: storage.Location, *, verbose: bool, shares: int = 1, name: str = SHOWERS
+) -> None:
     """Run every step of the pipeline called `name` with the `parameters` into `output`, an absolute path or an address.
 
     InputError, before any work: another process runs a pipeline into it. Showers are generated in so many `shares`, one
@@ -48,48 +43,25 @@ def run(
         alone(output), mirrored(output) as here,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
     ):  # fmt: skip
-        kept = here / "kfp"
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
-        runner: local.SubprocessRunner | local.DockerRunner = local.SubprocessRunner(use_venv=False)
-        if in_containers:
-            parameters = containers.absolute(parameters)
-            runner = containers.runner(parameters, user=f"{os.getuid()}:{os.getgid()}", reason=Path(reason.name))
-        kept.mkdir(parents=True, exist_ok=True)  # which Docker would make, for root
-        local.init(runner, pipeline_root=str(kept))
-        before, failure = set(kept.iterdir()), None
+        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(here / "kfp"))
+        failed = False
         pipeline = (vortex if name == FLOW else calorimeter).define(shares=shares)
         with shown(here / "logs", sys.stdout, verbose=verbose) as (view, log):
             overview.note(output, parameters, log)
             try:
                 with _python3_in_names():
                     pipeline(**parameters)
-            except (RuntimeError, ValueError) as error:  # what kfp raises when a step fails, or lacks another's output
-                failure = error
+            except RuntimeError:  # what kfp raises when a step fails
+                failed = True
         overview.write_index(output)
-        if line := reason.read():  # also of a container that kfp took for a success
+        if line := reason.read():
             raise InputError(line)
-        said = told(str(log))
-        if isinstance(failure, RuntimeError):
+        if failed:
             raise SystemExit(
-                f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {said}"
+                f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {told(str(log))}"
             )
-        if step := _unfinished(set(kept.iterdir()) - before, pipeline.pipeline_spec.root.dag.tasks):
-            raise SystemExit(
-                f"error: step {step} ended without its output under {told(str(kept))}; what it said is in {said}"
-            )
-        if failure:
-            raise failure
     _show(parameters, output)
-
-
-def _unfinished(runs: set[Path], tasks: Iterable[str]) -> str | None:
-    """The first of the `tasks` without an output in the newest of kfp's folders `runs`; None if all have one.
-
-    A step writes its output at its end. kfp itself takes a container for a success if it is gone before kfp looks.
-    """
-    newest, order = max(runs, default=Path()), [*STEPS]
-    in_order = sorted(tasks, key=lambda task: order.index(step_of(task)))
-    return next((task for task in in_order if not (newest / task / _OUTPUT).is_file()), None)
 
 
 def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:

@@ -25,7 +25,7 @@ class Reading:
     geometry: str = setting(
         "",
         metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="Geometry that the files do not state: FILE.toml, FILE.xml or a name, and NAME=VALUE,...",
+        help="Geometry that the files do not state: FILE.toml or a name, and NAME=VALUE,...",
     )
     threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
     cut_gev: float = setting(

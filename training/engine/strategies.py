@@ -24,8 +24,7 @@ def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.St
     if name == "multi-worker":
         if cluster is None:
             raise InputError(
-                "--strategy multi-worker: nothing names the workers; give --workers N for processes on this machine, "
-                "--hosts and --worker, or set TF_CONFIG"
+                "--strategy multi-worker: nothing names the workers; give --hosts and --worker, or set TF_CONFIG"
             )
         try:
             return tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG

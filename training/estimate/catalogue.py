@@ -78,8 +78,6 @@ class Rate:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of device. `gke` are GKE's names of it."""
-
     title: str
     platform: Literal["cpu", "gpu", "tpu"]
     devices_a_host: int
@@ -89,7 +87,6 @@ class Kind:
     network: Link
     start: Start
     price: Price
-    gke: list[str]
     rate: list[Rate]
 
     def rate_of(self, model: str, precision: str) -> Rate | None:
@@ -110,18 +107,14 @@ class Catalogue:
     input: Input
     kind: dict[str, Kind]
 
-    def kind_called(self, name: str) -> str | None:
-        """The kind of that name, or whose name on GKE that is."""
-        return next((key for key, kind in self.kind.items() if name == key or name in kind.gke), None)
-
     def devices(self, text: str) -> tuple[str, int]:
         """The kind and the number of "KIND[:COUNT]"."""
         name, _, count = text.partition(":")
-        if (kind := self.kind_called(name)) is None:
+        if name not in self.kind:
             raise InputError(f"--devices {text}: unknown kind {name!r}; known: {', '.join(self.kind)}")
         if not re.fullmatch(r"[1-9][0-9]*", count or "1", re.ASCII):
             raise InputError(f"--devices {text}: expected KIND or KIND:COUNT, for example v100:8")
-        return kind, int(count or 1)
+        return name, int(count or 1)
 
 
 def load_catalogue(path: Path | None = None) -> Catalogue:

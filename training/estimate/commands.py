@@ -1,11 +1,8 @@
-"""The command that prints what a training takes, a row for each kind of device; and its one line in a pipeline."""
+"""The command that prints what a training takes, a row for each kind of device."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,9 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import FRACTIONS
-from calopipe.progress import say
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
-from training.configs import FitConfig, as_options
+from training.configs import FitConfig
 from training.estimate.catalogue import load_catalogue
 from training.estimate.model import Estimate, Spread, estimate
 
@@ -41,7 +37,6 @@ def add_to(tasks: Any) -> argparse.ArgumentParser:
         "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"
     )
     command.add_argument("--catalogue", type=Path, metavar="FILE", help="of devices and prices, in place of the own")
-    command.add_argument("--short", action="store_true", help="one line a kind of device, no table")
     return command
 
 
@@ -64,9 +59,6 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
     found = [
         estimate(work, config, catalogue, kind, count, train=train, validation=validation) for kind, count in devices
     ]
-    if options.short:
-        print("\n".join(_line(each) for each in found))
-        return
     print(
         f"{config.model}, batch {config.batch} a device, {config.precision}, on {train} training {geometry.items}: "
         f"{work.flop / 1e9:.3g} GFLOP each; catalogue of {catalogue.date}\n"
@@ -93,13 +85,6 @@ def _row(each: Estimate) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _line(each: Estimate) -> str:
-    return (
-        f"estimate for {each.devices} x {each.kind} ({each.basis}): {_text(each.epoch_s)} s an epoch, "
-        f"{_time(each.total_s)} in all, ${_text(each.on_demand)} on demand, ${_text(each.spot)} on spot"
-    )
-
-
 def _time(spread: Spread) -> str:
     size, unit = next((each for each in ((3600, " h"), (60, " min")) if spread.likely > 2 * each[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
@@ -116,19 +101,3 @@ def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
 def _figures(value: float) -> str:
     """Three figures, or all before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def announce(dataset: str, config: FitConfig, name: str, devices: str) -> None:
-    """Say in one line what training `config`, a change of the config `name`, takes on `devices`, "KIND:COUNT".
-
-    Nothing is said of a kind that the catalogue does not have. Another process counts, which leaves this one's devices
-    alone; what it fails at is said, and ends nothing.
-    """
-    if load_catalogue().kind_called(devices.partition(":")[0]) is None:
-        return
-    command = [sys.executable, "-m", "training", TASK, "--dataset", dataset, "--devices", devices, "--short"]
-    done = subprocess.run(
-        [*command, *as_options(config, name)], capture_output=True, text=True, check=False,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"},
-    )  # fmt: skip
-    say(done.stdout.strip() if done.returncode == 0 else f"no estimate: {' '.join(done.stderr.split())[-200:]}")

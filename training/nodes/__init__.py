@@ -1,1 +1,1 @@
-"""Training in several processes: the workers, their supervision on one machine, and Kubeflow's TrainJob."""
+"""Training in several processes: the workers, and Kubeflow's TrainJob."""

@@ -1,4 +1,4 @@
-"""The signals that ask a training, or what supervises one, to stop."""
+"""The signals that ask a training, or what launched one, to stop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The workers of a training, one process each: how they find each other, and how the loss of one is noticed.
 
 A lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
-too, with an exit code that says why, and all are started again from the last checkpoint: on one machine by
-`training.nodes.supervision`, on a cluster by its failure policy. No TensorFlow in here.
+too, with an exit code that says why, and all are to be started again from the last checkpoint: by a cluster's failure
+policy, or by hand. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, describe
 
-# Both mean "run again, and training continues from its last checkpoint". A supervisor, or a cluster's failure policy,
-# treats them differently from a defect (1) and bad input (2). 75 is EX_TEMPFAIL of sysexits.h, a temporary failure: try
-# again. 76 is the next number: EX_PROTOCOL there, a remote system that misbehaves, and not used otherwise here.
+# Both mean "run again, and training continues from its last checkpoint". A cluster's failure policy treats them
+# differently from a defect (1) and bad input (2). 75 is EX_TEMPFAIL of sysexits.h, a temporary failure: try again.
+# 76 is the next number: EX_PROTOCOL there, a remote system that misbehaves, and not used otherwise here.
 PREEMPTED = 75  # got SIGTERM, and saved
 LOST_WORKER = 76  # another worker is gone
 
@@ -29,13 +29,13 @@ LOST_WORKER = 76  # another worker is gone
 def most_telling(codes: Mapping[int, int]) -> int:
     """The worker whose exit code says most about why all ended.
 
-    Bad input says most, then any other error, then a death by a signal, whose code is negative here and above 128 in a
-    cluster, then the report of another worker's loss.
+    Bad input says most, then any other error, then a death by a signal, whose code is above 128, then the report
+    of another worker's loss.
     """
 
     def precedence(index: int) -> tuple[bool, bool, bool, int]:
         code = codes[index]
-        restart_helps = code in {PREEMPTED, LOST_WORKER} or code < 0 or code > 128
+        restart_helps = code in {PREEMPTED, LOST_WORKER} or code > 128
         return code != BAD_INPUT_EXIT_CODE, restart_helps, code == LOST_WORKER, index
 
     return min(codes, key=precedence)

@@ -20,7 +20,6 @@ from preprocessing.events import digests_in
 from preprocessing.manifest import Manifest
 from training import folder
 from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
-from training.estimate.commands import announce
 from training.folder import Card
 from training.nodes.workers import Cluster
 from training.registry.registry import Promotion, Registry
@@ -30,25 +29,17 @@ from training.seen import JUDGES, require_unseen
 Fit: TypeAlias = "Callable[[Location, Path, FitConfig, Path | None], Card]"
 
 
-def fit_on(devices: str, name: str) -> Fit:
-    """Train in this process; a model of other data or settings is replaced.
+def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
+    """Train in this process; a model of other data or settings is replaced."""
+    from training.fit import fit  # noqa: PLC0415  TensorFlow
 
-    What training takes on `devices`, "KIND:COUNT", is said first if these are known. `name` is the config's name.
-    """
-
-    def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
-        from training.fit import fit as train  # noqa: PLC0415  TensorFlow
-
-        announce(str(dataset), config, name, devices)
-        return train(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
-
-    return fit
+    return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
 
 
 def fit_on_nodes(
     name: str, *, nodes: float, image: str, resources: Mapping[str, str], runtime: str, deadline_s: float
 ) -> Fit:
-    """As `fit_on`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
+    """As `fit_here`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
 
     `name` is the config's name; the other arguments are those of `training.nodes.trainjob.launch`.
     """

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from calopipe import storage
+from calopipe.documents import Form
 from calopipe.errors import InputError
 from training.engine.step import State
 
 logger = logging.getLogger(__name__)
 
-_KIND = "calopipe.checkpoint"
-_SCHEMA_VERSION = 1
+_FORM = Form("calopipe.checkpoint", 1)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Checkpoints:
         documents = {}
         for path in self._folder.glob("step-*.json"):
             try:
-                document = storage.read_json(path, kind=_KIND, schema_version=_SCHEMA_VERSION)
+                document = _FORM.read(path)
                 if document.pop("fingerprint") != storage.fingerprint(document):
                     raise InputError("altered")
                 if document["request"] == self._request:
@@ -136,16 +136,9 @@ class Checkpoints:
             path = self._file(step)
             with storage.replacing(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, allow_pickle=False, **state)
-            document = {
-                "kind": _KIND,
-                "schema_version": _SCHEMA_VERSION,
-                "request": self._request,
-                "step": step,
-                "sha256": storage.sha256_of_file(path),
-                "metric": None,
-                "facts": facts,
-            }
-            self._describe(document)
+            sha256 = storage.sha256_of_file(path)
+            own = {"request": self._request, "step": step, "sha256": sha256, "metric": None, "facts": facts}
+            self._describe(_FORM.of(own))
             self._prune()
         except Exception as error:
             self._failure = error

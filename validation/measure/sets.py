@@ -14,7 +14,7 @@ from scipy import stats
 from calopipe.errors import InputError
 from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.labels import PARTICLE, PHI, LabelRange
-from calopipe.progress import say
+from calopipe.progress import progress_bar, say
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Examined, Selection
@@ -31,31 +31,8 @@ _ENOUGH_LABELS = 100_000
 _MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
 
 COUNT = "count"  # of a candidate: corrupt showers are a finding
-_STRETCH_SHOWERS = 500  # handed to a process at once
 
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A part of a file of a set, of whose showers those `chosen` (events,) may be in the split."""
-
-    file: ShowerFile
-    chosen: Mask
-    selection: Selection
-
-    def parts(self) -> Iterator[tuple[Examined, Mask, Mask]]:
-        """Some showers at a time, which of them are kept, and which of the split are bad, (n,) each.
-
-        Each cell is read once. Bad showers are kept where they count. InputError where the selection stops at one.
-        """
-        for part in self.file.examined(self.selection):
-            begin = part.first - self.file.begin
-            chosen = self.chosen[begin : begin + len(part)] & part.in_split
-            bad = chosen & (part.flaws != 0)
-            if self.selection.bad_event == STOP and bad.any():
-                raise InputError(f"{self.file.flaw(begin + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
-            yield part, chosen if self.selection.bad_event == COUNT else chosen & ~bad, bad
 
 
 @dataclass(frozen=True)
@@ -87,14 +64,22 @@ class ShowerSet:
             raise opened.nothing_left()
         return opened
 
-    def stretches(self) -> Iterator[Stretch]:
-        """All showers that are read, in stretches of whole chunks of their files."""
-        for file, mask in zip(self.files, self.masks, strict=True):
-            size = max(_STRETCH_SHOWERS // file.chunk_events, 1) * file.chunk_events
-            for start in range(0, file.events, size):
-                stop = min(start + size, file.events)
-                if mask[start:stop].any():
-                    yield Stretch(file.part(start, stop), mask[start:stop], self.selection)
+    def parts(self, doing: str = "") -> Iterator[tuple[Examined, Mask, Mask]]:
+        """Some showers at a time, which of them are kept, and which of the split are bad, (n,) each.
+
+        Each cell is read once. Bad showers are kept where they count. InputError where the selection stops at one.
+        A progress bar tells what is being done.
+        """
+        with progress_bar(f"{self.name}{doing}", len(self), "showers") as bar:
+            for file, mask in zip(self.files, self.masks, strict=True):
+                for part in file.examined(self.selection) if mask.any() else ():
+                    may_count = mask[part.first : part.first + len(part)]
+                    bar.update(int(may_count.sum()))
+                    chosen = may_count & part.in_split
+                    bad = chosen & (part.flaws != 0)
+                    if self.selection.bad_event == STOP and bad.any():
+                        raise InputError(f"{file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+                    yield part, chosen if self.selection.bad_event == COUNT else chosen & ~bad, bad
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""

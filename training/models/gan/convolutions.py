@@ -204,24 +204,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
         self._first = layers_first()
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        if not training or not (self._first or self.compute_dtype == "float32"):
+        if not (training and self._first):
             return super().call(inputs, training=training)
         gamma, beta = (tf.cast(ops.convert_to_tensor(each), self.variable_dtype) for each in (self.gamma, self.beta))
-        if self._first:
-            normalised, mean, variance = cellwise.normalised(inputs, gamma, beta, self.epsilon)
-            self._follow(mean, variance)
-            return normalised
-        *_, x, y, channels = inputs.shape
-        images = tf.reshape(inputs, (-1, x, y, channels))
-        normalised, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=images, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon, is_training=True
-        )
-        count = tf.cast(tf.size(images) / channels, tf.float32)
-        # the moving variance is Keras's, of n; the operation's is of n - 1
-        self._follow(mean, variance * ((count - 1.0) / count))
-        return tf.reshape(normalised, tf.shape(inputs))
-
-    def _follow(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
-        """Move the statistics of inference towards those of a batch."""
+        normalised, mean, variance = cellwise.normalised(inputs, gamma, beta, self.epsilon)
         for moving, found in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(moving * self.momentum + found * (1.0 - self.momentum))
+        return normalised
