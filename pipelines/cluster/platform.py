@@ -14,7 +14,7 @@ from components.image import IMAGE
 from pipelines.cluster.accelerators import SINGLE_HOST, Accelerator, nvidia, tpu
 from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
 
-_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
+_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/volume/ has it
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII)
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
