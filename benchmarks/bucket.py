@@ -70,20 +70,26 @@ def measured(command: Sequence[str], scratch: Path, **environment: str) -> tuple
             if pid:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 break
-            most = max(most, _bytes_in(scratch))
+            most = max(most, _bytes_in(scratch.resolve(), process.pid))
             time.sleep(_LOOK_SECONDS)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, most / 1e6
 
 
-def _bytes_in(folder: Path) -> int:
-    """What all files of `folder` take, those of several names once."""
+def _bytes_in(folder: Path, pid: int) -> int:
+    """What all files of `folder` take, those of several names once, and those without a name that process `pid` has."""
     sizes = {}
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
                 status = os.lstat(os.path.join(place, name))  # noqa: PTH118  as fast as it gets
+                sizes[status.st_ino] = status.st_blocks * 512
+    for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+        with suppress(FileNotFoundError):
+            opened = f"/proc/{pid}/fd/{number}"
+            if os.readlink(opened).startswith(f"{folder}/"):  # noqa: PTH115
+                status = os.stat(opened)  # noqa: PTH116  of the file, which has no name any more
                 sizes[status.st_ino] = status.st_blocks * 512
     return sum(sizes.values())
 

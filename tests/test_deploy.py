@@ -1,7 +1,8 @@
-"""What deploy/ and its guides promise: manifests that Kubernetes takes, rights and no more, commands that exist."""
+"""What deploy/ promises: manifests that Kubernetes takes and that fit together, rights and no more."""
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shlex
@@ -10,106 +11,38 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Template
 
 import pytest
 import yaml
+from guides import commands, guide
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
 from played_trainer import wait_until
 
-import preprocessing.__main__
-import training.__main__
 from components.image import IMAGE
-from pipelines import parameters, submit
-from pipelines.checks import check
-from pipelines.cluster.platform import platform_of
-from pipelines.cluster.resources import LAUNCHER, STEPS, Resources
+from pipelines.cluster.resources import STEPS
 from training.nodes.trainjob import PORT, manifest
 
 _ROOT = Path(__file__).parent.parent
-_BASE = _ROOT / "deploy" / "base"
-_OVERLAYS = ("kind", "gke")
-_GUIDES = ("docs/kubeflow.md", "docs/troubleshooting.md", "docs/kubeflow-access.md")
+_DEPLOY = _ROOT / "deploy"
 _NAMESPACE = "kubeflow"
-# What the guides leave to the reader, as a shell has it.
-_VARIABLES = {"PROJECT": "project", "REGION": "region", "ZONE": "zone", "BUCKET": "bucket", "IMAGE": "registry/image:1"}
-
-
-# --- the guides
-
-
-def _commands(document: str) -> list[str]:
-    """The commands of the `bash` blocks, with continued lines joined and comments left out."""
-    blocks = re.findall(r"```bash\n(.*?)```", (_ROOT / document).read_text(), re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.partition(" #")[0].strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-
-
-def _python(document: str) -> list[list[str]]:
-    """The arguments of the commands that start with `python `, or run one in the pod of the volume."""
-    found = (re.search(r"(?:^| -- )python (.*)", command) for command in _commands(document))
-    return [shlex.split(Template(each[1]).substitute(_VARIABLES)) for each in found if each]
-
-
-@pytest.mark.parametrize("document", _GUIDES)
-def test_every_command_of_a_guide_is_understood(document: str) -> None:
-    """Also what it says of the cluster, and the pipeline's parameters as far as they can be checked from afar."""
-    parsers = {"training": training.__main__.parser, "preprocessing": preprocessing.__main__.parser}
-    for program, *arguments in _python(document):
-        if program == "-m":
-            module, *rest = arguments
-            parsers[module]().parse_args(rest)
-            continue
-        assert program == "pipelines/submit.py"
-        options = submit.parser().parse_args(arguments)
-        platform = platform_of(options) if "gpus" in options else None
-        if platform and "input" in options:
-            check(parameters.given(options), platform=platform)
-
-
-def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:
-    commands = [" ".join(arguments) for arguments in _python("docs/kubeflow.md")]
-    for what in ("submit.py submit", "submit.py schedule create", "submit.py status", "submit.py logs", "rollback"):
-        assert any(what in command for command in commands), what
-
-
-@pytest.mark.parametrize("document", _GUIDES)
-def test_every_file_that_a_guide_names_exists(document: str) -> None:
-    text = (_ROOT / document).read_text()
-    links = [(_ROOT / document).parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
-    names = re.findall(r"(?<![\w/$.-])((?:deploy|docs|pipelines|tests|components|data)/[\w./-]*\w)", text)
-    for path in [*links, *(_ROOT / name for name in names)]:
-        assert path.exists(), path
-
-
-def test_the_guide_states_what_each_step_needs() -> None:
-    def row(step: Resources) -> tuple[str, ...]:
-        return (step.title, step.cpu, step.memory, f"{step.hours:g}", str(step.retries + 1))
-
-    lines = (_ROOT / "docs/kubeflow.md").read_text().splitlines()
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("|")]
-    stated = {cells[0].strip("`"): cells[1:6] for cells in rows if len(cells) == 7}
-    launcher = stated.pop("train, several nodes")
-    assert {name: row(step) for name, step in STEPS.items()}.items() <= stated.items()
-    # its time is that of the training and its own
-    assert launcher == (*row(LAUNCHER)[:3], f"{STEPS['train'].hours + LAUNCHER.hours:g}", row(LAUNCHER)[4])
 
 
 # --- the manifests, which have to agree with each other and with the program
 
 
 def _manifest(name: str, kind: str) -> Json:
-    documents = yaml.safe_load_all((_BASE / f"{name}.yaml").read_text())
+    documents = yaml.safe_load_all((_DEPLOY / f"{name}.yaml").read_text())
     return next(each for each in documents if each["kind"] == kind)
 
 
-def _worker_template() -> Json:
-    [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+def _worker_template(runtime: Json | None = None) -> Json:
+    runtime = runtime or _manifest("nodes/training-runtime", "TrainingRuntime")
+    [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     return dict(job["template"]["spec"]["template"])
 
 
 def test_only_workers_reach_workers_and_at_their_port() -> None:
-    policy = _manifest("network-policy", "NetworkPolicy")["spec"]
+    policy = _manifest("nodes/network-policy", "NetworkPolicy")["spec"]
     labels = policy["podSelector"]["matchLabels"]
     assert labels.items() <= _worker_template()["metadata"]["labels"].items()
     assert policy["ingress"] == [
@@ -117,22 +50,78 @@ def test_only_workers_reach_workers_and_at_their_port() -> None:
     ]
 
 
-def test_whoever_mounts_the_volume_finds_the_same_one_at_the_same_place() -> None:
-    claim = _manifest("claim", "PersistentVolumeClaim")["metadata"]["name"]
-    for spec in (_worker_template()["spec"], _manifest("data-pod", "Pod")["spec"]):
+def _built(folder: Path, **environment: str) -> list[Json]:
+    """The manifests of the kustomization in `folder`, in the order in which they are applied."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is missing, which builds what is applied")
+    done = subprocess.run(
+        ["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def _overlay(folder: Path, **more: object) -> Path:
+    """A kustomization in `folder` as the guide describes one of the reader's own."""
+    folder.mkdir()
+    resources = [os.path.relpath(_DEPLOY / name, folder.resolve()) for name in ("base", "nodes")]
+    components = [os.path.relpath(_DEPLOY / "volume", folder.resolve())]
+    kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    overlay = kind | {"resources": resources, "components": components} | more
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return folder
+
+
+def test_whoever_mounts_the_volume_finds_the_same_one_at_the_same_place(tmp_path: Path) -> None:
+    built = {each["kind"]: each for each in _built(_overlay(tmp_path / "overlay"))}
+    claim = built["PersistentVolumeClaim"]["metadata"]["name"]
+    for spec in (_worker_template(built["TrainingRuntime"])["spec"], built["Pod"]["spec"]):
         [volume] = [each["name"] for each in spec["volumes"] if each.get("persistentVolumeClaim")]
         assert {"name": volume, "persistentVolumeClaim": {"claimName": claim}} in spec["volumes"]
         assert {"name": volume, "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
 
 
+@pytest.mark.parametrize("name", ["base", "nodes"])
+def test_without_the_volume_nothing_speaks_of_one(name: str) -> None:
+    for each in _built(_DEPLOY / name):
+        assert "persistentVolumeClaim" not in yaml.safe_dump(each)
+        assert each["kind"] not in {"PersistentVolumeClaim", "Pod"}
+
+
+def test_an_overlay_may_put_all_into_another_namespace(tmp_path: Path) -> None:
+    built = _built(_overlay(tmp_path / "overlay", namespace="profile"))
+    assert {each["metadata"]["namespace"] for each in built} == {"profile"}
+    subjects = [subject for each in built for subject in each.get("subjects", ())]
+    assert {(subject["name"], subject["namespace"]) for subject in subjects} == {("calopipe", "profile")}
+
+
+def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -> None:
+    """In one go, the namespace first; a repository with a manifest for each part stands in for Kubeflow Pipelines."""
+    resources = yaml.safe_load((_DEPLOY / "pipelines" / "kustomization.yaml").read_text())["resources"]
+    repository = tmp_path / "pipelines"
+    manifests = {"Namespace": {"name": _NAMESPACE}, "Deployment": {"name": "server", "namespace": _NAMESPACE}}
+    for resource, (kind, metadata) in zip(resources, manifests.items(), strict=True):
+        address, _, version = resource.partition("?ref=")
+        part = repository / address.removeprefix("github.com/kubeflow/pipelines/")
+        part.mkdir(parents=True)
+        (part / "it.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": kind, "metadata": metadata}))
+        (part / "kustomization.yaml").write_text("resources: [it.yaml]\n")
+    git = ["git", "-C", str(repository), "-c", "user.name=it", "-c", "user.email=it@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "it"], ["tag", version]):
+        subprocess.run([*git, *command], check=True)
+    instead = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{repository}.insteadOf"}
+    built = _built(_DEPLOY / "overlays" / "gke", **instead, GIT_CONFIG_VALUE_0="https://github.com/kubeflow/pipelines")
+    assert (built[0]["kind"], built[-1]["kind"]) == ("Namespace", "Deployment")
+    assert sorted(map(yaml.safe_dump, built[1:-1])) == sorted(map(yaml.safe_dump, _built(_DEPLOY / "base")))
+
+
 def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
-    assert _manifest("data-pod", "Pod")["spec"]["containers"][0]["image"] == IMAGE
-    assert f"kind load docker-image {IMAGE} " in (_ROOT / "docs/kubeflow.md").read_text()
+    assert _manifest("volume/data-pod", "Pod")["spec"]["containers"][0]["image"] == IMAGE
 
 
 def test_jobset_takes_the_failure_policy() -> None:
     """By the rules of its webhook (pkg/webhooks/jobset_webhook.go), which speak only when a TrainJob starts."""
-    spec = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
+    spec = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
     jobs, rules = {job["name"] for job in spec["replicatedJobs"]}, spec["failurePolicy"]["rules"]
     reasons = {
         "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"
@@ -154,7 +143,7 @@ def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_pa
         "templateDefaults": {"retryStrategy": {"limit": 2, "retryPolicy": "OnError"}},
     }
     data = {"workflowDefaults": yaml.safe_dump({"spec": defaults}), "executor": "imagePullPolicy: IfNotPresent\n"}
-    (command,) = (each for each in _commands("docs/kubeflow.md") if each.startswith("kubectl patch configmap"))
+    (command,) = (each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl patch configmap"))
     _, _, kind, name, *options = shlex.split(command)
     stored = {
         "apiVersion": "v1",
@@ -174,7 +163,7 @@ def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_pa
 
 
 def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
-    [job] = _manifest("training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    [job] = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds
 
 
@@ -228,47 +217,47 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             body = {"apiVersion": "v1", "metadata": {"name": account}}
             api.call("POST", f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts", body)
         cluster = Cluster(api, api.kubeconfig(folder / "kubeconfig", _NAMESPACE, api.admin_token))
-        # As the guide has it; the other overlay differs in what cannot be changed afterwards.
-        cluster.kubectl("apply", "--server-side", "--validate=strict", "-k", str(_ROOT / "deploy/overlays/kind"))
+        # As the guide has it.
+        for folder in ("overlays/kind", "nodes"):
+            cluster.kubectl("apply", "--server-side", "--validate=strict", "-k", str(_DEPLOY / folder))
         yield cluster
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlay", _OVERLAYS)
-def test_the_api_server_takes_every_overlay(cluster: Cluster, overlay: str) -> None:
-    """Each with names of its own, since a claim cannot be changed, and another image, as the guide puts it in."""
-    built = cluster.kubectl("kustomize", str(_ROOT / "deploy/overlays" / overlay))
-    renamed = built.replace("name: calopipe", f"name: {overlay}-{secrets.token_hex(2)}").replace(
-        IMAGE, "elsewhere/it:1"
-    )
+def test_the_api_server_takes_an_overlay_with_all(cluster: Cluster, tmp_path: Path) -> None:
+    """With names of its own, since a claim cannot be changed, and another image, as the guide puts it in."""
+    folder = _overlay(tmp_path / "overlay", namespace=_NAMESPACE)
+    built = cluster.kubectl("kustomize", str(folder))
+    renamed = built.replace("name: calopipe", f"name: it-{secrets.token_hex(2)}").replace(IMAGE, "elsewhere/it:1")
     done = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=renamed)
-    assert len(done.splitlines()) == len(list(yaml.safe_load_all(built)))
+    assert len(done.splitlines()) == len(_built(folder))
 
 
 @pytest.mark.slow
-def test_the_overlays_differ_in_the_volume_alone(cluster: Cluster) -> None:
-    built = {
-        overlay: {
-            (each["kind"], each["metadata"]["name"]): each
-            for each in yaml.safe_load_all(cluster.kubectl("kustomize", str(_ROOT / "deploy/overlays" / overlay)))
-        }
-        for overlay in _OVERLAYS
+def test_every_container_requests_disk_and_has_no_limit_of_it(cluster: Cluster) -> None:
+    """A pod as Kubeflow makes it of a step; what a container says itself stays as it is."""
+    confined = _worker_template()["spec"]["containers"][0]["securityContext"]
+    amounts = {"cpu": "2", "memory": "2Gi"}
+    stated = {
+        "main": {"requests": amounts, "limits": amounts},
+        "wait": {},
+        "own": {"requests": {"ephemeral-storage": "3Gi"}},
     }
-    claim = built["kind"].pop(("PersistentVolumeClaim", "calopipe-data"))["spec"]
-    assert claim == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
-    del built["kind"]["Pod", "calopipe-data"]
-    workers = [
-        each["TrainingRuntime", "calopipe"]["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"][
-            "template"
-        ]["spec"]
-        for each in built.values()
-    ]
-    assert [[volume["name"] for volume in each["volumes"]] for each in workers] == [
-        ["data", "scratch", "shm"], ["scratch", "shm"]
-    ]  # fmt: skip
-    del workers[0]["volumes"][0], workers[0]["containers"][0]["volumeMounts"][0]
-    assert built["kind"] == built["gke"]
-    assert "PersistentVolumeClaim" not in {kind for kind, _ in built["gke"]}
+    containers = [{"name": name, "image": IMAGE, "securityContext": confined} for name in ("init", *stated)]
+    for container in containers[1:]:
+        container["resources"] = stated[container["name"]]
+    spec = {"initContainers": containers[:1], "containers": containers[1:], "serviceAccountName": "calopipe"}
+    spec["securityContext"] = _worker_template()["spec"]["securityContext"]
+    name = f"step-{secrets.token_hex(4)}"
+    pod = cluster.api.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, _NAMESPACE)
+    made = {each["name"]: each["resources"] for each in pod["spec"]["initContainers"] + pod["spec"]["containers"]}
+    asked = {"requests": {"ephemeral-storage": "1Gi"}}
+    assert made == {
+        "init": asked,
+        "main": {"requests": amounts | asked["requests"], "limits": amounts},
+        "wait": asked,
+        "own": stated["own"],
+    }
 
 
 _TRAINER_RULES = {
@@ -294,7 +283,7 @@ def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
     }  # fmt: skip
     wait_until(lambda: cluster.rules("calopipe") - anybody == _TRAINER_RULES | _RUN_RULES, "the rights")
     assert cluster.rules("pipeline-runner") == anybody
-    [command] = [each for each in _commands("docs/kubeflow.md") if each.startswith("kubectl create rolebinding ")]
+    [command] = [each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl create rolebinding ")]
     cluster.kubectl(*shlex.split(command)[1:])
     wait_until(lambda: cluster.rules("pipeline-runner") - anybody == _TRAINER_RULES, "the rights")
 
@@ -311,7 +300,8 @@ def _worker_pod() -> Json:
 @pytest.mark.slow
 def test_workers_pass_where_only_confined_pods_do(cluster: Cluster) -> None:
     """The pod of the volume has passed already, being part of the overlay."""
-    assert cluster.api.apply(_worker_pod(), _NAMESPACE)["metadata"]["uid"]
+    worker = cluster.api.apply(_worker_pod(), _NAMESPACE)
+    assert worker["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] == "1Gi"
     pod = _worker_pod()
     del pod["spec"]["containers"][0]["securityContext"]["capabilities"]
     with pytest.raises(RefusedError, match="violates PodSecurity"):

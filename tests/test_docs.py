@@ -11,18 +11,12 @@ from pathlib import Path
 
 import pytest
 from google.cloud import storage
+from guides import commands, guide
 from servers import FAKE_GCS_SERVER, go_tool, store
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-
-
-def _commands(document: str) -> list[str]:
-    """The commands of the `bash` blocks, in order, with continued lines joined and comments left out."""
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.partition(" #")[0].strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 @pytest.mark.slow
@@ -55,9 +49,9 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
 def _run_all(folder: Path) -> list[str]:
     """Run the commands of README and guide in a folder, each once and those for a cluster not at all."""
     documents = ("README.md", "docs/guide.md")
-    commands = [each for document in documents for each in _commands(document) if each.startswith("python ")]
+    shown = [each for document in documents for each in commands(guide(document)) if each.startswith("python ")]
     ran = []
-    for command in commands:
+    for command in shown:
         if "--endpoint" in command or command in ran:
             continue
         arguments = shlex.split(command)[1:]
@@ -96,7 +90,7 @@ def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
 
 
 def test_the_two_commands_are_what_ci_runs() -> None:
-    promised = [command for command in _commands("README.md") if command.startswith("make ")]
+    promised = [command for command in commands(guide("README.md")) if command.startswith("make ")]
     assert promised[:2] == ["make demo", "make test"]
     script = (ROOT / ".ci/run").read_text().splitlines()
     assert {"make demo", "make test"} <= set(script)

@@ -1,4 +1,4 @@
-"""Training on several hosts, against a real API server, under the role in deploy/base/; controllers are played."""
+"""Training on several hosts, against a real API server, under the role in deploy/; controllers are played."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first bu
 
 _ROOT = Path(__file__).parent.parent
 _BASE = _ROOT / "deploy" / "base"
-_DEPLOY = [_BASE / f"{name}.yaml" for name in ("account", "rbac", "training-runtime")]
+_RUNTIME = _ROOT / "deploy" / "nodes" / "training-runtime.yaml"
+_DEPLOY = [_BASE / "account.yaml", _BASE / "rbac.yaml", _RUNTIME]
 _ACCOUNT = "launcher"
 
 _LAUNCHER = """
@@ -199,7 +200,7 @@ def test_the_api_server_takes_each_manifest(place: Place, path: Path) -> None:
 
 
 def test_the_api_server_refuses_a_field_that_a_kind_does_not_have(place: Place) -> None:
-    [runtime] = _manifests(_BASE / "training-runtime.yaml")
+    [runtime] = _manifests(_RUNTIME)
     runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestart"] = 1
     with pytest.raises(RefusedError, match="maxRestart"):
         place.api.apply(runtime, place.trainer.namespace, dryRun="All")

@@ -58,7 +58,7 @@ def tpu(slice_: str) -> Accelerator:
     return Accelerator("google.com/tpu", math.prod(map(int, topology.split("x"))), selectors)
 
 
-_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/base/training-runtime.yaml has it
+_CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/volume/ has it
 # kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII)
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)

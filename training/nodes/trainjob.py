@@ -1,9 +1,9 @@
 """Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
 
 Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod for each worker. When a worker is lost, the JobSet
-restarts all of them, as the runtime says (`deploy/base/training-runtime.yaml`). The launcher deletes the job when it is
-over. If the launcher is killed, Kubernetes deletes the job together with the pods of all its launchers, which own it. A
-pod that has only failed is still there, so the step's next attempt finds the job. No TensorFlow in here.
+restarts all of them, as the runtime says (`deploy/nodes/training-runtime.yaml`). The launcher deletes the job when it
+is over. If the launcher is killed, Kubernetes deletes the job together with the pods of all its launchers, which own
+it. A pod that has only failed is still there, so the step's next attempt finds the job. No TensorFlow in here.
 """
 
 from __future__ import annotations
