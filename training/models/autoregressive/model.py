@@ -25,10 +25,9 @@ from training.models.autoregressive.sampling.layer import Densities
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
 from training.models.autoregressive.sharing import (
     CASES,
-    hit_logit,
     log_count,
     log_share,
-    prior_logit,
+    log_shares,
     share_logit,
 )
 from training.models.base import Array, Batch, Losses, Phase
@@ -265,13 +264,12 @@ class Autoregressive(ShowerModel):
         odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
-        of_colour = tf.gather_nd(view["sums"][:, :, colour], tf.gather(hit, [0, 3], axis=1))
-        energy = frame.column(of_colour, "energy")
-        prior = prior_logit(cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]), energy)
-        logit = hit_logit(value, energy, self._store["least"])
-        several = tf.where(frame.column(of_colour, "cells") > 1, weight, 0.0)  # one alone has all
-        deposits = -log_mixture(logit, *density.logit(hidden[:hits], prior)) * several
+        of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
+        mixture = density.log_deposit(hidden[:hits], cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]))
+        shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
+        deposits = -log_shares(tf.math.log(value), mixture, of_layer, showers * layers)
+        deposits = tf.where(shared_by > 1, deposits, 0.0) * tf.reduce_max(weight)  # one alone has all
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
-            "deposits": tf.math.unsorted_segment_sum(deposits, hit[:, 0], showers),
+            "deposits": tf.reduce_sum(tf.reshape(deposits, [-1, layers]), 1),
         }

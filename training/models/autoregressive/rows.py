@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells
-from training.models.autoregressive.frame import Constants, Hits
+from training.models.autoregressive.frame import Constants, Hits, column
 from training.models.autoregressive.mesh import AROUND, Tensor, colour, mesh_of
 from training.models.base import Batch
 from training.models.randomness import Draws
@@ -70,23 +70,27 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
-    """`number` hits of the colour `parity`, at even distances in the list of all showers' hits.
+    """`number` hits of the colour `parity`: all those of some layers of some showers.
 
     `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), energies (number,), and how
-    many hits each represents.
+    many hits each represents, 0 for rows that are left.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
-    counted = tf.cumsum(tf.cast(of_colour, tf.int32))
-    step = tf.cast(counted[-1], tf.float32) / tf.cast(number, tf.float32)
-    targets = (tf.cast(tf.range(number), tf.float32) + draws.uniform("hits", [])) * step
-    wanted = tf.minimum(tf.cast(targets, tf.int32) + 1, counted[-1])
-    chosen = tf.minimum(
-        tf.searchsorted(counted, wanted), tf.size(counted) - 1
-    )  # the first at which so many are counted
-    shower = chosen // tf.shape(view["value"])[1]
+    showers, hits = tf.shape(view["value"])[0], tf.shape(view["value"])[1]
+    layers = view["sums"].shape[1]
+    of_layer = tf.repeat(tf.range(showers), hits) * layers + place[:, 2]
+    counted = tf.reshape(tf.cast(column(view["sums"], "cells")[..., parity], tf.int32), [-1])  # (N * layers,)
+    order = tf.argsort(draws.uniform("hits", [showers * layers]) + tf.cast(counted == 0, tf.float32))
+    fits = tf.cumsum(tf.gather(counted, order)) <= number
+    taken = tf.scatter_nd(order[:, None], tf.cast(fits, tf.int32), tf.shape(counted)) * tf.sign(counted)
+    share = tf.reduce_sum(taken) / tf.reduce_sum(tf.sign(counted))
+    numbered = tf.cumsum(tf.cast(of_colour & (tf.gather(taken, of_layer) > 0), tf.int32))
+    chosen = tf.minimum(tf.searchsorted(numbered, tf.range(1, number + 1)), tf.size(numbered) - 1)
+    there = tf.range(number) < numbered[-1]
     energy = tf.maximum(tf.gather(value, chosen), 1e-12)
-    return tf.concat([shower[:, None], tf.gather(place, chosen)], 1), energy, step
+    weight = tf.where(there, tf.cast(1 / share, tf.float32), 0.0)
+    return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
 
 
 def some_empty(
