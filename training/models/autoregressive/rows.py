@@ -70,26 +70,24 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
-    """`number` hits of the colour `parity`: all those of some layers of some showers.
+    """At most `number` hits of the colour `parity`: all those of some layers of some showers, which are chosen evenly.
 
-    `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), energies (number,), and how
-    many hits each represents, 0 for rows that are left.
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Gives places (number, 4), energies
+    (number,), and how many hits each represents, 0 for rows at the end that are left.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
-    showers, hits = tf.shape(view["value"])[0], tf.shape(view["value"])[1]
-    layers = view["sums"].shape[1]
-    of_layer = tf.repeat(tf.range(showers), hits) * layers + place[:, 2]
-    counted = tf.reshape(tf.cast(column(view["sums"], "cells")[..., parity], tf.int32), [-1])  # (N * layers,)
-    order = tf.argsort(draws.uniform("hits", [showers * layers]) + tf.cast(counted == 0, tf.float32))
-    fits = tf.cumsum(tf.gather(counted, order)) <= number
-    taken = tf.scatter_nd(order[:, None], tf.cast(fits, tf.int32), tf.shape(counted)) * tf.sign(counted)
-    share = tf.reduce_sum(taken) / tf.reduce_sum(tf.sign(counted))
-    numbered = tf.cumsum(tf.cast(of_colour & (tf.gather(taken, of_layer) > 0), tf.int32))
-    chosen = tf.minimum(tf.searchsorted(numbered, tf.range(1, number + 1)), tf.size(numbered) - 1)
-    there = tf.range(number) < numbered[-1]
+    hits, layers = tf.shape(view["value"])[1], view["sums"].shape[1]
+    held = tf.cast(tf.reshape(column(view["sums"], "cells")[..., parity], [-1]), tf.int32)  # (N * layers,)
+    order = tf.argsort(draws.uniform("hits", tf.shape(held)))
+    fits = tf.cast(tf.cumsum(tf.gather(held, order)) <= number, tf.int32)
+    taken = tf.scatter_nd(order[:, None], fits, tf.shape(held)) > 0
+    layer = tf.range(tf.size(value)) // hits * layers + place[:, 2]
+    counted = tf.cumsum(tf.cast(of_colour & tf.gather(taken, layer), tf.int32))
+    chosen = tf.minimum(tf.searchsorted(counted, tf.range(1, number + 1)), tf.size(counted) - 1)
     energy = tf.maximum(tf.gather(value, chosen), 1e-12)
-    weight = tf.where(there, tf.cast(1 / share, tf.float32), 0.0)
+    represents = tf.math.divide_no_nan(*(tf.cast(each, tf.float32) for each in (tf.reduce_sum(held), counted[-1])))
+    weight = tf.where(tf.range(number) < counted[-1], represents, 0.0)
     return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
 
 

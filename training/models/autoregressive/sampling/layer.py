@@ -103,7 +103,7 @@ class LayerDrawing:
         met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
         dx, dy, ring = self._distance(met)
         about = self._known(met, self._images[0], (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)), odd=False)
-        contexts = tf.concat([normalised(given, self._store, odd=False), about], 1)
+        contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         return drawn_share(*self._share.cases_and_mixture(contexts), self._of_layer(0))
 
     def _marked(self, at: Tensor) -> Tensor:
