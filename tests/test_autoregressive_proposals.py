@@ -24,11 +24,11 @@ _PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
 _GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
 
 
-def _constants() -> tuple[dict[str, tf.Tensor], Any]:
-    """Of cells that are hit the less the farther out they are; and the chances of those of the second layer."""
+def _constants(fall: float = 1.5) -> tuple[dict[str, tf.Tensor], Any]:
+    """Of cells that are hit less by e every `fall` cells farther out; and the chances of those of the second layer."""
     mesh = Mesh(_GEOMETRY)
     radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
-    share = np.stack([each * np.exp(-radius / 1.5) + 1e-5 for each in (0.9, 0.5, 0.02)])
+    share = np.stack([each * np.exp(-radius / fall) + 1e-5 for each in (0.9, 0.5, 0.02)])
     found = proposals.tables(share, mesh, 1)
     assert {name: each.shape for name, each in found.items()} == proposals.shapes(mesh)
     assert mesh.lattice_radius().shape == (3, 15 * 15)  # as large as the layer
@@ -43,13 +43,13 @@ def _keys(number: int) -> tf.Tensor:
 
 def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_they_are_hit() -> None:
     """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
-    store, _ = _constants()
+    store, _ = _constants(fall=0.2)
     steps = np.stack(np.meshgrid(np.arange(15) - 7, np.arange(15) - 7, indexing="ij"), -1).reshape(-1, 2)
     for layer, most in enumerate((0.9, 0.5, 0.02)):
         found = LayerProposals(store, tf.constant(layer), tf.ones([1]), _keys(1), 7)
         said = found.chance(tf.range(225), tf.zeros(225, tf.int32)).numpy()
         for axis in ((0.0, 0.0), (0.49, 0.0), (0.0, -0.49), (-0.49, 0.49), (0.3, 0.2)):
-            chance = most * np.exp(-np.hypot(*(steps - axis).T) / 1.5) + 1e-5
+            chance = most * np.exp(-np.hypot(*(steps - axis).T) / 0.2) + 1e-5
             assert (said > np.minimum(chance, 0.7)).all()
 
 
