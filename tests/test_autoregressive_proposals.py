@@ -45,8 +45,8 @@ def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_t
     """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
     store, _ = _constants(fall=0.2)
     steps = np.stack(np.meshgrid(np.arange(15) - 7, np.arange(15) - 7, indexing="ij"), -1).reshape(-1, 2)
-    for layer, most in enumerate((0.9, 0.5, 0.02)):
-        found = LayerProposals(store, tf.constant(layer), tf.ones([1]), _keys(1), 7)
+    for which, most in enumerate((0.9, 0.5, 0.02)):
+        found = LayerProposals(store, tf.constant(which), tf.ones([1]), _keys(1), 7)
         said = found.chance(tf.range(225), tf.zeros(225, tf.int32)).numpy()
         for axis in ((0.0, 0.0), (0.49, 0.0), (0.0, -0.49), (-0.49, 0.49), (0.3, 0.2)):
             chance = most * np.exp(-np.hypot(*(steps - axis).T) / 0.2) + 1e-5

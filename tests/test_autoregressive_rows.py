@@ -148,7 +148,7 @@ def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> N
     one = _view(model, 1)
     for parity in (0, 1):
         place, weight = rows.some_empty(
-            one, parity, 40_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
+            one, parity, 100_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
         )
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         assert found == {tuple(row) for row in _empty_cells(one, parity).tolist()}
@@ -207,6 +207,25 @@ def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, 
     return LayerDrawing(*given, images=before, sums=(), keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
 
 
+def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
+    view = _view(model, 2)
+    known, _ = rows.known(view, rows.met(view, SMALL_GEOMETRY), SMALL_GEOMETRY, odd=False)
+    told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
+    np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
+    unit = float(model._store["deposit"])
+    for shower in range(2):
+        wide = np.pad(_image(view, shower), [(2, 2), (2, 2), (2, 0)]) / unit
+        for layer in range(_LAYERS):
+            x, y = np.rint(view["axis"][shower, layer]).astype(int) + 8
+            for back in (1, 2):
+                window = wide[x : x + 5, y : y + 5, layer + 2 - back]
+                for part, these in enumerate((np.add.outer(np.arange(5), np.arange(5)) % 2 == 0, np.s_[2:3, 2:3])):
+                    mine, whole = window[these].sum(), window.sum()
+                    least = 3e-3 * whole + 1e-3
+                    expected = np.log((mine + least) / (whole - mine + least))
+                    assert told[shower, layer, 2 * (back - 1) + part] == pytest.approx(expected, abs=1e-2)
+
+
 def test_shares_are_told_of_the_cell_that_the_axis_meets(
     model: Autoregressive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,12 +235,12 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
     known, _ = rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=False)
-    told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], known], 1)
+    told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], cells.of_met(known)], 1)
     cases, mixtures = model._share.cases_and_mixture(told)
     dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
     np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
     planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
-    context = tf.reshape(told[:, : -known.shape[1]], [2, _LAYERS, -1])
+    context = tf.reshape(told[:, : -cells.MET_INPUTS], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
     monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
