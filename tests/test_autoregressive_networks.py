@@ -242,16 +242,16 @@ def test_deposits_integrate_to_one_and_heads_of_zero_leave_the_prior() -> None:
     known, told = (tf.constant(rng.normal(size=(3, number)), tf.float32) for number in (7, 4))
     hidden = density.hidden(known, density.of_layers(told))
     prior = tf.constant([-3.0, 0.0, 2.0])
-    weights, means, widths = density.logit(hidden, prior)
+    weights, means, widths = density.log_deposit(hidden, prior)
     for row in range(3):
         mixture = [each[row : row + 1] for each in (weights, means, widths)]
         found = np.exp(log_mixture(tf.constant(_GRID), *mixture).numpy()).astype(np.float64)
         assert np.trapezoid(found, _GRID) == pytest.approx(1, abs=2e-3)
     assert (np.abs(density.log_odds(hidden, prior) - prior) > 1e-3).any()
-    shifted = density.logit(hidden, prior + 1.5)
+    shifted = density.log_deposit(hidden, prior + 1.5)
     np.testing.assert_allclose(shifted[1], means + 1.5, rtol=1e-5, atol=1e-5)
     for layer in (density._occupied, density._deposit):
         for weight in layer.trainable_weights:
             weight.assign(tf.zeros_like(weight))
     np.testing.assert_array_equal(density.log_odds(hidden, prior), prior)
-    np.testing.assert_allclose(density.logit(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)
+    np.testing.assert_allclose(density.log_deposit(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)

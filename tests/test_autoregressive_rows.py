@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.networks import log_mixture
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.layer import LayerDrawing
-from training.models.autoregressive.sharing import BETWEEN, prior_logit
+from training.models.autoregressive.sharing import BETWEEN, log_shares
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -80,22 +81,29 @@ def _unbiased(estimate: Callable[[int], float], truth: float, draws: int) -> Non
 
 @pytest.mark.parametrize("parity", [0, 1])
 def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
+    """They are all those of some layers, so that it is known what they share."""
     view = _view(model, 3)
-    of_all = 0.0
-    for shower in range(3):
-        place = np.insert(np.argwhere(_image(view, shower) > 0), 0, shower, axis=1)
-        of_all += _of_place(place[_colours(view, place) == parity]).sum()
-    chosen = tf.function(lambda number: rows.some_hits(view, parity, 50, Draws.of(5, number)), autograph=False)
+    every = [np.insert(np.argwhere(_image(view, shower) > 0), 0, shower, axis=1) for shower in range(3)]
+    of_colour = [place[_colours(view, place) == parity] for place in every]
+    together, whole = (
+        np.concatenate(of_colour),
+        Counter((shower, layer) for place in of_colour for shower, _, _, layer in place),
+    )
+    number = len(together) // 2
+    chosen = tf.function(lambda draw: rows.some_hits(view, parity, number, Draws.of(5, draw)), autograph=False)
 
-    def estimate(number: int) -> float:
-        place, energy, weight = (each.numpy() for each in chosen(tf.constant(number)))
+    def estimate(draw: int) -> float:
+        place, energy, weight = (each.numpy() for each in chosen(tf.constant(draw)))
+        place, energy = place[weight > 0], energy[weight > 0]
         assert (_colours(view, place) == parity).all()
-        assert len(np.unique(place, axis=0)) == 50  # there are more, so none comes twice
+        assert len(np.unique(place, axis=0)) == len(place)
+        held = Counter((shower, layer) for shower, _, _, layer in place)
+        assert all(whole[each] == count for each, count in held.items())
         for row, value in zip(place[::10], energy[::10], strict=True):
             assert value == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
-        return float(weight * _of_place(place).sum())
+        return float(weight[0] * _of_place(place).sum())
 
-    _unbiased(estimate, of_all, 100)
+    _unbiased(estimate, _of_place(together).sum(), 200)
 
 
 @pytest.mark.parametrize("parity", [0, 1])
@@ -140,7 +148,7 @@ def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> N
     one = _view(model, 1)
     for parity in (0, 1):
         place, weight = rows.some_empty(
-            one, parity, 40_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
+            one, parity, 100_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
         )
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         assert found == {tuple(row) for row in _empty_cells(one, parity).tolist()}
@@ -199,6 +207,25 @@ def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, 
     return LayerDrawing(*given, images=before, sums=(), keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
 
 
+def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
+    view = _view(model, 2)
+    known, _ = rows.known(view, rows.met(view, SMALL_GEOMETRY), SMALL_GEOMETRY, odd=False)
+    told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
+    np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
+    unit = float(model._store["deposit"])
+    for shower in range(2):
+        wide = np.pad(_image(view, shower), [(2, 2), (2, 2), (2, 0)]) / unit
+        for layer in range(_LAYERS):
+            x, y = np.rint(view["axis"][shower, layer]).astype(int) + 8
+            for back in (1, 2):
+                window = wide[x : x + 5, y : y + 5, layer + 2 - back]
+                for part, these in enumerate((np.add.outer(np.arange(5), np.arange(5)) % 2 == 0, np.s_[2:3, 2:3])):
+                    mine, whole = window[these].sum(), window.sum()
+                    least = 3e-3 * whole + 1e-3
+                    expected = np.log((mine + least) / (whole - mine + least))
+                    assert told[shower, layer, 2 * (back - 1) + part] == pytest.approx(expected, abs=1e-2)
+
+
 def test_shares_are_told_of_the_cell_that_the_axis_meets(
     model: Autoregressive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,12 +235,12 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
     known, _ = rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=False)
-    told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], known], 1)
+    told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], cells.of_met(known)], 1)
     cases, mixtures = model._share.cases_and_mixture(told)
     dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
     np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
     planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
-    context = tf.reshape(told[:, : -known.shape[1]], [2, _LAYERS, -1])
+    context = tf.reshape(told[:, : -cells.MET_INPUTS], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
     monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
@@ -247,29 +274,24 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
     image = _image(one)
     hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
     hits = hits[_colours(one, hits) == colour]
-
-    energy = frame.column(one["sums"], "energy")[0, :, colour]
     assert (frame.column(one["sums"], "cells")[0, :, colour] > 1).numpy().all()  # one alone has all
 
-    def of_cells(place: Array) -> tuple[Any, Any, Any]:
+    def of_cells(place: Array) -> tuple[Any, Any]:
         where = tf.constant(place, tf.int32)
         known, radius = rows.known(one, where, SMALL_GEOMETRY, odd=odd)
         shared = density.of_layers(one["odd" if odd else "even"])
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
         odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))
         usual = cells.prior(model._store["log_deposit"], where[:, 3], radius)
-        mixture = density.logit(hidden, prior_logit(usual, tf.gather(energy, where[:, 3])))
-        return odds.numpy().astype(np.float64), mixture, where
+        return odds.numpy().astype(np.float64), density.log_deposit(hidden, usual)
 
-    odds, mixture, _ = of_cells(hits)
-    of_empty, _, _ = of_cells(_empty_cells(one, colour))
-    weights, means, widths = (each.numpy().astype(np.float64) for each in mixture)
-    value, whole = image[tuple(hits[:, 1:].T)].astype(np.float64), energy.numpy()[hits[:, 3]]
-    pull = (np.log(value / (whole - value))[:, None] - means) / np.exp(widths)
-    dense = np.exp(weights - widths - pull**2 / 2).sum(1) / np.sqrt(2 * np.pi)
+    odds, mixture = of_cells(hits)
+    of_empty, _ = of_cells(_empty_cells(one, colour))
+    value = tf.constant(np.log(image[tuple(hits[:, 1:].T)]), tf.float32)
+    deposits = -log_shares(value, mixture, tf.constant(hits[:, 3], tf.int32), _LAYERS).numpy().sum()
     truth = {
         "occupancy": np.log1p(np.exp(-odds)).sum() + np.log1p(np.exp(of_empty)).sum(),
-        "deposits": -np.log(dense).sum(),
+        "deposits": deposits,
     }
 
     view = tiled(one, _COPIES)

@@ -54,12 +54,6 @@ def model() -> Autoregressive:
     return of_every_cell(new_model())
 
 
-def _softmax(logit: Any, _: Any, is_hit: Any, shower: Any, like: Any) -> Any:
-    """Shares that are all scaled alike."""
-    share = tf.where(is_hit, tf.sigmoid(logit), 0.0)
-    return share / tf.gather(tf.math.unsorted_segment_sum(share, shower, tf.size(like)) + 1e-12, shower)
-
-
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
@@ -71,7 +65,6 @@ class _Drawn:
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
-            patch.setattr(layer_module, "shares", _softmax)
             self.images = drawn(model, self.energy_gev, theta, noise)
         of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
         self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())
@@ -169,15 +162,10 @@ def test_layers_have_the_energies_that_were_planned(sampled: _Drawn) -> None:
 
 
 def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
-    """But for the factor that gives the even cells of a layer, or the odd ones, their energy; by radius.
-
-    Of small shares, whose logits are their logarithms.
-    """
+    """But for the factor that gives the even cells of a layer, or the odd ones, their energy; by radius."""
     off = np.log(np.maximum(sampled.images, 1e-9)) - sampled.log_deposit
     off[sampled.images == 0] = np.nan
     for colour in (sampled.odd, ~sampled.odd):
-        energy = np.where(colour, sampled.images, 0).sum((1, 2))[:, None, None]
-        off[colour & (np.exp(sampled.log_deposit) > 0.1 * energy)] = np.nan
         these = colour & ~np.isnan(off)
         mean = np.where(these, off, 0).sum((1, 2)) / np.maximum(these.sum((1, 2)), 1)
         off -= np.where(these, mean[:, None, None], 0)

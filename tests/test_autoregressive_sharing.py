@@ -1,12 +1,15 @@
-"""How a layer's energy is shared: shares that may be nothing or all, numbers of hits, and the share of a hit."""
+"""How a layer's energy is shared: shares that may be nothing or all, numbers of hits, and the shares of hits."""
 
 from __future__ import annotations
+
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import logit
-from scipy.stats import logistic, norm
+from scipy.stats import logistic, multivariate_normal, norm
 
 from training.models.autoregressive.networks import Mixture
 from training.models.autoregressive.sharing import (
@@ -16,10 +19,9 @@ from training.models.autoregressive.sharing import (
     REACH,
     drawn_count,
     drawn_share,
-    hit_logit,
     log_count,
     log_share,
-    prior_logit,
+    log_shares,
     share_logit,
     share_of,
 )
@@ -103,11 +105,52 @@ def test_numbers_of_hits_far_from_what_is_expected_have_a_gradient() -> None:
     assert (np.abs(gradients[1]).max(1) > 0.1).all()
 
 
-def test_a_hit_has_the_logit_of_its_share() -> None:
-    energy, least = tf.constant([4.0, 4.0, 1.0]), tf.constant(1e-3)
-    value = tf.constant([1.0, 3.9, 1.0])
-    found = hit_logit(value, energy, least).numpy()
-    np.testing.assert_allclose(found[:2], logit([0.25, 0.975]), rtol=1e-4)
-    assert found[2] == pytest.approx(np.log(1e3), rel=1e-4)
-    usual = prior_logit(tf.math.log([1.0, 3.9, 50.0]), energy)
-    np.testing.assert_allclose(usual, [logit(0.25), 0, 0], atol=1e-5)
+def _exact(logs: Any, parts: Any) -> float:
+    """log p of the ratios to the last share, over all choices of components: normal, with a variance in common."""
+    weights, means, widths = (each.astype(float) for each in parts)
+    total = 0.0
+    for choice in product(range(weights.shape[1]), repeat=len(logs)):
+        weight, mean, variance = (each[range(len(logs)), choice] for each in (weights, means, np.exp(2 * widths)))
+        spread = np.diag(variance[:-1]) + variance[-1]
+        ratios = multivariate_normal(mean[:-1] - mean[-1], spread).pdf(logs[:-1] - logs[-1]) if len(logs) > 1 else 1.0
+        total += np.exp(weight.sum()) * ratios
+    return float(np.log(total))
+
+
+def test_shares_are_as_likely_as_the_ratios_of_what_they_are_in_proportion_to() -> None:
+    """Of groups of one to five hits, in any order of the rows, some of which do not count."""
+    rng = np.random.default_rng(11)
+    sizes = [1, 2, 2, 3, 5, 4, 2]
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    rows = len(group)
+    weights = rng.random((rows, 2)) + 0.1
+    parts = (
+        np.log(weights / weights.sum(1, keepdims=True)),
+        rng.normal(0, 1.5, (rows, 2)),
+        rng.normal(-0.7, 0.4, (rows, 2)),
+    )
+    logs = rng.normal(0, 1.5, rows)
+    expected = [_exact(logs[group == each], [part[group == each] for part in parts]) for each in range(len(sizes))]
+    order = rng.permutation(rows + 3)
+    padded = [np.concatenate([each, np.zeros((3, *each.shape[1:]))])[order] for each in (logs, *parts)]
+    given = [tf.constant(each, tf.float32) for each in padded]
+    place = np.concatenate([group, [len(sizes)] * 3])[order].astype(np.int32)
+    found = log_shares(given[0], tuple(given[1:]), tf.constant(place), len(sizes)).numpy()
+    np.testing.assert_allclose(found, expected, atol=0.02)  # the integrand may have several maxima
+
+
+def test_shares_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> None:
+    """Of many hits, where the integrand is narrow, the sum over steps finds it."""
+    rng = np.random.default_rng(12)
+    hits = 400
+    means, logs = rng.normal(0, 1, hits), rng.normal(0, 3, hits)
+    variance = np.exp(rng.normal(-1, 0.5, hits))
+    mean = (1 / variance * (means - logs)).sum() / (1 / variance).sum()
+    exact = -0.5 * ((logs + mean - means) ** 2 / variance + np.log(2 * np.pi * variance)).sum()
+    exact += 0.5 * np.log(2 * np.pi / (1 / variance).sum())
+    mixture = [tf.Variable(each[:, None], dtype=tf.float32) for each in (np.zeros(hits), means, np.log(variance) / 2)]
+    with tf.GradientTape() as tape:
+        found = log_shares(tf.constant(logs, tf.float32), tuple(mixture), tf.zeros([hits], tf.int32), 1)
+    assert float(found[0]) == pytest.approx(exact, rel=1e-4)
+    gradient = tape.gradient(found, mixture[1]).numpy()[:, 0]
+    np.testing.assert_allclose(gradient, (logs + mean - means) / variance, rtol=1e-3, atol=1e-3)

@@ -11,13 +11,23 @@ void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image) {
   }
 }
 
-void known_of_place(const LayerFrame& frame, const Images& images, int place, float* out) {
-  const int* around = frame.around(place);
-  for (int k = 0; k < kAround; ++k) {
-    out[k] = images.one[size(around[kAround + k])];
-    out[kAround + k] = images.two[size(around[2 * kAround + k])];
+void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
+  constexpr float kSure = 3e-3f, kNone = 1e-3f;
+  const int* around = frame.around(frame.met_place);
+  int layers = 0;
+  for (const Numbers* image : {&images.one, &images.two}) {
+    ++layers;
+    float whole = 0, even = 0, middle = 0;
+    for (int k = 0; k < kAround; ++k) {
+      const float energy = std::exp(4.0f * (*image)[size(around[layers * kAround + k])]) - 1.0f;
+      whole += energy;
+      if (k % 2 == 0) even += energy;  // steps of the two indices, in turn
+      if (k == kAround / 2) middle = energy;
+    }
+    const float least = kSure * whole + kNone;
+    for (const float part : {even, middle}) *out++ = std::log(part + least) - std::log(whole - part + least);
   }
-  frame.place_numbers(place, frame.distance(place), out + 2 * kAround, 1);
+  frame.place_numbers(frame.met_place, frame.distance(frame.met_place), out, 1);
 }
 
 void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts,

@@ -12,8 +12,8 @@ struct Images {
 
 // Adds deposits to an image.
 void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image);
-// What is known of a place of the layers before, and of the place itself: the inputs of even cells.
-void known_of_place(const LayerFrame& frame, const Images& images, int place, float* out);
+// What the share of the even cells is given of the cell that the axis meets: kMetNumbers.
+void known_of_met(const LayerFrame& frame, const Images& images, float* out);
 
 class Cells {
  public:

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "networks.hh"
-#include "sharing.hh"
 
 namespace calopipe {
 
@@ -19,36 +18,28 @@ void Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const P
   numbers.of_cells(frame.layer, cells.places, uniform_);
   sampling_.draw(chance_, shared.number, uniform_, shared.start, hits_);
   into.place.clear();
-  logits_.clear();
+  into.value.clear();
   for (const std::size_t cell : hits_) {
     into.place.push_back(cells.places[cell]);
-    logits_.push_back(logit(density, frame, cells, cell, numbers, shared.energy));
+    into.value.push_back(log_deposit(density, frame, cells, cell, numbers));
   }
-  share(logits_, into.value);
+  share(into.value);
   for (float& each : into.value) each = std::max(shared.energy * each, model_.constants.least);
   scale(model_.constants, shared.energy, into.value);
 }
 
-// The logit of the share that a hit has of the energy, before it is known that shares sum to 1.
-HitLogit Hits::logit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-                     const HashedNumbers& numbers, float energy) {
+// The logarithm of a hit's deposit, before it is known what the deposits sum to.
+float Hits::log_deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
+                        const HashedNumbers& numbers) {
   const int components = density.deposit.outputs / 3;
   outputs_.resize(size(density.deposit.wide));
   affine(density.deposit, cells.features_of(cell), outputs_.data());
   log_softmax(outputs_.data(), components);
-  const float prior = prior_logit(frame.prior(model_.constants.log_deposit, cells.where[cell][3]), energy);
-  float mean = 0, share = 0;
-  for (int k = 0; k < components; ++k) {
-    float& middle = outputs_[size(components + k)];
-    middle += prior;
-    const float weight = std::exp(outputs_[size(k)]);
-    mean += weight * middle;
-    share += weight * sigmoid(middle);
-  }
+  const float prior = frame.prior(model_.constants.log_deposit, cells.where[cell][3]);
+  for (int k = components; k < 2 * components; ++k) outputs_[size(k)] += prior;
   std::array<float, kBlock> drawn;
   numbers.of_hit(frame.layer, cells.places[cell], drawn.data());
-  const float found = draw_mixture(outputs_.data(), components, drawn[0], box_muller(drawn[1], drawn[2]));
-  return {found, mean, share * (1 - share)};
+  return draw_mixture(outputs_.data(), components, drawn[0], box_muller(drawn[1], drawn[2]));
 }
 
 }  // namespace calopipe

@@ -22,14 +22,13 @@ class Hits {
             const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 
  private:
-  HitLogit logit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-                 const HashedNumbers& numbers, float energy);
+  float log_deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
+                    const HashedNumbers& numbers);
 
   const Model::Contents& model_;
   HitSampling sampling_;
   Numbers chance_, uniform_;  // of each cell
   std::vector<std::size_t> hits_;
-  std::vector<HitLogit> logits_;
   Numbers outputs_;
 };
 

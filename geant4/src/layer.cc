@@ -47,8 +47,8 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
 float LayerDrawing::drawn_share(const LayerFrame& frame, const Numbers& contexts, const HashedNumbers& numbers) {
   normalise(model_.constants, 0, contexts, given_);
   const std::size_t begin = given_.size();
-  given_.resize(begin + 2 * kAround + kPlaceNumbers);
-  known_of_place(frame, images_, frame.met_place, given_.data() + begin);
+  given_.resize(begin + kMetNumbers);
+  known_of_met(frame, images_, given_.data() + begin);
   const auto& net = model_.numbers[2];
   perceptron(net, given_.data(), outputs_);
   std::array<float, kBlock> drawn;

@@ -127,7 +127,7 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
     return perceptron(file, name, inputs, mixture_numbers(file, name + ".last.kernel", cases));
   };
   model.numbers = {number("place", offsets), number("slope", offsets + 1),
-                   number("share", even - share - count + known, kCases)};
+                   number("share", even - share - count + kMetNumbers, kCases)};
   model.counts = {number("even_count", even - count), number("odd_count", odd - count)};
   model.cells = {cell_density(file, "even", even, known), cell_density(file, "odd", odd, known + kAround)};
 }

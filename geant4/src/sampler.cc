@@ -58,8 +58,7 @@ void Sampler::draw(const Labels& labels, const float* noise, std::vector<Deposit
       if (!(drawn.value[k] > 0)) continue;
       int place = drawn.place[k];
       for (int axis = 0; axis < 2; ++axis) {
-        if (turned[axis])
-          place = mesh.mirror[static_cast<std::size_t>((axis * mesh.layers + layer) * mesh.places + place)];
+        if (turned[axis]) place = mesh.mirror[size((axis * mesh.layers + layer) * mesh.places + place)];
       }
       deposits.push_back({place / mesh.shape[1], place % mesh.shape[1], layer, drawn.value[k] * kUnitGev});
     }

@@ -62,25 +62,14 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   std::sort(hits.begin(), hits.end());
 }
 
-void share(const std::vector<HitLogit>& drawn, Numbers& logits) {
-  constexpr float kTiny = 1e-12f, kMostOfAll = 0.8f;
-  float whole = 0, shift = 0;
-  for (const HitLogit& each : drawn) whole += each.slope;
-  logits.clear();
-  for (const auto& [logit, mean, slope] : drawn) {
-    const float part = whole > 0 ? slope / whole : 0.0f;
-    logits.push_back(mean + (logit - mean) / std::sqrt(1 - std::min(part, kMostOfAll)));
+void share(Numbers& logs) {
+  constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
+  float whole = 0;
+  for (float& each : logs) {
+    each = std::exp(std::clamp(each, -kFar, kFar));
+    whole += each;
   }
-  for (int step = 0; step < kNewtonSteps; ++step) {
-    float got = 0, give = 0;
-    for (const float each : logits) {
-      const float of_each = sigmoid(each + shift);
-      got += of_each;
-      give += of_each * (1 - of_each);
-    }
-    if (give != 0) shift += std::clamp(-std::log(got + kTiny) * got / give, -kMostShift, kMostShift);
-  }
-  for (float& each : logits) each = sigmoid(each + shift);
+  for (float& each : logs) each /= whole;
 }
 
 void scale(const Constants& of, float energy, Numbers& values) {

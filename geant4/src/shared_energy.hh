@@ -17,13 +17,8 @@ class HitSampling {
   std::vector<std::pair<float, std::size_t>> order_;
 };
 
-// The logit of a hit's share, its mean, and how fast the mean share changes with it.
-struct HitLogit {
-  float drawn, mean, slope;
-};
-
-// Shares with about the drawn logits, made wider about their means and all shifted by one number, that sum to about 1.
-void share(const std::vector<HitLogit>& drawn, Numbers& shares);
+// Makes logarithms the shares that are in proportion to what they are of.
+void share(Numbers& logs);
 // Scales the deposits to sum to the `energy`; none is of less than the least.
 void scale(const Constants& of, float energy, Numbers& values);
 

@@ -33,8 +33,4 @@ float drawn_count(float expected, const Numbers& outputs, int components, const 
   return 1 + std::floor(std::exp(std::min(beyond, kMostLog)));
 }
 
-float prior_logit(float log_deposit, float energy) {
-  return -std::log(std::max(energy * std::exp(-log_deposit) - 1, 1.0f));
-}
-
 }  // namespace calopipe

@@ -13,7 +13,5 @@ float share_of(float logit);
 // How many cells of a colour are hit, one or more, where about so many are expected; drawn by uniform numbers, of which
 // it takes two, of what a network says: a mixture of logistic distributions.
 float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers);
-// The logit of a deposit of usual size, at most half of the energy.
-float prior_logit(float log_deposit, float energy);
 
 }  // namespace calopipe

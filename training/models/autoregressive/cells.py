@@ -6,11 +6,16 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.frame import Constants
-from training.models.autoregressive.mesh import AROUND, Tensor
+from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor
 
 PLACE = 16
 EVEN_INPUTS = 2 * len(AROUND) + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
+_SHARES_BEFORE = 4
+MET_INPUTS = _SHARES_BEFORE + PLACE
+_EVEN = np.array([(first + second) % COLOURS == 0 for first, second in AROUND], np.float32)
+_MIDDLE = AROUND.index((0, 0))
+_SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
 # coarse steps would stay in the showers as rings.
@@ -42,6 +47,21 @@ def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
 def scaled(energy: Tensor, constants: Constants) -> Tensor:
     """Energies as the networks see them: 0 for none, about 1 for the largest."""
     return tf.math.log(1.0 + energy / constants["deposit"]) / 4.0
+
+
+def of_met(known: Tensor) -> Tensor:
+    """What the share of the even cells is given (M, MET_INPUTS) of what is `known` (M, EVEN_INPUTS) of the cell met.
+
+    Of either layer before: the logits of the shares that the cells of its colour around it hold, and it alone.
+    """
+    shares = []
+    for layer in range(2):
+        energy = tf.exp(4.0 * known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
+        whole = tf.reduce_sum(energy, 1)
+        for part in (tf.reduce_sum(energy * _EVEN, 1), energy[:, _MIDDLE]):
+            least = _SURE * whole + _NONE
+            shares.append(tf.math.log(part + least) - tf.math.log(whole - part + least))
+    return tf.concat([tf.stack(shares, 1), known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
 
 
 def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:

@@ -94,7 +94,10 @@ class Mesh:
         return self.lattice_shape[1] // 2 + self.lattice_shape[1] % 2
 
     def lattice_radius(self) -> Array:
-        """Distance of each place of the lattice from the axis, (layers, lattice); infinite where there is no cell."""
+        """The least distance of each place of the lattice from an axis anywhere in the cell that it meets.
+
+        (layers, lattice); infinite where there is no cell. In rings the axis is the calorimeter's.
+        """
         if self.geometry.rings:
             radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
             return np.where(self.exists, radius, np.inf).astype(np.float32)
@@ -102,8 +105,9 @@ class Mesh:
             *(np.arange(count) + start for count, start in zip(self.lattice_shape, self.start, strict=True)),
             indexing="ij",
         )
-        step = np.stack([each.reshape(-1) for each in grid], 1) / self.per_unit[:, None]  # (layers, lattice, 2)
-        return np.hypot(step[..., 0], step[..., 1]).astype(np.float32)
+        steps = np.stack([each.reshape(-1) for each in grid], 1)
+        away = np.maximum(np.abs(steps) - 0.5, 0.0) / self.per_unit[:, None]  # (layers, lattice, 2)
+        return np.hypot(away[..., 0], away[..., 1]).astype(np.float32)
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""

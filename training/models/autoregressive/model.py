@@ -25,10 +25,9 @@ from training.models.autoregressive.sampling.layer import Densities
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
 from training.models.autoregressive.sharing import (
     CASES,
-    hit_logit,
     log_count,
     log_share,
-    prior_logit,
+    log_shares,
     share_logit,
 )
 from training.models.base import Array, Batch, Losses, Phase
@@ -40,9 +39,21 @@ _COLOURS = ("even", "odd")
 # cell: of a budget in units of its scale; of the energy's mean distance from the axis, in cells, and of that times the
 # depth, in cells times layers.
 _BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
-# Weight decay of the totals' network at a thousand showers, which have few totals and are soon known by heart; and how
-# it falls with their number, which from 500 on decides.
-_DECAY, _DECAY_FALLS = 1.5, 1.4
+# Weight decay at a thousand showers, by network: where a shower has few numbers, they are soon known by heart. It falls
+# with the number of showers, which from 500 on decides.
+_DECAY = MappingProxyType(
+    {
+        "totals": 1.5,
+        "share": 1.5,
+        "even_count": 1.5,
+        "odd_count": 1.5,
+        "place": 0.0,
+        "slope": 0.0,
+        "even": 0.5,
+        "odd": 0.5,
+    }
+)
+_DECAY_FALLS = 1.4
 HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at
 # Cells of a colour that are looked at in a layer of a shower on an accelerator, whose shapes are static: three times as
 # many as the busiest layers of 150 GeV electrons ask for.
@@ -77,7 +88,7 @@ class Autoregressive(ShowerModel):
             NumberDensity(name, inputs + extra, width=32, components=_MIXTURE_OF_DEPOSITS)
             for name, extra in (("place", 0), ("slope", 1))
         )
-        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS - COUNT_NUMBERS + cells.EVEN_INPUTS
+        contexts = context_numbers(layers, odd=False, more=more) - SHARE_NUMBERS - COUNT_NUMBERS + cells.MET_INPUTS
         self._share = NumberDensity("share", contexts, width=width, components=_MIXTURE_OF_DEPOSITS, cases=CASES)
         even, odd = (
             CellDensity(
@@ -119,7 +130,7 @@ class Autoregressive(ShowerModel):
         self._sampler = Sampler(self.densities, geometry, capacity=capacity)
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        decay = _DECAY * min(1000 / showers, 2.0) ** _DECAY_FALLS if network == "totals" else 0.0
+        decay = _DECAY[network] * min(1000 / showers, 2.0) ** _DECAY_FALLS
         return keras.optimizers.AdamW(learning_rate, weight_decay=decay, beta_2=0.99)
 
     @staticmethod
@@ -236,7 +247,7 @@ class Autoregressive(ShowerModel):
         logit = tf.reshape(share_logit(energy[..., 0], whole), [-1])
         known, _ = rows.known(view, rows.met(view, self._geometry), self._geometry, odd=False)
         contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
-        found = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, known], 1)))
+        found = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
         return {"shares": -tf.reduce_sum(tf.where(whole > 0, tf.reshape(found, tf.shape(whole)), 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
@@ -265,13 +276,12 @@ class Autoregressive(ShowerModel):
         odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
-        of_colour = tf.gather_nd(view["sums"][:, :, colour], tf.gather(hit, [0, 3], axis=1))
-        energy = frame.column(of_colour, "energy")
-        prior = prior_logit(cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]), energy)
-        logit = hit_logit(value, energy, self._store["least"])
-        several = tf.where(frame.column(of_colour, "cells") > 1, weight, 0.0)  # one alone has all
-        deposits = -log_mixture(logit, *density.logit(hidden[:hits], prior)) * several
+        of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
+        mixture = density.log_deposit(hidden[:hits], cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]))
+        shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
+        deposits = -log_shares(tf.math.log(value), mixture, of_layer, showers * layers)
+        deposits = tf.where(shared_by > 1, deposits, 0.0) * tf.reduce_max(weight)  # one alone has all
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
-            "deposits": tf.math.unsorted_segment_sum(deposits, hit[:, 0], showers),
+            "deposits": tf.reduce_sum(tf.reshape(deposits, [-1, layers]), 1),
         }

@@ -197,8 +197,8 @@ class NumberDensity(keras.Model):
 
 
 class CellDensity(keras.Model):
-    """p(non-zero) of a cell, and the density of the logit of its share of its colour's energy if it is: a mixture of
-    normals.
+    """p(non-zero) of a cell, and, if it is, the density of the logarithm that its share of its colour's energy goes by:
+    a mixture of normals.
 
     `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
     the layer. Both densities are corrections to a prior that depends on layer and radius.
@@ -239,8 +239,11 @@ class CellDensity(keras.Model):
         """log p / (1 - p) of being non-zero, (R,)."""
         return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
 
-    def logit(self, hidden: Tensor, prior: Tensor) -> Mixture:
-        """Log weights, means and log widths, (R, components), of the share's logit; `prior` (R,) is its mean before."""
+    def log_deposit(self, hidden: Tensor, prior: Tensor) -> Mixture:
+        """Log weights, means and log widths, (R, components), of the log of a deposit, which `prior` (R,) is usually.
+
+        Only differences count between cells that share an energy.
+        """
         weights, means, widths = _mixture(tf.cast(self._deposit(hidden), tf.float32))
         return weights, means + prior[:, None], widths
 

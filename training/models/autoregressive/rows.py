@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells
-from training.models.autoregressive.frame import Constants, Hits
+from training.models.autoregressive.frame import Constants, Hits, column
 from training.models.autoregressive.mesh import AROUND, Tensor, colour, mesh_of
 from training.models.base import Batch
 from training.models.randomness import Draws
@@ -70,23 +70,25 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
-    """`number` hits of the colour `parity`, at even distances in the list of all showers' hits.
+    """At most `number` hits of the colour `parity`: all those of some layers of some showers, which are chosen evenly.
 
-    `view` holds `place` (N, K, 3), `colour` and `value` (N, K). Gives places (number, 4), energies (number,), and how
-    many hits each represents.
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Gives places (number, 4), energies
+    (number,), and how many hits each represents, 0 for rows at the end that are left.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
-    counted = tf.cumsum(tf.cast(of_colour, tf.int32))
-    step = tf.cast(counted[-1], tf.float32) / tf.cast(number, tf.float32)
-    targets = (tf.cast(tf.range(number), tf.float32) + draws.uniform("hits", [])) * step
-    wanted = tf.minimum(tf.cast(targets, tf.int32) + 1, counted[-1])
-    chosen = tf.minimum(
-        tf.searchsorted(counted, wanted), tf.size(counted) - 1
-    )  # the first at which so many are counted
-    shower = chosen // tf.shape(view["value"])[1]
+    hits, layers = tf.shape(view["value"])[1], view["sums"].shape[1]
+    held = tf.cast(tf.reshape(column(view["sums"], "cells")[..., parity], [-1]), tf.int32)  # (N * layers,)
+    order = tf.argsort(draws.uniform("hits", tf.shape(held)))
+    fits = tf.cast(tf.cumsum(tf.gather(held, order)) <= number, tf.int32)
+    taken = tf.scatter_nd(order[:, None], fits, tf.shape(held)) > 0
+    layer = tf.range(tf.size(value)) // hits * layers + place[:, 2]
+    counted = tf.cumsum(tf.cast(of_colour & tf.gather(taken, layer), tf.int32))
+    chosen = tf.minimum(tf.searchsorted(counted, tf.range(1, number + 1)), tf.size(counted) - 1)
     energy = tf.maximum(tf.gather(value, chosen), 1e-12)
-    return tf.concat([shower[:, None], tf.gather(place, chosen)], 1), energy, step
+    represents = tf.math.divide_no_nan(*(tf.cast(each, tf.float32) for each in (tf.reduce_sum(held), counted[-1])))
+    weight = tf.where(tf.range(number) < counted[-1], represents, 0.0)
+    return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
 
 
 def some_empty(

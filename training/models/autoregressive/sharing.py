@@ -6,6 +6,9 @@ are hit, one at least where it has energy; then, for each of them, its share of 
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
@@ -19,6 +22,8 @@ _BETWEEN_REACH = 9.0
 _LEAST_EXPECTED = 0.3  # hits beyond the first
 _MOST_LOG = 12.0  # of the number of hits
 _TINY = 1e-6
+# How the integral over the shift of a group's logarithms is taken: steps in units of its width.
+_STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
 # added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 
@@ -81,11 +86,40 @@ def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
     return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))
 
 
-def hit_logit(value: Tensor, energy: Tensor, least: Tensor) -> Tensor:
-    """The logit (R,) of the share of its colour's `energy` (R,) that a hit of `value` (R,) is, one of several."""
-    return tf.math.log(value) - tf.math.log(tf.maximum(energy - value, least))
+def log_shares(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:
+    """log p (groups,) of the shares of an energy that are in proportion to exp(`log_value`) (R,), of one group each.
+
+    Shares are exp(x) over their sum, each x drawn from its `mixture` (R, components). So log p is the integral over
+    the shift c of all x of a group: the sum of exp(log p(log_value + c)), up to a constant of the shares. It is a sum
+    over even steps about where the integrand is largest. `group` (R,) is `groups` or more for rows that do not count.
+    """
+    middle, width = (tf.stop_gradient(each) for each in _shift(log_value, mixture, group, groups))
+    shift = middle[:, None] + width[:, None] * tf.constant(_STEPS)
+    weights, means, widths = (each[:, None] for each in mixture)
+    at = log_value[:, None] + tf.gather(shift, tf.minimum(group, groups - 1))
+    found = log_mixture(at, weights, means, widths)
+    inside = (group < groups)[:, None]
+    found = tf.math.unsorted_segment_sum(tf.where(inside, found, 0.0), tf.minimum(group, groups - 1), groups)
+    return tf.reduce_logsumexp(found + tf.math.log(_STEPS[1] - _STEPS[0]), 1) + tf.math.log(width)
 
 
-def prior_logit(log_deposit: Tensor, energy: Tensor) -> Tensor:
-    """The logit (R,) of a deposit of usual size, at most half of the `energy` (R,)."""
-    return -tf.math.log(tf.maximum(energy * tf.exp(-log_deposit) - 1.0, 1.0))
+def _shift(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
+    """About where (groups,), and over which width (groups,), the integrand of `log_shares` is largest."""
+    weights, means, widths = mixture
+    inside = tf.cast(group < groups, tf.float32)
+    place = tf.minimum(group, groups - 1)
+
+    def summed(each: Tensor) -> Tensor:
+        return tf.math.unsorted_segment_sum(each * inside, place, groups)
+
+    chance = tf.exp(weights)
+    mean = tf.reduce_sum(chance * means, 1)
+    variance = tf.reduce_sum(chance * (tf.exp(2 * widths) + tf.square(means - mean[:, None])), 1)
+    whole = summed(1 / variance) + _TINY
+    middle = summed((mean - log_value) / variance) / whole
+    for _ in range(_SHIFT_STEPS):
+        away = means - (log_value + tf.gather(middle, place))[:, None]
+        chance = tf.nn.softmax(weights - widths - 0.5 * tf.square(away * tf.exp(-widths)), 1) * tf.exp(-2 * widths)
+        whole = summed(tf.reduce_sum(chance, 1)) + _TINY
+        middle += summed(tf.reduce_sum(chance * away, 1)) / whole
+    return middle, tf.math.rsqrt(whole)

@@ -19,7 +19,7 @@ from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
 from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, draw_mixture
 from training.models.autoregressive.sampling.proposals import LayerProposals
 from training.models.autoregressive.sampling.shared_energy import hit, logistic, scaled, shares
-from training.models.autoregressive.sharing import drawn_count, drawn_share, prior_logit, share_of
+from training.models.autoregressive.sharing import drawn_count, drawn_share, share_of
 from training.models.randomness import box_muller, hashed_uniform
 
 
@@ -103,7 +103,7 @@ class LayerDrawing:
         met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
         dx, dy, ring = self._distance(met)
         about = self._known(met, self._images[0], (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)), odd=False)
-        contexts = tf.concat([normalised(given, self._store, odd=False), about], 1)
+        contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         return drawn_share(*self._share.cases_and_mixture(contexts), self._of_layer(0))
 
     def _marked(self, at: Tensor) -> Tensor:
@@ -172,12 +172,11 @@ class LayerDrawing:
         more = tf.minimum(tf.shape(self._keys)[0], 1)
         if not self._capacity:
             cell, hidden, radius, is_hit = _rows(is_hit, more, cell, hidden, radius, is_hit)
-        layer, mine = tf.zeros_like(cell[:, 1]) + self._layer, tf.gather(energy, cell[:, 0])
-        prior = prior_logit(cells.prior(self._store["log_deposit"], layer, radius), mine)
-        mixture = density.logit(hidden, prior)
+        layer = tf.zeros_like(cell[:, 1]) + self._layer
+        mixture = density.log_deposit(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         choice, one, two, _ = tf.unstack(self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK), axis=1)
-        logit = draw_mixture(*mixture, choice, box_muller(one, two)[0])
-        value = mine * shares(logit, mixture, is_hit, cell[:, 0], energy)
+        drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
+        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], energy)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
         return cell, scaled(value, cell[:, 0], energy, least)
 

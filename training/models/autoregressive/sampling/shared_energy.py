@@ -9,12 +9,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
-from training.models.autoregressive.networks import Mixture
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
-_NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # by which logits are shifted until they sum to what they should
-_MOST_OF_ALL = 0.8  # of the changes of all shares with their logits, that one's is
-_TINY = 1e-12
+_NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
+_FAR = 60.0  # logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
@@ -59,28 +57,11 @@ def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
     return [tf.math.unsorted_segment_sum(each, shower, tf.size(like)) for each in columns]
 
 
-def shares(logit: Tensor, mixture: Mixture, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
-    """Shares (R,) of hits with about these logits (R,), drawn from the `mixture`, that sum to about 1; 0 of no hit.
-
-    All logits of a shower are shifted by one number, which Newton's steps find. To first order it is the mean of how
-    far they are from their means, weighted by how fast a share changes with its logit: by q, which sum to 1. That takes
-    the part q from the variance of logits that vary alike. So they are made wider about their means first, by
-    1 / (1 - q), and vary at last as they were drawn. `like` has N.
-    """
-    weights, means, _ = mixture
-    weights, there = tf.exp(weights), tf.cast(is_hit, tf.float32)
-    middle, mean = (tf.reduce_sum(weights * each, 1) for each in (means, logistic(means)))
-    slope = there * mean * (1 - mean)
-    (whole,) = _sums(shower, like, slope)
-    part = tf.math.divide_no_nan(slope, tf.gather(whole, shower))
-    logit = middle + (logit - middle) * tf.math.rsqrt(1 - tf.minimum(part, _MOST_OF_ALL))
-    shift = tf.zeros_like(like)
-    for _ in range(_NEWTON_STEPS):
-        share = there * logistic(logit + tf.gather(shift, shower))
-        got, give = _sums(shower, like, share, share * (1 - share))
-        step = tf.math.divide_no_nan(-tf.math.log(got + _TINY) * got, give)
-        shift += tf.clip_by_value(step, -_MOST_SHIFT, _MOST_SHIFT)
-    return there * logistic(logit + tf.gather(shift, shower))
+def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
+    """Shares (R,) of each shower's hits, in proportion to exp(`log_value`) (R,); 0 of no hit. `like` has N."""
+    part = tf.cast(is_hit, tf.float32) * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
+    (whole,) = _sums(shower, like, part)
+    return tf.math.divide_no_nan(part, tf.gather(whole, shower))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
