@@ -323,7 +323,10 @@ def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: s
 # The command
 
 
-def test_the_command_prints_a_row_a_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_prints_a_row_a_kind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(counting, "work_of", cache(counting.work_of))  # the same work, of other prices
     mine = tmp_path / "mine.toml"
     mine.write_text(BUILT_IN.read_text().replace("on_demand = 2.48", "on_demand = 248"))
     arguments = ["estimate", "--config", "small", "--batch", "4", "--epochs", "3", "--showers", "5000"]
