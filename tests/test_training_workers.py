@@ -131,12 +131,6 @@ def test_a_cluster_comes_back_from_the_environment(monkeypatch: pytest.MonkeyPat
     assert cluster.peers == (_A, _C)
 
 
-def test_neither_module_loads_tensorflow() -> None:
-    modules = "training.nodes.workers, training.nodes.supervision"
-    program = f"import sys, {modules}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 # --- the watch
 
 # Answers each greeting, after as many seconds as it is told, with one byte, and says so.
