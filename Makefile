@@ -36,8 +36,14 @@ demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 demo-vortex: install  ## train on simulated flows, roll out a vortex street and judge it, into runs/vortex
 	$(BIN)/python pipelines/submit.py run --pipeline vortex --floor 'data/vortex/floor/*.h5'
 
-test: install  ## run the tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# What TensorFlow traces and compiles stays until its process ends: each group of files has a process of its own.
+JOBS ?= 2
+GROUPS := 16
+test: install  ## run the tests, in groups of files, JOBS at a time
+	$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync --keep-going $(addprefix test-group-,$(shell seq $(GROUPS)))
+
+test-group-%:
+	$(BIN)/python -m pytest $(shell ls tests/test_*.py | split --number r/$*/$(GROUPS))
 
 test-slow: install  ## run the tests that take minutes each, or need an API server or a container engine
 	$(BIN)/python -m pytest -m slow

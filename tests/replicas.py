@@ -1,4 +1,6 @@
-"""A training of a tiny model under a strategy of choice, as a program: `python replicas.py STRATEGY DATASET OUTPUT`.
+"""A training of a tiny model under a strategy, as a program: `python replicas.py DATASET FOLDER`.
+
+A worker of several writes FOLDER/multi-worker.npz; a process alone one-device.npz, and mirrored.npz of two devices.
 
 The model has no dropout, no batch normalisation and no noise in what it learns from, and plain gradient descent of
 rate 1, so that what its weights change by in a step is the sum of the gradients over all replicas, exactly. The last
@@ -96,13 +98,8 @@ def looks(config: FitConfig, dataset: Path, strategy: tf.distribute.Strategy) ->
     return found
 
 
-def main(strategy: str, dataset: Path, output: Path) -> None:
-    if strategy == "mirrored":
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    cluster = Cluster.here((), None)
-    batch = 16 if strategy == "one-device" else 8
-    config = named_config("small", strategy=strategy, batch=batch)
+def train(dataset: Path, folder: Path, strategy: str, cluster: Cluster | None = None) -> None:
+    config = named_config("small", strategy=strategy, batch=16 if strategy == "one-device" else 8)
     engine = Engine(config, dataset, read_manifest(dataset), make_strategy(strategy, cluster), build=Tiny)
     before = engine.state()
     batches = iter(engine.batches())
@@ -115,9 +112,20 @@ def main(strategy: str, dataset: Path, output: Path) -> None:
     if cluster is None or cluster.chief:
         change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         noise = [row["noise"] for row in engine.table(losses).values()]
-        np.savez(output, noise=noise, collectives=number, replicas=engine.replicas, **change, **looked)
+        path = folder / f"{strategy}.npz"
+        np.savez(path, noise=noise, collectives=number, replicas=engine.replicas, **change, **looked)
     Team(engine.strategy, cluster).wait()  # one that ends early fails the other
 
 
+def main(dataset: Path, folder: Path) -> None:
+    if cluster := Cluster.here((), None):
+        train(dataset, folder, "multi-worker", cluster)
+        return
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    for strategy in ("one-device", "mirrored"):
+        train(dataset, folder, strategy)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

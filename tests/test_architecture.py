@@ -108,13 +108,18 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
     ("imported", "absent"),
     [
         (
-            "pipelines.submit",
+            "pipelines.submit; pipelines.submit.parser()",
             ("tensorflow", "keras", "apache_beam", "h5py", "scipy", "matplotlib", "kfp", "kubernetes"),
         ),
         ("training.__main__, training.estimate.model", ("tensorflow", "keras", "apache_beam", "kfp")),
         ("training.configs, pipelines.checks", ("tensorflow", "keras", "apache_beam", "kfp")),
         ("calopipe.storage, calopipe.verdict, calopipe.grade", ("tensorflow", "apache_beam", "h5py", "kfp", "numpy")),
         ("calopipe.kubernetes", ("kubernetes", "kfp", "numpy")),
+        ("components.train, pipelines.calorimeter, pipelines.remote.commands", ("tensorflow", "keras", "apache_beam")),
+        (
+            "training.nodes.workers, training.nodes.supervision, training.nodes.trainjob",
+            ("tensorflow", "keras", "apache_beam"),
+        ),
         ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
     ],
 )

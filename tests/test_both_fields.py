@@ -39,6 +39,7 @@ def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.
     assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
 
 
+@pytest.mark.parametrize("dataset", ["showers"], indirect=True)  # of the flow, so do the last two tests
 def test_the_same_seed_gives_the_same_weights(dataset: Path, model: Path, tmp_path: Path) -> None:
     fit_small(dataset, tmp_path / "again")
     assert read_card(tmp_path / "again").weights == read_card(model).weights
@@ -68,6 +69,7 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_the_step(
     same_training(output, model)
 
 
+@pytest.mark.parametrize("dataset", ["showers"], indirect=True)  # checkpoints of both are one
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

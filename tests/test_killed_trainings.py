@@ -1,4 +1,4 @@
-"""Trainings of either field that are killed, in one process and in several: they end as if they had not been."""
+"""Trainings that are killed, in one process and in several: they end as if they had not been."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from servers import together
 from trainings import DATASETS, command_line, fit_small, same_training, small_options, wait_for
 
 from calopipe.errors import InputError
-from preprocessing.dataset import read_manifest
 from training import folder
 from training.nodes.workers import LOST_WORKER
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=DATASETS)
+@pytest.fixture(scope="module")
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return DATASETS[request.param](tmp_path_factory.mktemp("survival"))
 
 
-@pytest.mark.timeout(1800)  # a dozen processes that load TensorFlow
+@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # of showers, on a bucket: test_runs_on_a_bucket.py
+@pytest.mark.timeout(1800)  # a dozen trainings
 def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
     more = ("--epochs", "6", "--checkpoint-steps", "1")
@@ -59,6 +59,7 @@ main([*sys.argv[2:], "--checkpoint-steps", "1"])
 """
 
 
+@pytest.mark.parametrize("dataset", ["showers"], indirect=True)
 @pytest.mark.timeout(1800)
 def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
     """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
@@ -68,19 +69,18 @@ def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(datase
         for _ in range(2 if first else 1):
             done = subprocess.run(given, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        items = read_manifest(dataset).geometry.items
-        assert f"8 {items} each over 2 replica(s)" in done.stdout
+        assert "8 showers each over 2 replica(s)" in done.stdout
     assert "steps 10 to 14" in done.stdout
     same_training(tmp_path / "halves", tmp_path / "whole")
-    if read_manifest(dataset).geometry.items == "showers":
-        first_epoch = json.loads((tmp_path / "whole/history.jsonl").read_text().splitlines()[1])["train"]
-        assert first_epoch["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
-        assert first_epoch["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
+    first_epoch = json.loads((tmp_path / "whole/history.jsonl").read_text().splitlines()[1])["train"]
+    assert first_epoch["discriminator_real"]["ecal"] == pytest.approx(0, abs=1e-3)
+    assert first_epoch["discriminator_real"]["auxiliary"] < 200  # a mean over the showers, not a sum over replicas
     (tmp_path / "whole/card.json").unlink()
     with pytest.raises(InputError, match="trained by 2 replicas until step 14, now there are 1"):
         fit_small(dataset, tmp_path / "whole", "--batch", "4", "--strategy", "mirrored")
 
 
+@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # two workers of showers: test_runs_on_a_bucket.py
 @pytest.mark.timeout(1800)
 def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(dataset: Path, tmp_path: Path) -> None:
     """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run."""

@@ -430,9 +430,3 @@ def test_bad_options_are_refused_before_anything_slow_is_loaded() -> None:
         "else: sys.exit('not refused')"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
-
-
-def test_no_module_beside_the_command_hides_one_of_pythons() -> None:
-    """`python pipelines/submit.py` looks for modules in pipelines/ first: a platform.py there would break uuid."""
-    ours = {path.stem for path in Path(submit.__file__).parent.glob("*.py")} - {"__init__"}
-    assert not ours & sys.stdlib_module_names

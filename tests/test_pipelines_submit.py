@@ -302,18 +302,6 @@ def test_compiling_says_where_the_default_image_has_to_be(tmp_path: Path, capsys
     assert not capsys.readouterr().err
 
 
-def test_options_need_no_kfp_and_the_pipeline_no_tensorflow() -> None:
-    program = """if True:
-        import sys
-        from pipelines import submit
-        submit.parser()
-        assert not {"kfp", "kubernetes"} & set(sys.modules)
-        import components.train, pipelines.calorimeter, pipelines.remote.commands
-        assert not {"tensorflow", "keras", "apache_beam"} & set(sys.modules)
-    """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
-
-
 def _process(kubeflow: Kubeflow, *arguments: str) -> subprocess.Popen[str]:
     """The command in a process of its own."""
     program = """if True:

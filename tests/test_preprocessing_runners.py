@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import random
 import shutil
 import signal
@@ -17,6 +17,7 @@ from showers import make_file
 
 from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
+from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest, require_unaltered
 
 _KILLS = 10
@@ -66,20 +67,29 @@ def test_flink(source: Path, tmp_path: Path) -> None:
 
 
 def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    """Each run is killed once a random number of files is written; a reader never takes half a dataset for a whole."""
+    """Each run is killed once it has written a random number of files; a reader never takes half a dataset for a whole.
+
+    Each is a fork of a process that has loaded Beam.
+    """
     rng = random.Random(1)
-    output = tmp_path / "ds"
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["preprocessing.__main__", "preprocessing.pipeline", "apache_beam"])
+    arguments = _command(source, output := tmp_path / "ds")[3:]
     whole = _content(source / "dataset")
+
+    def files() -> int:
+        return sum(path.is_file() and path.suffix != ".partial" for path in output.rglob("*"))
+
     for _ in range(_KILLS):
-        run = subprocess.Popen(
-            _command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        written = rng.randrange(len(whole) + 2)  # the manifest and what is remembered of the inputs included
-        while run.poll() is None and sum(path.is_file() for path in output.rglob("*")) < written:
+        run = forks.Process(target=main, args=(arguments,))
+        run.start()
+        begun = files()
+        more = rng.randrange(max(2, len(whole) + 2 - begun))  # the manifest and what is remembered of inputs included
+        while run.is_alive() and files() < begun + more:
             time.sleep(0.002)
-        if run.poll() is None:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
+        run.kill()
+        run.join()
+        assert run.exitcode in {0, -signal.SIGKILL}
         try:
             manifest = read_manifest(output)
         except InputError:

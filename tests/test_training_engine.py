@@ -45,11 +45,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What a step of tests/replicas.py changed, by strategy: one replica of 16 showers, or two of 8."""
     place = tmp_path_factory.mktemp("replicas")
-    program = [sys.executable, str(Path(__file__).with_name("replicas.py"))]
-    for strategy in ("one-device", "mirrored"):
-        subprocess.run([*program, strategy, dataset, place / f"{strategy}.npz"], check=True, capture_output=True)
-    command = [*program, "multi-worker", str(dataset), str(place / "multi-worker.npz")]
-    together(command)
+    program = [sys.executable, str(Path(__file__).with_name("replicas.py")), str(dataset), str(place)]
+    subprocess.run(program, check=True, capture_output=True)
+    together(program)
     return {path.stem: dict(np.load(path)) for path in place.glob("*.npz")}
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -28,6 +29,11 @@ def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("export") / "saved"
     _export(trained / "model", output)
     return output
+
+
+@pytest.fixture(scope="module")
+def loaded(saved: Path) -> Any:
+    return tf.saved_model.load(str(saved))
 
 
 def _export(model: Path, output: Path) -> None:
@@ -65,8 +71,8 @@ def test_a_program_of_tensorflow_alone_makes_the_showers_of_generate(
     np.testing.assert_allclose(cells_gev, in_gev, rtol=1e-4, atol=1e-5 * in_gev.max())
 
 
-def test_the_weights_are_those_of_the_generator_alone(trained: Path, saved: Path) -> None:
-    found = sum(int(np.prod(weight.shape)) for weight in tf.saved_model.load(str(saved)).weights)
+def test_the_weights_are_those_of_the_generator_alone(trained: Path, loaded: Any) -> None:
+    found = sum(int(np.prod(weight.shape)) for weight in loaded.weights)
     counted: list[int] = []
     with h5py.File(trained / "model/generator.weights.h5") as file:
         file.visititems(lambda _, item: counted.append(item.size) if isinstance(item, h5py.Dataset) else None)
@@ -81,15 +87,15 @@ def test_the_weights_are_those_of_the_generator_alone(trained: Path, saved: Path
         (float("nan"), 1.5, r"energy_gev.*\[nan\]"),
     ],
 )
-def test_labels_outside_the_training_are_refused(saved: Path, energy: float, theta: float, told: str) -> None:
-    serve = tf.saved_model.load(str(saved)).signatures["serving_default"]
+def test_labels_outside_the_training_are_refused(loaded: Any, energy: float, theta: float, told: str) -> None:
+    serve = loaded.signatures["serving_default"]
     with pytest.raises(tf.errors.InvalidArgumentError, match=told):
         serve(energy_gev=tf.constant([150.0, energy]), theta_rad=tf.constant([1.5, theta]), seed=tf.constant(1))
 
 
-def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, saved: Path) -> None:
+def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, loaded: Any) -> None:
     card = folder.read_card(trained / "model")
-    serve = tf.saved_model.load(str(saved)).signatures["serving_default"]
+    serve = loaded.signatures["serving_default"]
     made = serve(
         **{name: tf.constant(bounds) for name, bounds in card.valid_range.items()}, seed=tf.constant(2**31 - 1)
     )

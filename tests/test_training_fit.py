@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 import tensorflow as tf
 from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_file
-from trainings import fit_small, same_training, small_dataset, untraced
+from trainings import fit_small, one_phase, same_training, small_dataset, untraced
 
 from calopipe.errors import InputError, run_command
 from preprocessing.dataset import Settings, read_manifest
@@ -52,24 +51,9 @@ def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@contextmanager
+@pytest.fixture(name="one_phase")
 def _one_phase() -> Iterator[None]:
-    """The discriminator learns, from Monte Carlo alone: a third of the time, for what does not depend on the model."""
-    begin = ConditionalGAN.__init__
-
-    def shortened(gan: ConditionalGAN, *networks: Any) -> None:
-        begin(gan, *networks)
-        gan.phases = gan.phases[:1]
-
-    with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(ConditionalGAN, "__init__", shortened)
-        planted.setattr(ConditionalGAN, "guards", ())
-        yield
-
-
-@pytest.fixture
-def one_phase() -> Iterator[None]:
-    with _one_phase():
+    with one_phase():
         yield
 
 
@@ -290,7 +274,7 @@ _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven st
 def seldom_judged(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five epochs of seven steps, judged after so many as two of them have, and at the end."""
     place = tmp_path_factory.mktemp("seldom") / "model"
-    with _one_phase():
+    with one_phase():
         fit_small(dataset, place, *_LOOKS)
     return place
 

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_file
-from trainings import fit_small, same_training, small_dataset
+from trainings import fit_small, one_phase, same_training, small_dataset
 
 from calopipe.errors import InputError
 from preprocessing.dataset import Settings, ShowerManifest
@@ -28,6 +29,13 @@ from training.models.base import build
 from training.run import evaluations
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_phase() -> Iterator[None]:
+    """The loop is tested, and the model learns what is quickest."""
+    with one_phase():
+        yield
 
 
 @pytest.fixture(scope="module")
