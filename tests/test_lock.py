@@ -32,6 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
     def sleep(seconds: float) -> None:
         played.now += seconds
+        assert played.now < 10 * lock._LEASED_S, "a lease that nobody renews is never taken over"
 
     played.monotonic, played.sleep = lambda: played.now, sleep
     with store(go_tool(FAKE_GCS_SERVER)):

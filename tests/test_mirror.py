@@ -137,6 +137,23 @@ def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatc
     assert seen == expected
 
 
+def test_what_nobody_told_of_reaches_the_bucket_in_the_order_of_its_change(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, upload = [], GcsPath.upload
+
+    def noted(path: GcsPath, local: Path) -> None:
+        seen.append(path.name)
+        upload(path, local)
+
+    monkeypatch.setattr(GcsPath, "upload", noted)
+    with mirrored(RUN) as folder:
+        for name, second in (("b", 2), ("a", 3), ("c", 1)):
+            (folder / name).touch()
+            os.utime(folder / name, ns=(0, second * 10**9))
+    assert seen == ["c", "b", "a"]
+
+
 _WRITER = """
 import sys
 from calopipe import storage

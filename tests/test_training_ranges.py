@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from showers import SMALL_GEOMETRY
 
+from calopipe.errors import InputError
+from training import fit, folder
 from training.configs import named_config
 from training.registry.retraining import _may_begin
 
@@ -40,3 +44,16 @@ def test_retraining_says_why_it_begins_anew(capsys: pytest.CaptureFixture[str]) 
     *_, last = capsys.readouterr().out.splitlines()
     assert "new weights" in last
     assert "100 to 200, the dataset of 10 to 400" in last
+
+
+def test_a_training_that_is_told_to_begin_with_weights_of_another_range_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = named_config("fast")
+    old: Any = SimpleNamespace(config=config, geometry=SMALL_GEOMETRY, valid_range=_RANGE)
+    wider: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
+    monkeypatch.setattr(folder, "read_card", lambda _: old)
+    assert fit._earlier(tmp_path / "old", tmp_path / "new", config, old) is old
+    told = r"--warm-start .*old: that is of energy_gev 100 to 200, the dataset of 10 to 400; leave --warm-start out"
+    with pytest.raises(InputError, match=told):
+        fit._earlier(tmp_path / "old", tmp_path / "new", config, wider)

@@ -425,6 +425,27 @@ def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(tmp_path: P
     assert {each.model for each in registry.withdrawn().values()} == {three.model, two.model}
 
 
+def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(tmp_path: Path) -> None:
+    """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
+    registry = Registry(tmp_path / "registry")
+    first = candidate(tmp_path, 1)
+    registry.promote(first)
+    second = candidate(tmp_path, 2, first)
+    registry.promote(second)
+    third = candidate(tmp_path, 3, second)
+    registry.promote(third)
+    again = candidate(tmp_path / "again", 1, third)
+    write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
+    registry.promote(replace(again, verdict_id="another day"))
+    registry.promote(second)
+    one, two, three, four, five = registry.history()
+    assert (five.model, five.why, five.replaced) == (two.model, "promoted", four.model)
+    registry.rollback(four.model)
+    registry.rollback(two.model)
+    assert set(registry.withdrawn()) == {one.fingerprint}
+    assert registry.rollback().model == three.model
+
+
 def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
     tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:
@@ -502,6 +523,19 @@ def test_a_model_of_a_kind_that_is_not_known_is_named_by_its_card(tmp_path: Path
     card.write_text(card.read_text().replace('"3dgan-small"', '"mine"'))
     with pytest.raises(InputError, match=f"^{re.escape(str(card))}: the kind of model 'mine' is unknown; known: "):
         read_card(card.parent)
+
+
+@pytest.mark.parametrize("value", [["generator.weights.h5"], "generator.weights.h5", None])
+@pytest.mark.parametrize("name", ["config", "geometry", "valid_range", "dataset", "trained", "losses", "weights"])
+def test_a_card_whose_part_is_no_object_is_told_in_a_line(tmp_path: Path, name: str, value: object) -> None:
+    """By every command that names the model too, which looks for a user's file first."""
+    card = candidate(tmp_path, 1).model / folder.CARD
+    card.write_text(json.dumps(json.loads(card.read_text()) | {name: value}))
+    told = f"^{re.escape(str(card))}: not a whole model card \\('{name}' is missing, or no JSON object\\); train again$"
+    with pytest.raises(InputError, match=told):
+        read_card(card.parent)
+    with pytest.raises(InputError, match=told), folder.model_folder(str(card.parent)):
+        pytest.fail("the model was taken")
 
 
 def test_fetch_replaces_another_model(tmp_path: Path) -> None:

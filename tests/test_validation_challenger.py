@@ -57,6 +57,19 @@ def test_a_squared_distance_is_without_bias_and_scatters_as_its_resamples() -> N
         assert np.mean(squares) == pytest.approx((truth / TOLERANCE) ** 2, abs=4 * np.std(squares) / math.sqrt(2_000))
 
 
+@pytest.mark.parametrize(("excess", "square"), [(2.0, 3.0), (0.5, -0.75)])
+def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(excess: float, square: float) -> None:
+    """About zero, with the variance 4 t^2 s^2 + 2 s^4, for an error as large as the tolerance."""
+    away = np.random.default_rng(8).normal(0, TOLERANCE, 20_000)
+    estimate = Estimate(excess * TOLERANCE, TOLERANCE, 500, replicates=excess * TOLERANCE + away)
+    found = _Distance.of(Measurement("a", "response", "all", "", 0.0, TOLERANCE, (estimate,), {}))
+    assert found is not None
+    assert found.square == pytest.approx(square)
+    variance = 4 * max(square, 0) + 2
+    assert found.scatter.mean() == pytest.approx(0, abs=4 * math.sqrt(variance / 20_000))
+    assert found.scatter.var() == pytest.approx(variance, rel=0.1)
+
+
 def test_hard_failures_come_first() -> None:
     rng = np.random.default_rng(2)
     reference, near, far = (rng.normal(shift, 1, (500, 3)) for shift in (0, 0, 1))

@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, one_line_errors
-from calopipe.flow.files import Flow, flow_writer
+from calopipe.flow.files import Flow, flow_writer, open_flow
 from calopipe.flow.grid import Grid
 from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
 from validation.flow.compare import _mean
+from validation.flow.pairs import floor_frames, pair_of
 from validation.report.summary import summary
 
 CELL_D, INTERVAL_D = 0.25, 0.5
@@ -193,6 +194,19 @@ def test_a_floor_may_be_stored_more_often(tmp_path: Path, monkeypatch: pytest.Mo
     (floor,) = judged(tmp_path, "--floor", str(often))["floors"]
     assert floor["strouhal"] == pytest.approx([0.2, 0.2], rel=0.01)
     assert max(floor["by_step"]["relative_l2"]) < 1e-3
+
+
+def test_a_floor_begins_where_it_goes_on_for_as_long_as_the_roll_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frame 6 of 54, stored twice as often, is the roll-out's first; its 25 frames fit in from the frame 5 on."""
+    solver, rollout = street(tmp_path / "solver.h5"), street(tmp_path / "rollout.h5", frames=25, start=8)
+    with monkeypatch.context() as patch:
+        patch.setitem(globals(), "INTERVAL_D", INTERVAL_D / 2)
+        often = open_flow(street(tmp_path / "often.h5", frames=54, start=10))
+    pair = pair_of(open_flow(rollout), [open_flow(solver)])
+    np.testing.assert_array_equal(often.velocity(6, 7), pair.solver()[:1])
+    np.testing.assert_array_equal(floor_frames(pair, often), often.velocity(5, 54)[::2])
 
 
 def test_the_divergence_is_judged_in_units_of_the_solvers_vorticity(tmp_path: Path) -> None:

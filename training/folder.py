@@ -35,6 +35,7 @@ TENSORBOARD = "tensorboard"
 _TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_FORM = Form("calopipe.training", _FORM.version)
 _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
+_OBJECTS = ("config", "geometry", "valid_range", *_AS_THEY_ARE[1:])  # fields that are objects in JSON
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | N
 def read_card(folder: Location) -> Card:
     """The card of the model in `folder`, once its weights are found to be those it was written for."""
     path = folder / CARD
-    document = _FORM.read(path)
+    document = _document(path)
     try:
         domain: Any = Grid if "cell_d" in document["geometry"] else Geometry
         card = Card(
@@ -150,12 +151,20 @@ def read_card(folder: Location) -> Card:
     return card
 
 
+def _document(path: Location) -> dict[str, Any]:
+    """The card in `path`, as it is written. InputError."""
+    document = _FORM.read(path)
+    for name in _OBJECTS:
+        if not isinstance(document.get(name), dict):
+            raise InputError(f"{path}: not a whole model card ({name!r} is missing, or no JSON object); train again")
+    return document
+
+
 @contextmanager
 def model_folder(named: str) -> Iterator[Path]:
     """The folder of the model that a command names, on disk; the user's file that states it has run, if it may."""
     with mirrored(storage.location(named), "*", writes=False) as found:
-        document = _FORM.read(found / CARD)
-        run_file(found, document.get("config", {}))
+        run_file(found, _document(found / CARD)["config"])
         yield found
 
 
