@@ -117,7 +117,7 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
         ("calopipe.kubernetes", ("kubernetes", "kfp", "numpy")),
         ("components.train, pipelines.calorimeter, pipelines.remote.commands", ("tensorflow", "keras", "apache_beam")),
         (
-            "training.nodes.workers, training.nodes.supervision, training.nodes.trainjob",
+            "training.nodes.workers, training.nodes.trainjob",
             ("tensorflow", "keras", "apache_beam"),
         ),
         ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
