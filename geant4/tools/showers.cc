@@ -31,7 +31,7 @@ struct Request {
 
 std::vector<Request> requests(const calopipe::Model& model) {
   std::vector<Request> found;
-  std::mt19937 random(1);  // the same in every run: NOLINT(bugprone-random-generator-seed)
+  std::mt19937 random(1);  // the same in every run
   std::uniform_int_distribution<int> bits(0, (1 << 24) - 1);
   const auto numbers = static_cast<std::size_t>(model.noise_numbers());
   for (std::string line; std::getline(std::cin, line);) {
