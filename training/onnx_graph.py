@@ -26,7 +26,7 @@ def converted(function: Any, opset: int) -> Any:
             made = tfonnx.process_tf_graph(
                 graph, continue_on_error=True, opset=opset, input_names=inputs, output_names=outputs,
                 tensors_to_rename=convert.tensor_names_from_structed(concrete, inputs, outputs),
-                custom_op_handlers={"UnsortedSegmentSum": (_segment_sum, []), "SelectV2": (_select, [])},
+                custom_op_handlers={name: (handler, []) for name, handler in _HANDLERS.items()},
             )  # fmt: skip
     # the others take four times as long as all else together, and ONNX Runtime does what they do when it loads a file
     folded = optimizer.optimize_graph(made, catch_errors=False, optimizers={"fold_constants": ConstFoldOptimizer})
@@ -58,6 +58,21 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
 def _select(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
     """One operation, where tf2onnx makes six: two products and their sum, which let NaN through."""
     node.type = "Where"
+
+
+def _largest(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
+    """The largest values, which tf2onnx makes float32 first: close doubles would come in another order."""
+    from onnx import TensorProto  # noqa: PLC0415
+
+    number = graph.make_node("Unsqueeze", [_as_int64(graph, node.input[1]), _constant(graph, [0])]).output[0]
+    data, (values, places), dtypes, shapes = node.input[0], node.output, node.output_dtypes, node.output_shapes
+    graph.remove_node(node.name)
+    found = graph.make_node("TopK", [data, number], output_count=2, dtypes=[dtypes[0], TensorProto.INT64]).output
+    graph.make_node("Identity", [found[0]], outputs=[values], dtypes=dtypes[:1], shapes=shapes[:1])
+    graph.make_node("Cast", [found[1]], outputs=[places], attr={"to": dtypes[1]}, dtypes=dtypes[1:], shapes=shapes[1:])
+
+
+_HANDLERS = {"UnsortedSegmentSum": _segment_sum, "SelectV2": _select, "TopKV2": _largest}
 
 
 def _as_int64(graph: Any, tensor: str) -> str:
