@@ -149,15 +149,20 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
 
 
 def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None:
-    """Of the other showers it changes nothing. Its ends are taken: doubles below 1 are rounded up to it."""
-    energy, theta = _labels(generator, 4)
-    noise = _noise(generator, 4)
+    """Of the other showers it changes nothing. Its ends are taken: doubles below 1 are rounded up to it.
+
+    1 is taken as the last float32 below it.
+    """
+    energy, theta = (each[[0, 1, 2, 3, 3, 3]] for each in _labels(generator, 4))
+    noise = _noise(generator, 6)
     made = generator.model.onnx(generator.card.valid_range)
     expected = made(energy, theta, noise)["cells_gev"].numpy()
     noise[1, 5], noise[2, 7], noise[3, ::2], noise[3, 1::2] = -1.2, np.nan, 0, 1
+    noise[4], noise[5] = 1, np.nextafter(np.float32(1), np.float32(0))
     found = made(energy, theta, noise)["cells_gev"].numpy()
-    np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), [False, True, True, False])
+    np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), [False, True, True, False, False, False])
     np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[4], found[5], rtol=1e-4)
 
 
 def test_the_number_of_showers_has_one_name_in_a_file() -> None:
