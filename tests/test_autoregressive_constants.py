@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from likelihoods import new_model, uneven_showers
 
 from training.models.autoregressive.constants import _some
 
@@ -36,3 +37,10 @@ def test_some_showers_are_taken_evenly_from_all_batches(sizes: list[int], number
     hits = found["cell"] >= 0
     np.testing.assert_array_equal(hits.sum(1), of_batch + 2)
     np.testing.assert_array_equal(found["value"], np.where(hits, found["energy_gev"][:, None] + 1, 0))
+
+
+def test_the_deposits_of_reference_are_those_of_all_batches() -> None:
+    cells, _, _ = uneven_showers(events=300)
+    constants = new_model().networks["constants"]
+    assert float(constants["deposit"]) == pytest.approx(np.median(cells[cells > 0]), rel=1e-6)
+    assert float(constants["least"]) == cells[cells > 0].min()

@@ -152,6 +152,15 @@ def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pyte
     assert output.stat().st_mtime_ns != before
 
 
+def test_showers_of_another_split_do_not_stand(trained: Path, tmp_path: Path) -> None:
+    """Of the same file, model and seed."""
+    mc, output = open_showers(trained / "mc.h5"), tmp_path / "g.h5"
+    for split in ("all", "test"):
+        _generate(trained, output, "--split", split)
+        mask, _ = mc.chosen(Selection(split))
+        np.testing.assert_array_equal(open_showers(output).energy_gev, mc.energy_gev[mask])
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kills: int
