@@ -1,6 +1,6 @@
 """How fast a trained model makes showers: against Geant4, by the batch, written to HDF5, and in how much memory.
 
-    python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--quick]
+    python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--library FILE.so] [--quick]
 
 Without --model, the model is of the config `fast` after two steps, whose showers need not take as long as those of a
 trained one. Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory
@@ -40,6 +40,7 @@ from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)
+_BATCH_OF_LIBRARY = 64  # so that each processor has some of a pass
 _COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
 
 # The system's own figure for an ended child would begin with the size of the process that started it.
@@ -70,13 +71,16 @@ def coarse(inputs: list[Path], path: Path) -> Path:
     return path
 
 
-def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
-    """Showers a second by batch, of `repeats` passes over at most `showers` each."""
-    generators = {batch: Generator(model, batch) for batch in _BATCHES if batch <= showers}
+def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict[str, list[float]]:
+    """Showers a second by batch, and by the `library` if there is one, of `repeats` passes over at most `showers`."""
+    generators = {str(batch): Generator(model, batch) for batch in _BATCHES if batch <= showers}
+    if library:
+        generators["C++"] = Generator(model, _BATCH_OF_LIBRARY, library=library)
     card = next(iter(generators.values())).card
-    found: dict[int, list[float]] = {batch: [] for batch in generators}
+    found: dict[str, list[float]] = {name: [] for name in generators}
     for repeat in range(repeats + 1):  # the first traces
-        for batch, generator in generators.items():
+        for name, generator in generators.items():
+            batch = generator.batch
             count = batch if repeat == 0 else max(showers // batch, 1) * batch
             energy, theta = (
                 np.linspace(bounds[0], bounds[1], count, dtype=np.float32)
@@ -86,15 +90,15 @@ def rates(model: Path, showers: int, repeats: int) -> dict[int, list[float]]:
             for _ in generator.showers(energy, theta, seed=repeat):
                 pass
             if repeat:
-                found[batch].append(count / (time.perf_counter() - began))
+                found[name].append(count / (time.perf_counter() - began))
     return found
 
 
-def written(model: Path, inputs: list[Path], output: Path) -> tuple[int, float, float]:
+def written(model: Path, library: Path | None, inputs: list[Path], output: Path) -> tuple[int, float, float]:
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
     with redirect_stdout(sys.stderr):
-        showers = generate(model, Conditions(inputs, Selection()), output)
+        showers = generate(model, Conditions(inputs, Selection()), output, library=library)
     return showers, showers / (time.perf_counter() - began), output.stat().st_size / showers
 
 
@@ -112,6 +116,7 @@ def main() -> None:
         "--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB", help="(default %(default)s)"
     )
     command.add_argument("--model", type=Path, metavar="DIR", help="time this model, and not the memory")
+    command.add_argument("--library", type=Path, metavar="FILE.so", help="time this C++ library too")
     command.add_argument("--showers", type=int, default=512, metavar="N", help="a pass (default %(default)s)")
     command.add_argument("--repeats", type=int, default=5, metavar="N", help="passes (default %(default)s)")
     command.add_argument("--quick", action="store_true", help="the first file alone, one short pass, no memory")
@@ -123,14 +128,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         folder = Path(place)
         model = options.model or barely_trained(names, folder)
-        found = rates(model, showers, repeats)
+        found = rates(model, options.library, showers, repeats)
         print(f"{'batch':>5} {'showers/s':>10} {'lowest':>8} {'highest':>8}  Geant4 (one core, {_GEANT4}/s) times")
-        for batch, values in found.items():
+        for name, values in found.items():
             median = statistics.median(values)
-            print(f"{batch:5} {median:10.1f} {min(values):8.1f} {max(values):8.1f}  {median / _GEANT4:.0f}")
-        count, rate, size = written(model, paths, folder / "generated.h5")
-        print(f"{count} showers, batch {Generator(model).batch}, start and HDF5 included: {rate:.0f} showers/s "
-              f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower")  # fmt: skip
+            print(f"{name:>5} {median:10.1f} {min(values):8.1f} {max(values):8.1f}  {median / _GEANT4:.0f}")
+        for name, library in {"TensorFlow": None, "C++": options.library}.items():
+            if name == "TensorFlow" or library:
+                count, rate, size = written(model, library, paths, folder / f"{name}.h5")
+                print(f"{count} showers by {name}, start and HDF5 included: {rate:.0f} showers/s "
+                      f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower")  # fmt: skip
         if options.quick or options.model:
             return
         like = coarse(paths, folder / "coarse.h5")

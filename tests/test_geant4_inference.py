@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,27 @@ _UNEVEN = Geometry.of_layers(
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared library of batches."""
+    built = tmp_path_factory.mktemp("build") / "libcalopipe_batches.so"
+    _compiled(built, *(_LIBRARY / "src").glob("*.cc"), _LIBRARY / "tools" / "batches.cc", options=["-shared", "-fPIC"])
+    return built
+
+
+@pytest.fixture(scope="module")
+def program(library: Path) -> Path:
+    built = library.with_name("calopipe-showers")
+    _compiled(built, _LIBRARY / "tools" / "showers.cc", library, options=[f"-Wl,-rpath,{library.parent}"])
+    return built
+
+
+def _compiled(output: Path, *sources: Path, options: Sequence[str]) -> None:
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     if not compiler:
         pytest.skip("there is no C++ compiler")
-    built = tmp_path_factory.mktemp("build") / "calopipe-showers"
-    sources = [*(_LIBRARY / "src").glob("*.cc"), _LIBRARY / "tools" / "showers.cc"]
     includes = [f"-I{_LIBRARY / each}" for each in ("include", "src")]
     warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    subprocess.run([compiler, "-std=c++17", "-O2", *warnings, *includes, *sources, "-o", built], check=True)
-    return built
+    subprocess.run([compiler, "-std=c++17", "-O2", *warnings, *includes, *sources, *options, "-o", output], check=True)
 
 
 def _trained(place: Path, files: Path) -> tuple[Generator, Path]:
@@ -84,6 +96,13 @@ def _labelled(path: Path, geometry: Geometry) -> Path:
 def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
     place = tmp_path_factory.mktemp("squares")
     return _trained(place, write_file(place / "a.h5", make_showers(events=120)))
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
+    """Of layers that differ, with azimuth and kinds."""
+    place = tmp_path_factory.mktemp("labelled")
+    return _trained(place, _labelled(place / "a.h5", _UNEVEN))
 
 
 def _asked(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any], FloatArray]:
@@ -136,8 +155,46 @@ def test_of_rings(program: Path, tmp_path: Path) -> None:
     _check(program, *_trained(tmp_path, make_rings(tmp_path / "a.h5", events=150, seed=1)))
 
 
-def test_of_layers_that_differ_with_azimuth_and_kinds(program: Path, tmp_path: Path) -> None:
-    _check(program, *_trained(tmp_path, _labelled(tmp_path / "a.h5", _UNEVEN)))
+def test_of_layers_that_differ_with_azimuth_and_kinds(program: Path, labelled: tuple[Generator, Path]) -> None:
+    _check(program, *labelled)
+
+
+def _made(generator: Generator, showers: int, seed: int) -> FloatArray:
+    rng, valid = np.random.default_rng(4), generator.card.valid_range
+    energy, theta = (rng.uniform(*valid[name], showers).astype(np.float32) for name in ("energy_gev", "theta_rad"))
+    more: dict[str, Any] = {}
+    if "phi_rad" in valid:
+        more["phi_rad"] = rng.uniform(*valid["phi_rad"], showers).astype(np.float32)
+    if "particle" in valid:
+        more["particle"] = rng.choice(np.array(valid["particle"], np.int32), showers)
+    return np.concatenate([each.cells for each in generator.showers(energy, theta, seed, more=more)])
+
+
+@pytest.mark.parametrize("which", ["squares", "labelled"])
+def test_a_generator_makes_the_same_showers_with_the_library(
+    library: Path, which: str, request: pytest.FixtureRequest
+) -> None:
+    trained, file = request.getfixturevalue(which)
+    with untraced():
+        expected = _made(trained, 30, seed=7)
+    made = _made(Generator(file.parent / "model", batch=4, library=library), 30, seed=7)
+    same = ((made > 0) == (expected > 0)).all(axis=(1, 2, 3))
+    assert same.mean() >= _ALIKE
+    np.testing.assert_allclose(made[same], expected[same], rtol=2e-3, atol=1e-4)
+    assert not np.array_equal(made, _made(Generator(file.parent / "model", library=library), 30, seed=8))
+
+
+def test_what_the_library_cannot_do_is_told(library: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
+    model = squares[1].parent / "model"
+    (tmp_path / "text.so").write_text("no library")
+    for path in (tmp_path / "text.so", tmp_path / "none.so", Path(ctypes.util.find_library("m") or "libm.so.6")):
+        with pytest.raises(InputError, match=r"not the shared library of geant4/ .*; build it by cmake"):
+            Generator(model, library=path)
+    with pytest.raises(InputError, match="--library draws on processors, and --strategy is mirrored"):
+        Generator(model, strategy="mirrored", library=library)
+    far = np.array([900.0], np.float32), np.array([1.5], np.float32)
+    with pytest.raises(InputError, match="the model was not trained for showers of 900"):
+        next(Generator(model, library=library).showers(*far, seed=1, extrapolate=True))
 
 
 def _refused(program: Path, file: Path, request: str = "") -> str:

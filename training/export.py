@@ -47,7 +47,7 @@ def export(model: Path, output: Path) -> None:
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
     card, loaded = load(model)
-    identity = _FORM.of({"calopipe": metadata.version("calopipe"), "model": card.fingerprint(), **loaded.exported})
+    identity = _identity(loaded, card)
     identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
         _require_same(output, identity_of(output), identity)
@@ -56,6 +56,15 @@ def export(model: Path, output: Path) -> None:
     storage.require_writable(output.parent)
     write(loaded, card, output, identity)
     say(f"export: {output}")
+
+
+def arrays_file(model: Model, card: Card) -> bytes:
+    """The content of the file of arrays that `export` writes of a `model` with this `card`. InputError: it has none."""
+    return safetensors.numpy.save(dict(model.arrays()), _metadata(card, _identity(model, card)))
+
+
+def _identity(model: Model, card: Card) -> dict[str, Any]:
+    return _FORM.of({"calopipe": metadata.version("calopipe"), "model": card.fingerprint(), **model.exported})
 
 
 def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
@@ -93,10 +102,10 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
         temporary.write_bytes(graph.SerializeToString())
 
 
-def _write_arrays(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
-    arrays = dict(model.arrays())
+def _write_arrays(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:  # noqa: ARG001
+    content = arrays_file(model, card)
     with storage.replacing(output) as temporary:
-        temporary.write_bytes(safetensors.numpy.save(arrays, _metadata(card, identity)))
+        temporary.write_bytes(content)
 
 
 def _metadata(card: Card, identity: Mapping[str, Any]) -> dict[str, str]:

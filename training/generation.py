@@ -42,6 +42,7 @@ def generate(
     seed: int = 1,
     batch: int = 0,
     strategy: str = "one-device",
+    library: Path | None = None,
     share: Share | None = None,
     outside: str = STOP,
     extrapolate: bool = False,
@@ -51,7 +52,8 @@ def generate(
 
     Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. Each
     device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
-    before them are written, so that memory does not grow with their number.
+    before them are written, so that memory does not grow with their number. With a `library`,
+    the shared one of `geant4/`, it makes them.
 
     They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
     a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts
@@ -80,7 +82,7 @@ def generate(
     events = conditions.events
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
-    generator = Generator(model, batch, strategy)
+    generator = Generator(model, batch, strategy, library)
     if skips:
         inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
         if inside.any() and not inside.all():

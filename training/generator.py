@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from calopipe.labels import DATASETS, PARTICLE, PHI, LabelRange, MoreLabels, tak
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
+from training.export import arrays_file
 from training.loading import load
+from training.models.autoregressive.sampling.library import Library
 from training.models.randomness import ShowerDraws
-from training.models.showers import ShowerModel, allowed
+from training.models.showers import NOISE, ShowerModel, allowed
 
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
@@ -31,20 +35,28 @@ class Generator:
     """A trained model, ready to make showers, `batch` of them at a time on each device.
 
     With 0 these are as many as the model makes fastest, but 128 MiB at most of a calorimeter with many cells.
-    `strategy` names the devices, as for a training: one-device, mirrored or tpu.
+    `strategy` names the devices, as for a training: one-device, mirrored or tpu. With a `library`, the shared one of
+    `geant4/`, the showers are drawn by it, on all processors.
     """
 
-    def __init__(self, model: Path, batch: int = 0, strategy: str = "one-device") -> None:
+    def __init__(self, model: Path, batch: int = 0, strategy: str = "one-device", library: Path | None = None) -> None:
         if batch < 0:
             raise InputError(f"--batch is {batch}, expected at least 0")
         if strategy == "multi-worker":
             raise InputError("--strategy multi-worker is for training; give each process --share I/N of the showers")
+        if library is not None and strategy != "one-device":
+            raise InputError(f"--library draws on processors, and --strategy is {strategy}; leave one out")
         self._strategy = make_strategy(strategy)
         with self._strategy.scope():
             self.card, found = load(model)
         if not isinstance(found, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
         self.model = found
+        self._cells_of: Callable[[MoreLabels, int, int], FloatArray] = self._of_devices
+        self._at_once = _AT_ONCE
+        if library is not None:
+            self._cells_of = partial(self._of_library, Library(library, arrays_file(found, self.card)))
+            self._at_once = os.cpu_count() or 1
         self._known = LabelRange.from_json(self.card.valid_range)
         fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
         self.batch = batch or min(found.generation_batch, fitting)
@@ -72,30 +84,20 @@ class Generator:
             self.check_labels(energy_gev, theta_rad, more)
         labels = {"energy": energy_gev, "theta": theta_rad, **(more or {})}
         size = self.showers_at_a_time
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(self._at_once) as threads:
             made: deque[Future[Showers]] = deque()
             for each in [range(len(energy_gev))] if ranges is None else ranges:
                 for first in each[::size]:
                     chosen = slice(first, min(first + size, each.stop))
                     made.append(threads.submit(self._made, taken(labels, chosen), seed, first))
-                    if len(made) > _AT_ONCE:
+                    if len(made) > self._at_once:
                         yield made.popleft().result()
             while made:
                 yield made.popleft().result()
 
     def _made(self, labels: MoreLabels, seed: int, first: int) -> Showers:
         """A batch on each device, the `first` shower's on the first one."""
-
-        def given(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
-            begin = self.batch * int(context.replica_id_in_sync_group)
-            rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
-            energy, theta, *rest = (tf.constant(np.take(label, rows, mode="clip")) for label in labels.values())
-            more = dict(zip(list(labels)[2:], rest, strict=True)) if self._known.vary else {}
-            return energy, theta, tf.constant(seed), tf.constant(first + begin, tf.int64), more
-
-        made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
-        batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
-        cells = (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy"])]
+        cells = self._cells_of(labels, seed, first)
         if np.isnan(cells).any():
             row = int(np.argmax(np.isnan(cells).any(axis=(1, 2, 3))))
             raise InputError(
@@ -105,6 +107,23 @@ class Generator:
         angles = labels["theta"], angle_of_cells(cells, self.card.geometry)
         more = {name: values for name, values in labels.items() if name in DATASETS}
         return Showers(cells, labels["energy"], *angles, more=more)
+
+    def _of_library(self, library: Library, labels: MoreLabels, seed: int, first: int) -> FloatArray:
+        draws = ShowerDraws(tf.constant(seed), tf.constant(first, tf.int64))
+        noise = draws.uniform(NOISE, (len(labels["energy"]), self.model.noise_numbers)).numpy()
+        return library.cells(labels, noise)
+
+    def _of_devices(self, labels: MoreLabels, seed: int, first: int) -> FloatArray:
+        def given(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+            begin = self.batch * int(context.replica_id_in_sync_group)
+            rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
+            energy, theta, *rest = (tf.constant(np.take(label, rows, mode="clip")) for label in labels.values())
+            more = dict(zip(list(labels)[2:], rest, strict=True)) if self._known.vary else {}
+            return energy, theta, tf.constant(seed), tf.constant(first + begin, tf.int64), more
+
+        made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
+        batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
+        return (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy"])]
 
     def _of_replicas(self, given: Any) -> Any:
         return self._strategy.run(self._of_replica, args=given)

@@ -35,6 +35,10 @@ def add_to(tasks: Any) -> None:
         help="devices of this machine: one-device, mirrored for all GPUs, or tpu (default %(default)s)",
     )  # fmt: skip
     generate.add_argument(
+        "--library", metavar="FILE.so",
+        help="the C++ library libcalopipe_batches, built from geant4/: faster on processors, for likelihood models",
+    )  # fmt: skip
+    generate.add_argument(
         "--share", metavar="I/N",
         help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
     )  # fmt: skip
@@ -90,7 +94,8 @@ def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
     share = None if options.share is None else Share.parse(options.share)
     generate(
         model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
-        strategy=options.strategy, share=share, outside=options.outside,
+        strategy=options.strategy, library=options.library and Path(options.library), share=share,
+        outside=options.outside,
     )  # fmt: skip
     if options.timing:
         with mirrored_file(storage.location(options.timing)) as timing:

@@ -18,6 +18,7 @@ from training.models.base import Batch, Model, Tensor, ValidRange
 from training.models.judging import ShowerJudge, enough
 from training.models.randomness import Draws, GivenNoise, NoiseDraws, ShowerDraws
 
+NOISE = "showers"  # the purpose of the random numbers that a shower is made of
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 _LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # of noise: doubles below 1 may be rounded up to it
 

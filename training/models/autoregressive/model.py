@@ -32,7 +32,7 @@ from training.models.autoregressive.sharing import (
 )
 from training.models.base import Array, Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
-from training.models.showers import ShowerModel
+from training.models.showers import NOISE, ShowerModel
 
 _COLOURS = ("even", "odd")
 # How far off the promises are in training, so that the last layers of a shower need not balance its books to the last
@@ -192,7 +192,7 @@ class Autoregressive(ShowerModel):
             | {name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")}
         )
         showers = tf.shape(batch["energy_gev"])[0]
-        noise = draws.uniform("showers", [showers, self.noise_numbers])
+        noise = draws.uniform(NOISE, [showers, self.noise_numbers])
         return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise, More.of(batch, self._with))
 
     @tf.autograph.experimental.do_not_convert
@@ -203,7 +203,7 @@ class Autoregressive(ShowerModel):
         draws: NoiseDraws,
         more: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Tensor:
-        noise = draws.uniform("showers", (tf.shape(energy_gev)[0], self.noise_numbers))
+        noise = draws.uniform(NOISE, (tf.shape(energy_gev)[0], self.noise_numbers))
         return self._sampler.showers(energy_gev, theta_rad, noise, More.of(more, self._with))
 
     def arrays(self) -> Mapping[str, Array]:
