@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from likelihoods import CONFIG
-from showers import make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 from trainings import same_training
 
 from calopipe.errors import InputError
@@ -118,6 +118,20 @@ def test_a_training_that_is_told_to_stop_goes_on_to_the_same_weights(
     fit.fit(dataset, tmp_path / "m", _TRAINED)
     assert "steps 17 to 35" in capsys.readouterr().out
     same_training(tmp_path / "m", model)
+
+
+def test_networks_of_few_numbers_a_shower_have_more_weight_decay() -> None:
+    """As docs/model.md says: 1.5 for some at a thousand showers, a third of it for cells, none for the axis."""
+    model = build(CONFIG, SMALL_GEOMETRY)
+
+    def decay(network: str, showers: int) -> float:
+        return float(model.optimizer(network, 1e-3, showers).weight_decay)
+
+    for network in _DENSITIES:
+        expected = 0.0 if network in {"place", "slope"} else 0.5 if network in {"even", "odd"} else 1.5
+        assert decay(network, 1000) == pytest.approx(expected)
+        assert decay(network, 8000) == pytest.approx(expected / 8**1.4)
+        assert decay(network, 10) == decay(network, 500) == pytest.approx(expected * 2**1.4)
 
 
 def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with(model: Path, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def _contradictions(platform: Platform) -> Iterator[str]:
         if platform.runtime == "calopipe" and platform.claim not in {"", _CLAIM_OF_NODES}:
             yield (
                 f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
-                f"{_CLAIM_OF_NODES}; give that, or another --runtime"
+                f"{_CLAIM_OF_NODES} where its overlay has a volume; give that, or another --runtime"
             )
         if platform.gpu_type:
             yield (

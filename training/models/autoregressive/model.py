@@ -64,7 +64,7 @@ _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 class Autoregressive(ShowerModel):
     """Showers by likelihood: of their totals, and of which cells are hit, with which energy.
 
-    The losses are -log p in nats a shower; those of the cells are estimated from some of them, without bias.
+    The losses are -log p in nats a shower; those of the cells are estimated from some of them.
     """
 
     weights: Mapping[str, float] = MappingProxyType(

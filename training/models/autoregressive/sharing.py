@@ -91,7 +91,8 @@ def log_shares(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) 
 
     Shares are exp(x) over their sum, each x drawn from its `mixture` (R, components). So log p is the integral over
     the shift c of all x of a group: the sum of exp(log p(log_value + c)), up to a constant of the shares. It is a sum
-    over even steps about where the integrand is largest. `group` (R,) is `groups` or more for rows that do not count.
+    over even steps about where the integrand is largest; other maxima of it, which mixtures of narrow components have
+    where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.
     """
     middle, width = (tf.stop_gradient(each) for each in _shift(log_value, mixture, group, groups))
     shift = middle[:, None] + width[:, None] * tf.constant(_STEPS)
