@@ -10,6 +10,7 @@ verdict's own, with its criteria and hard failures. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from validation.judge.judgement import Judgement
 from validation.measure.axis import line
-from validation.measure.observables import Observables, observe
+from validation.measure.observables import SCALARS, Observables, observe
 from validation.measure.reader import Measured
 from validation.measure.table import Table
 from validation.measure.voxels import coarse_blocks
@@ -221,8 +222,12 @@ class Outcome:
 
 
 def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sample:
-    """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`."""
-    kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}.npz"
+    """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`.
+
+    A fault of another text, and other observables, are measured anew.
+    """
+    made_by = storage.fingerprint([inspect.getsource(planted), [scalar.name for scalar in SCALARS]])[:12]
+    kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}_{made_by}.npz"
     names = [field.name for field in fields(Observables)]
     if kept is not None and kept.exists():
         with np.load(kept) as stored:

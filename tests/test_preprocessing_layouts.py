@@ -93,6 +93,25 @@ def test_a_layout_of_ones_own_converts_labels(tmp_path: Path, monkeypatch: pytes
         open_showers(bad)
 
 
+def test_cells_may_have_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = layouts.Layout(frozenset({"hits", "incident_mev", "polar_deg"}), _in_mev, cells="hits")
+    monkeypatch.setattr(layouts, "LAYOUTS", (*layouts.LAYOUTS, own))
+    showers = make_showers(events=20)
+    labels = {"incident_mev": showers.energy_gev * 1e3, "polar_deg": np.degrees(showers.theta_rad)}
+    cells = showers.cells.copy()
+    cells[13, 4, 5, 2] = -1.0
+    path = write_file(tmp_path / "own.h5", showers, energy=None, theta=None, ECAL=None, hits=cells, **labels)
+    np.testing.assert_array_equal(open_showers(path).read(stop=13).cells, showers.cells[:13])
+    with pytest.raises(InputError, match=r"event 13: hits holds -1.0 in 1 cell\(s\), the first is \(4, 5, 2\)"):
+        open_showers(path).read()
+    with h5py.File(path, "r+") as file:
+        assert layouts.read_labels_alone(file) is None
+        del file["hits"]
+        alone = layouts.read_labels_alone(file)
+    assert alone is not None
+    np.testing.assert_allclose(alone["energy"], showers.energy_gev, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [("cell_mm=x", "NAME=NUMBER"), ("cells=3", "unknown cells"), ("cell_mm=-1", "cell_mm must be"), ("5", "NAME=NUM")],

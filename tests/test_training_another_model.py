@@ -33,7 +33,9 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 from training.loading import load
+from training.models.base import build
 from training.models.randomness import ShowerDraws
+from training.models.source import ModelFile
 
 _NOISE = 4
 LAYERS, CLASSIFIER = (Path(__file__).with_name(name) for name in ("layers.py", "classifier.py"))
@@ -90,12 +92,47 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     assert not (tmp_path / "m.onnx").exists()
 
 
-def test_a_loss_that_is_a_mean_already_is_refused(tmp_path: Path) -> None:
-    """It would count 1/N of itself."""
+def _changed(before: str, after: str) -> ModelFile:
+    text = LAYERS.read_text()
+    assert text.count(before) == 1
+    return ModelFile("other.py", text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("self.networks = ", "networks = ", r"the model Layers does not state `networks`; set it in __init__"),
+        ("noise_numbers = ", "noise = ", "the model Layers does not state `noise_numbers`"),
+        ('averaged = ("layers",)', 'averaged = ("cells",)', "`averaged` names the network cells, .* has layers"),
+        ('"fit", "layers"', '"fit", "cells"', "the phase fit names the network cells, `networks` has layers"),
+    ],
+)
+def test_a_model_that_is_not_whole_is_not_built(before: str, after: str, told: str) -> None:
+    (config,) = _changed(before, after).run().values()
+    with pytest.raises(InputError, match=told):
+        build(config, SMALL_GEOMETRY)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        # it would count 1/N of itself
+        ('"layers", self._losses', '"layers", lambda *given: {"square": ops.mean(self._losses(*given)["square"])}',
+         r"^the loss square is one number; give one a shower, \(N,\)"),
+        ('"layers", self._losses', '"layers", lambda *given: {"cube": self._losses(*given)["square"]}',
+         "^there is a weight of the loss square, but the losses are cube"),
+        ("return self._losses(batch, draws)", 'return {"square": batch["cells"]}',
+         r"^Layers.evaluate: the loss square has shape \(.*, 17, 17, 5\); give one number a shower"),
+        ('"square": 1.0', '"squares": 1.0', "^Layers.evaluate: there is a weight of the loss squares"),
+        ("[(0, 0), *self._around, (0, 0)]", "[(0, 0)] * 4",
+         r"made showers of shape \(.*, 1, 1, 5\), expected \(.*, 17, 17, 5\)"),
+    ],
+)  # fmt: skip
+def test_losses_and_showers_of_another_shape_are_refused(before: str, after: str, told: str, tmp_path: Path) -> None:
     preprocess(discover([str(make_file(tmp_path / "mc.h5", events=60))]), tmp_path / "ds", Settings())
-    (tmp_path / "mean.py").write_text(LAYERS.read_text().replace('"cells"], [1, 2])), 1)}', '"cells"], [1, 2])))}'))
-    given = ("--model-file", str(tmp_path / "mean.py"), "--config", "layers", "--steps", "1", "--batch", "8")
-    with pytest.raises(InputError, match=r"the loss square is one number; give one a shower, \(N,\)"):
+    _changed(before, after).write(tmp_path)
+    given = ("--model-file", str(tmp_path / "model.py"), "--config", "layers", "--steps", "1", "--batch", "8")
+    with pytest.raises(InputError, match=told):
         fit_small(tmp_path / "ds", tmp_path / "m", *given)
 
 

@@ -22,7 +22,7 @@ from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.detectors import geometry_of, voxels
 from calopipe.showers.flaws import Flaws, flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Hits
-from calopipe.showers.layouts import CELLS, ENERGIES, VOXELS, read_labels
+from calopipe.showers.layouts import ENERGIES, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Examined, Selection
 from calopipe.storage import Location
@@ -40,7 +40,7 @@ _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
 class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    `deposits` is the dataset that holds them: `VOXELS` in CaloChallenge's layout, else `CELLS`. Labels are (events,);
+    `deposits` is the dataset that holds them, `Layout.cells`: (N, voxels) if it is `VOXELS`. Labels are (events,);
     `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
     what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by` says
     it of the model, and `cut_gev` is the cut of those, 0 of any others. `assumed` are the parts of the geometry that
@@ -118,7 +118,7 @@ class ShowerFile(Header):
             if len(row):
                 x, y, layer = np.unravel_index(outside[place[0]], geometry.shape)
                 raise InputError(
-                    f"{self.path}: event {start + row[0]}: {CELLS} holds energy at ({x}, {y}, {layer}), but "
+                    f"{self.path}: event {start + row[0]}: {self.deposits} holds energy at ({x}, {y}, {layer}), but "
                     f"layer {layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"
                 )
         return cells
@@ -163,7 +163,7 @@ class ShowerFile(Header):
             cells = cells[voxel_order(self.geometry)]
         (found,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
         first = found[0]
-        if self.deposits == CELLS:
+        if self.deposits != VOXELS:
             first = tuple(map(int, np.unravel_index(first, self.geometry.shape)))
         return (
             f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} cell(s), the first "

@@ -91,7 +91,7 @@ def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
 def read_labels_alone(datasets: Datasets) -> Labels | None:
     """The labels of a file that has those of a layout, and no cells; None of any other. BadFileError."""
     layout = next((layout for layout in LAYOUTS if layout.needs - {layout.cells} <= datasets.keys()), None)
-    if layout is None or {CELLS, VOXELS} & datasets.keys():
+    if layout is None or {layout.cells for layout in LAYOUTS} & datasets.keys():
         return None
     stored = datasets[min(layout.needs - {layout.cells})]
     return _labels_of(layout, datasets, stored.shape[0] if stored.ndim else 0)

@@ -20,7 +20,7 @@ from training.engine.course import last_step
 from training.engine.exchange import shared, summed
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla, computes_on_processors
-from training.models.base import LossTable, Model, Phase
+from training.models.base import LossTable, Model, Phase, flaws_of_losses
 from training.models.base import build as build_model
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
@@ -91,7 +91,7 @@ class Engine:
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
         self.has_run = False
-        self._means: list[str] = []  # losses that are no values of showers, which tracing finds
+        self._flaws: list[str] = []  # of the losses, which tracing finds
 
     @property
     def step(self) -> int:
@@ -125,11 +125,11 @@ class Engine:
 
         The losses of the last step, to be named by `table`, and whether any worker said `stop`.
         """
-        answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
-        if self._means:
-            raise InputError(
-                f"the loss {self._means[0]} is one number; give one a shower, (N,): the engine takes the mean"
-            )
+        try:
+            answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
+        finally:  # a missing loss may be an error of TensorFlow's too
+            if self._flaws:
+                raise InputError(self._flaws[0])
         self.has_run = True
         return answer[:-1], bool(answer[-1] > 0)
 
@@ -250,7 +250,7 @@ class Engine:
         draws = Draws(key).fold(phase.name)
         with tf.name_scope("forward"), draws.active():
             found = phase.losses(view, draws)
-            self._means += [name for name in phase.weights if found[name].shape.rank == 0]
+            self._flaws += flaws_of_losses(found, phase.weights)
             return [tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights]
 
     def _backward(

@@ -88,9 +88,11 @@ class Model(ABC):
 
     `averaged` names the networks whose weights may be averaged; `weights` those of the losses that `evaluate` gives in
     their total. `guards` end a training that has failed. `exported` is what an export's card says beside what all say.
-    `evaluation_cost` is how long the evaluation of a shower takes, in units of what training takes for one.
+    `evaluation_cost` is how long the evaluation of a shower takes, in units of what training takes for one. `needed`
+    names what a model has no default of, beside its methods.
     """
 
+    needed: tuple[str, ...] = ("networks", "phases", "weights")
     networks: Mapping[str, keras.Model]
     phases: tuple[Phase, ...]
     weights: Mapping[str, float]
@@ -192,4 +194,34 @@ def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Mod
     keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
     with arithmetic(config.precision):
         model: Model = config.build(geometry, *varying)
+    _require_complete(model)
     return model
+
+
+def _require_complete(model: Model) -> None:
+    """InputError: the model lacks what every model states, or names a network that it does not have."""
+    kind = type(model).__name__
+    for name in model.needed:
+        if not hasattr(model, name):
+            raise InputError(f"the model {kind} does not state `{name}`; set it in __init__ (CONTRIBUTING.md, A model)")
+    named = [(f"the phase {phase.name}", phase.network) for phase in model.phases]
+    for place, network in named + [("`averaged`", name) for name in model.averaged]:
+        if network not in model.networks:
+            raise InputError(
+                f"the model {kind}: {place} names the network {network}, `networks` has {', '.join(model.networks)}"
+            )
+
+
+def flaws_of_losses(losses: Losses, weights: Mapping[str, float]) -> list[str]:
+    """What is wrong with `losses`, of which those that have `weights` are asked for, in words; most often nothing."""
+    flaws = []
+    for name in weights:
+        if name not in losses:
+            flaws.append(f"there is a weight of the loss {name}, but the losses are {', '.join(losses)}")
+            continue
+        rank = losses[name].shape.rank
+        if rank == 0:
+            flaws.append(f"the loss {name} is one number; give one a shower, (N,): the engine takes the mean")
+        elif rank is not None and rank > 1:
+            flaws.append(f"the loss {name} has shape {tuple(losses[name].shape)}; give one number a shower, (N,)")
+    return flaws

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from calopipe.errors import InputError
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry, Showers
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
@@ -40,6 +41,8 @@ class ShowerJudge(Judge):
     def add(self, batch: Mapping[str, Any], made: Any) -> Rows:
         cells, labels = batch["cells"].numpy(), (batch["energy_gev"].numpy(), batch["theta_rad"].numpy())
         generated = made.numpy().astype(np.float32)
+        if generated.shape != cells.shape:
+            raise InputError(f"the model made showers of shape {generated.shape}, expected {cells.shape}")
         kept = slice(-self._seen % self._every, None, self._every)
         # a view, even an empty one, would keep the whole batch in memory
         self._shown.append(tuple(values[kept].copy() for values in (cells, *labels, generated)))

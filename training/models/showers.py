@@ -31,6 +31,7 @@ class ShowerModel(Model):
     split, where the losses are likelihoods, or of the smallest `metric` of its showers, where these are enough for it.
     """
 
+    needed = (*Model.needed, "noise_numbers")
     generation_batch: int = 64
     noise_numbers: int
     chosen_by: Literal["losses", "metric"] = "losses"

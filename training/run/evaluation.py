@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from calopipe.errors import InputError
 from preprocessing.manifest import Manifest
 from preprocessing.reading import ordered_batches, ordered_records
 from training.engine.course import evaluated_one_of
 from training.engine.exchange import total_over_replicas
 from training.engine.step import State, with_total
 from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
-from training.models.base import Batch, Judge, build
+from training.models.base import Batch, Judge, build, flaws_of_losses
 from training.models.config import FitConfig
 from training.models.randomness import Draws
 
@@ -76,6 +77,7 @@ class Evaluator:
         self._evaluate = tf.function(self._of_replicas, input_signature=signature)
         self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)))
         self._in_training = tf.function(self._collect, reduce_retracing=True)
+        self._flaws: list[str] = []  # of the losses, which tracing finds
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 
     def take_over(self, state: State) -> None:
@@ -105,6 +107,8 @@ class Evaluator:
         for first in range(0, batches, self._replicas):
             given = {replica: next(part) for replica, part in parts.items()}
             answers = self._evaluate(tuple(given.values()), tf.constant(first))
+            if self._flaws:
+                raise InputError(f"{type(self.model).__name__}.evaluate: {self._flaws[0]}")
             for (replica, batch), (losses, made) in zip(given.items(), self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
@@ -132,6 +136,7 @@ class Evaluator:
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
         losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))
+        self._flaws += flaws_of_losses(losses, self.model.weights)
         return {name: tf.reduce_sum(value) for name, value in losses.items()}, made
 
     def _collect(self, batch: Batch, number: tf.Tensor) -> None:

@@ -130,7 +130,7 @@ FEATURES = tuple(scalar for scalar in SCALARS if scalar.name != "middle_third")
 
 
 def features(table: Observables) -> Array:
-    """The observables `FEATURES` of each shower, (n, 17), in their units; finite for showers that are not empty."""
+    """The `FEATURES` of each shower, (n, len(FEATURES)), in their units; finite for showers that are not empty."""
     return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
 
 
