@@ -64,9 +64,11 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
 
 void share(Numbers& logs) {
   constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
-  float whole = 0;
+  float level = 0, whole = 0;
+  for (const float each : logs) level += each;
+  level /= static_cast<float>(logs.size());
   for (float& each : logs) {
-    each = std::exp(std::clamp(each, -kFar, kFar));
+    each = std::exp(std::clamp(each - level, -kFar, kFar));
     whole += each;
   }
   for (float& each : logs) each /= whole;

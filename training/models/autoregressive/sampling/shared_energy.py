@@ -12,7 +12,7 @@ from training.models.autoregressive.mesh import Tensor
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
-_FAR = 60.0  # logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
+_FAR = 60.0  # from the mean: logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
@@ -58,8 +58,14 @@ def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
 
 
 def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
-    """Shares (R,) of each shower's hits, in proportion to exp(`log_value`) (R,); 0 of no hit. `like` has N."""
-    part = tf.cast(is_hit, tf.float32) * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
+    """Shares (R,) of each shower's hits, in proportion to exp(`log_value`) (R,); 0 of no hit. `like` has N.
+
+    Only differences of the logarithms mean something: training leaves their level where it happens to be, at hundreds too.
+    """
+    counts = tf.cast(is_hit, tf.float32)
+    hits, level = _sums(shower, like, counts, tf.where(is_hit, log_value, 0.0))
+    log_value -= tf.gather(tf.math.divide_no_nan(level, hits), shower)
+    part = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
     (whole,) = _sums(shower, like, part)
     return tf.math.divide_no_nan(part, tf.gather(whole, shower))
 
