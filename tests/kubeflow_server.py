@@ -164,13 +164,6 @@ class Kubeflow:
         self.ticks[identity] = 0
         return identity
 
-    def scheduled(self, name: str) -> str:
-        """The id of a schedule that someone has made."""
-        each_hour = {"trigger": {"periodic_schedule": {"interval_second": "3600"}}, "status": "ENABLED"}
-        return str(
-            self._add(self.recurring, "recurring_run_id", each_hour | {"display_name": name})["recurring_run_id"]
-        )
-
     # One method for each operation that a client may want; the name is that of the contract.
 
     def experiment_service_list_experiments(self, asked: Asked) -> dict[str, Any]:
@@ -205,19 +198,6 @@ class Kubeflow:
 
     def recurring_run_service_list_recurring_runs(self, asked: Asked) -> dict[str, Any]:
         return self._page("recurringRuns", self._in(asked, self.recurring), asked)
-
-    def recurring_run_service_enable_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "ENABLED"
-        return {}
-
-    def recurring_run_service_disable_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "DISABLED"
-        return {}
-
-    def recurring_run_service_delete_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")
-        del self.recurring[asked.query["recurring_run_id"]]
-        return {}
 
     def pipeline_service_get_pipeline_version(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.versions, asked.query["pipeline_version_id"], "PipelineVersion")
