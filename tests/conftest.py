@@ -40,18 +40,15 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Monte Carlo `mc.h5` and a barely trained model `model`."""
-    from showers import make_file
+    from showers import make_dataset, make_file
     from trainings import untraced
 
-    from preprocessing.dataset import Settings
-    from preprocessing.inputs import discover
-    from preprocessing.pipeline import preprocess
     from training.configs import named_config
     from training.fit import fit
 
     folder = tmp_path_factory.mktemp("trained")
     make_file(folder / "mc.h5", events=100)
-    preprocess(discover([str(folder / "mc.h5")]), folder / "ds", Settings())
+    make_dataset(folder / "ds", folder / "mc.h5")
     with untraced():
         fit(folder / "ds", folder / "model", named_config("small", steps=2))
     return folder

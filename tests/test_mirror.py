@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+from servers import Proxy, store
 
 from calopipe import gcs, lock, mirror, storage
 from calopipe.errors import InputError, describe
@@ -36,12 +36,8 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    program = go_tool(FAKE_GCS_SERVER)
-    with store(program) as running:
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
+    with store("runs") as running:
         yield running
-    gcs._client_of.cache_clear()
 
 
 def _there() -> dict[str, str]:

@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import refusal
 from showers import make_file, make_showers, write_file
 
-from calopipe.errors import InputError, run_command
+from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.showers.files import open_showers
@@ -145,14 +146,6 @@ def test_a_dataset_of_another_version_is_refused_and_made_again_in_its_folder(
     _preprocess(copies[:1], tmp_path / "ds")
     path = tmp_path / "ds/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": SCHEMA_VERSION - 1}))
-
-    def fit() -> None:
-        read_manifest(tmp_path / "ds")
-
-    with pytest.raises(SystemExit) as caught:
-        run_command(fit)
-    assert caught.value.code == 2
-    told = capsys.readouterr().err
-    assert "make it again with this version" in told
+    assert "make it again with this version" in refusal(capsys, read_manifest, tmp_path / "ds")
     _preprocess(copies[:1], tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["written"] == 60

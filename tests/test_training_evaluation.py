@@ -10,13 +10,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
 
-from calopipe.events.splits import SplitRule
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
 from training.engine.step import Engine
@@ -35,8 +31,7 @@ from training.run.evaluation import Evaluator
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("evaluation")
     files = [str(make_file(place / f"{name}.h5", events=40, seed=seed)) for seed, name in enumerate(("a", "b"))]
-    rule = SplitRule.parse(["train=a*", "validation=b*"])
-    preprocess(discover(files), place / "ds", Settings(Selection(rule=rule)))
+    make_dataset(place / "ds", *files, split_files=["train=a*", "validation=b*"])
     return place / "ds"
 
 
@@ -113,7 +108,7 @@ def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
         showers = make_showers(events=events)
         write_file(tmp_path / f"{name}.h5", showers, ECAL=np.where(showers.cells >= least, showers.cells, 0))
     files = [str(tmp_path / f"{name}.h5") for name in "ab"]
-    preprocess(discover(files), tmp_path / "ds", Settings(Selection(rule=SplitRule.parse(["validation=*"]))))
+    make_dataset(tmp_path / "ds", *files, split_files=["validation=*"])
     manifest = read_manifest(tmp_path / "ds")
     batches = ordered_batches(tmp_path / "ds", manifest, "validation", batch=32, decode=decode_hits)
     assert [batch["cell"].shape for batch in batches] == [(32, 128), (8, 384)]
@@ -243,7 +238,7 @@ def test_statistics_are_of_all_files(tmp_path: Path) -> None:
         showers = make_showers(events=1_100, seed=seed)
         write_file(tmp_path / f"{name}.h5", showers, energy=showers.energy_gev + np.float32(energy - 100))
     files = [str(tmp_path / f"{name}.h5") for name in "ab"]
-    preprocess(discover(files), tmp_path / "train", Settings(Selection(rule=SplitRule.parse(["train=*"]))))
+    make_dataset(tmp_path / "train", *files, split_files=["train=*"])
     manifest = read_manifest(tmp_path / "train")
     evaluator = Evaluator(config, tmp_path / "train", manifest, "validation")
     evaluator.take_over(Engine(config, tmp_path / "train", manifest, make_strategy("one-device")).state())

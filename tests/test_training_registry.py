@@ -18,11 +18,10 @@ from typing import Any
 import h5py
 import pytest
 import requests
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, go_tool, store
+from servers import store
 from showers import SMALL_GEOMETRY
 
-from calopipe import gcs, storage
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.storage import location
@@ -43,11 +42,8 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registr
     if request.param == "folder":
         yield Registry(tmp_path / "registry")
         return
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("models")
-        gcs._client_of.cache_clear()
+    with store("models"):
         yield Registry(location("gs://models/registry"))
-    gcs._client_of.cache_clear()
 
 
 def candidate(
@@ -345,16 +341,13 @@ def test_a_promotion_whose_answer_was_lost_is_known_for_ones_own(
             raise requests.ConnectionError("the answer was lost")
         return answer
 
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("models")
-        gcs._client_of.cache_clear()
+    with store("models"):
         path = location("gs://models/promotions/000001.json")
         monkeypatch.setattr(requests.Session, "request", losing)
         assert storage.create_json(path, {"id": "mine"})
         assert next(cut, None) is None
         assert not storage.create_json(path, {"id": "another's"})
         assert json.loads(path.read_text()) == {"id": "mine"}
-    gcs._client_of.cache_clear()
 
 
 def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(tmp_path: Path) -> None:
