@@ -6,8 +6,12 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from servers import Proxy
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -35,6 +39,18 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     yield of_size
     if mounted:  # lazily: a summary writer of TensorFlow may still hold a file open
         subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The way to an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
+    from servers import store
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    with store("runs") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

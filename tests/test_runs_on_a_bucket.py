@@ -35,15 +35,6 @@ BUCKET = "gs://runs"
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    with store("runs") as running:
-        yield running
-
-
 def _bring(address: str, to: Path) -> Path:
     """Everything at an address, copied to a folder."""
     folder = storage.location(address)
