@@ -42,6 +42,22 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 @pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are hashed from now on."""
+    from calopipe import storage
+
+    names: list[str] = []
+    of_file = storage.sha256_of_file
+
+    def noted(path: storage.Location) -> str:
+        names.append(path.name)
+        return of_file(path)
+
+    monkeypatch.setattr(storage, "sha256_of_file", noted)
+    return names
+
+
+@pytest.fixture
 def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The way to an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
     from servers import store

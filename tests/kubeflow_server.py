@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
+from servers import serving
 
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
@@ -391,17 +392,11 @@ class _Server(ThreadingHTTPServer):
 def serve(certificate: Path | None = None) -> Iterator[Kubeflow]:
     """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
     kubeflow = Kubeflow()
-    with _Server(kubeflow) as server:
-        if certificate:
-            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            tls.load_cert_chain(certificate)
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        kubeflow.address = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield kubeflow
-        finally:
-            kubeflow.released.set()
-            server.shutdown()
-            thread.join()
+    server = _Server(kubeflow)
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    with serving(server, kubeflow.released.set) as address:
+        kubeflow.address = address.replace("http:", "https:") if certificate else address
+        yield kubeflow

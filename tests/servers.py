@@ -219,6 +219,20 @@ class _Passing(BaseHTTPRequestHandler):
 
 
 @contextmanager
+def serving(server: ThreadingHTTPServer, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """The address of `server`, which answers for as long as the block; `let_go` ends what it holds back, at the end."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            let_go()
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
     """An object store with one empty bucket behind a proxy, or another `way`; Google's client is pointed at it."""
     from google.cloud import storage as google_storage  # half a second, for tests of buckets alone

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from showers import make_dataset, make_file
 
-from calopipe import storage
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
@@ -29,20 +28,6 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for shard in (tmp_path / "ds/shards").iterdir():
         os.utime(shard, (_LONG_AGO, _LONG_AGO))
     return tmp_path / "ds"
-
-
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are hashed."""
-    names: list[str] = []
-    sha256_of_file = storage.sha256_of_file
-
-    def noted(path: Path) -> str:
-        names.append(path.name)
-        return sha256_of_file(path)
-
-    monkeypatch.setattr(storage, "sha256_of_file", noted)
-    return names
 
 
 def _read(dataset: Path, *splits: str) -> None:
