@@ -79,7 +79,9 @@ def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None]) -> l
     """The plans for what is not equal to an event before. InputError: an event is in two splits."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    read = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt and not receipt["bad_file"]]
+    every = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt]
+    left_out = {plan.path for plan, receipt in every if receipt["bad_file"]}
+    read = [(plan, receipt) for plan, receipt in every if plan.path not in left_out]
     copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in read]) if read else []
     of = {plan.key: events for (plan, _), events in zip(read, copies, strict=True) if len(events)}
     if not of:

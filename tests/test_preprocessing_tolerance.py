@@ -206,6 +206,15 @@ def test_corrupt_files_are_skipped_and_recorded(tmp_path: Path, capsys: pytest.C
     assert "--on-bad-file skip" in refusal(capsys, run, *common[:-4])
 
 
+def test_an_event_of_a_file_that_is_left_out_is_no_first_one(tmp_path: Path) -> None:
+    """Its equal in a whole file is written."""
+    bad = _damage(make_file(tmp_path / "a.h5", events=400, seed=9))
+    whole = write_file(tmp_path / "b.h5", make_showers(events=400, seed=9)[:20])
+    skip = ("--on-bad-file", "skip", "--max-bad-files", 0.5, "--shard-events", 20)
+    run("--input", bad, whole, "--output", tmp_path / "ds", *skip)
+    assert read_manifest(tmp_path / "ds").count("all") == 20
+
+
 def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("--output", tmp_path / "ds", "--on-bad-file", "skip", "--max-bad-files", 1)
     garbage, _, damaged = _bad_files(tmp_path)
