@@ -1,11 +1,10 @@
-"""Keras's `fit` against a loop of our own, the central comparison of the study: rate, collectives, memory, profile.
+"""Keras's `fit` against a loop of our own, the central comparison of the study: rate and memory.
 
     python benchmarks/approaches.py --input 'data/geant4/*.h5' [--config fast] [--steps 40] [--repeats 3] [--quick]
 
-Each case is a training of its own through the command, `python -m training fit --profile`, so that memory is that of
-one case; cases take turns. The profile is of the product's loop, which has the same step. A global batch is the same 16
-showers whatever the number of replicas, and all replicas share the machine's cores: on one machine of CPUs two replicas
-show what replicas cost, not what they gain.
+Each case is a training of its own through the command, `python -m training fit`, so that memory is that of one case;
+cases take turns. A global batch is the same 16 showers whatever the number of replicas, and all replicas share the
+machine's cores: on one machine of CPUs two replicas show what replicas cost, not what they gain.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -48,7 +46,6 @@ class Case:
     rates: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
-    profile: str = ""
 
     def turn(
         self, dataset: Path, output: Path, config: str, steps: int, environments: Sequence[Mapping[str, str]] = ({},)
@@ -64,39 +61,34 @@ class Case:
                 + (run if self.builtin else "runpy.run_module('training', {}, '__main__')"),
             ]
         command = [
-            sys.executable, *program, "fit", "--dataset", dataset, "--output", output, "--config", config, "--profile",
+            sys.executable, *program, "fit", "--dataset", dataset, "--output", output, "--config", config,
             "--steps", str(steps), "--batch", str(self.batch), *self.arguments,
         ]  # fmt: skip
-        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        with tempfile.TemporaryFile("w+") as errors:
             processes: list[subprocess.Popen[bytes]] = []
             try:
                 for more in environments:
-                    says = subprocess.DEVNULL if processes else said
-                    processes.append(subprocess.Popen(command, stdout=says, stderr=errors, env={**os.environ, **more}))
+                    environment = {**os.environ, **more}
+                    processes.append(
+                        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+                    )
                 ends = [os.wait4(process.pid, 0) for process in processes]
             except BaseException:  # an interruption: workers die with it
                 for process in processes:
                     process.kill()
                 raise
-            said.seek(0)
             errors.seek(0)
             if any(status for _, status, _ in ends):
                 raise SystemExit(f"{self.name}: {errors.read()[-2000:]}")
-            self.profile = said.read()
         self.cpu_s.append(sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends))
         self.memory_mib.append(max(usage.ru_maxrss for _, _, usage in ends) / 1024)
         last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
         self.rates.append(last["images_per_s"])
 
-    def collectives(self) -> float:
-        """Those of a step, on each replica."""
-        found = re.search(r"([\d.]+) collectives", self.profile)
-        return float(found[1]) / (self.replicas if "mirrored" in self.arguments else 1) if found else 0.0
-
     def row(self) -> str:
         return (
             f"| {self.name} | {statistics.median(self.rates):.1f} ({min(self.rates):.1f}-{max(self.rates):.1f}) "
-            f"| {self.collectives():g} | {statistics.median(self.memory_mib):.0f} |"
+            f"| {statistics.median(self.memory_mib):.0f} |"
         )
 
 
@@ -129,13 +121,10 @@ def main() -> None:
             for number, case in enumerate(compared):
                 case.turn(Path(place) / "ds", Path(place) / f"m{repeat}-{number}", options.config, steps)
     print(f"\n{options.config}, global batch {_BATCH}, {steps} steps, {repeats} turns; medians (lowest-highest)\n")
-    print("| case | images/s | collectives a step and replica | peak memory of a process, MiB |")
-    print("|---|---|---|---|")
+    print("| case | images/s | peak memory of a process, MiB |")
+    print("|---|---|---|")
     for case in compared:
         print(case.row())
-    for case in compared:
-        table = case.profile[case.profile.index("| medians of") :].split("\n\n")[0]
-        print(f"\n{case.name}:\n\n{table}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ examples:
       one run on a cluster, followed; `status RUN` and `logs RUN` look at it later
   python pipelines/submit.py schedule --endpoint http://localhost:8080 --claim calopipe-data:/data \\
       --cron '0 0 3 * * 1' --input '/data/showers/*.h5' --output /data/runs/weekly --name weekly
-      Mondays at 3:00; `schedule list`, `schedule pause weekly`, `schedule delete weekly`
+      Mondays at 3:00; the Kubeflow UI pauses, resumes and deletes it
 """
 
 
@@ -131,8 +131,6 @@ def _show_here(output: Location, *, wait: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["schedule"] and given[1:2] and given[1].startswith("--") and given[1] != "--help":
-        given.insert(1, "create")
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     chosen.add_argument("--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS)
     options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])

@@ -11,7 +11,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
-from calopipe.events.tolerance import KEEP, STOP, Tolerance
+from calopipe.events.tolerance import Tolerance
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing import dataset
@@ -42,7 +42,7 @@ def preprocess(
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
-    if (standing := _standing(output, request, inputs, settings, allowed)) is not None:
+    if (standing := _standing(output, request, inputs, allowed)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
@@ -61,8 +61,8 @@ def preprocess(
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans, settings)
-    if not settings.keeps_copies and allowed.copies != KEEP and None not in found:
-        plans = _without_copies(plans, found, allowed.copies)
+    if None not in found:
+        plans = _without_copies(plans, found)
         found = shards.receipts(output, plans, settings)
         if again := [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
@@ -75,27 +75,26 @@ def preprocess(
     return manifest
 
 
-def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
-    """The plans for what is not equal to an event before. InputError: there is such an event, and it is to stop."""
+def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None]) -> list[Plan]:
+    """The plans for what is not equal to an event before. InputError: an event is in two splits."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    read = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt and not receipt["bad_file"]]
+    every = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt]
+    left_out = {plan.path for plan, receipt in every if receipt["bad_file"]}
+    read = [(plan, receipt) for plan, receipt in every if plan.path not in left_out]
     copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in read]) if read else []
     of = {plan.key: events for (plan, _), events in zip(read, copies, strict=True) if len(events)}
     if not of:
         return list(plans)
     total = sum(map(len, of.values()))
     first = next(plan for plan in plans if plan.key in of)
-    told = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
-    if on_copies == STOP:
-        raise InputError(f"{told}; leave the copies out with --on-copies skip, or keep them with --on-copies keep")
-    logger.warning("%s: left out (--on-copies)", told)
+    logger.warning(
+        "%s: event %d is equal to one before it, as are %d more: left out", first.path, of[first.key][0], total - 1
+    )
     return [plan.without(of.get(plan.key, ())) for plan in plans]
 
 
-def _standing(
-    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance
-) -> Manifest | None:
+def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance) -> Manifest | None:
     """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
@@ -107,11 +106,6 @@ def _standing(
     try:
         _require_tolerable(manifest, tolerance, "")
     except InputError:  # raised again once the receipts are read, which name the place
-        return None
-    left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
-    if not settings.keeps_copies and (left_out if tolerance.copies == KEEP else kept):
-        return None
-    if left_out and tolerance.copies == STOP:
         return None
     unread = {file.path.name for file in inputs.files}
     same = set(inputs.bad) <= set(manifest.bad_files) and all(
@@ -128,8 +122,6 @@ def _compose(
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
-    from preprocessing.events import later_copies  # noqa: PLC0415
-
     receipts = [receipt for receipt in found if receipt is not None]
     if len(receipts) != len(plans):
         raise InputError(
@@ -159,16 +151,14 @@ def _compose(
     written = sum(receipt["events"]["written"] for *_, receipt in used)
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
-    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for _, plan, receipt in used])
-    repeated = sum(map(len, copies))
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
     common: dict[str, Any] = {
-        "fingerprint": dataset.fingerprint_of(used_files, settings, copies=repeated),
+        "fingerprint": dataset.fingerprint_of(used_files, settings),
         "request": dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
         "settings": settings.to_json(),
         "geometry": inputs.files[0].geometry,
-        "events": {"read": read, "written": written, "repeated": repeated, "dropped": dropped},
+        "events": {"read": read, "written": written, "dropped": dropped},
         "inputs": tuple(used_files),
         "bad_files": tuple(bad_files),
         "bad_events": tuple(bad_events),

@@ -6,8 +6,12 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from servers import Proxy
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -37,21 +41,46 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are hashed from now on."""
+    from calopipe import storage
+
+    names: list[str] = []
+    of_file = storage.sha256_of_file
+
+    def noted(path: storage.Location) -> str:
+        names.append(path.name)
+        return of_file(path)
+
+    monkeypatch.setattr(storage, "sha256_of_file", noted)
+    return names
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The way to an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
+    from servers import store
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    with store("runs") as running:
+        yield running
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Monte Carlo `mc.h5` and a barely trained model `model`."""
-    from showers import make_file
+    from showers import make_dataset, make_file
     from trainings import untraced
 
-    from preprocessing.dataset import Settings
-    from preprocessing.inputs import discover
-    from preprocessing.pipeline import preprocess
     from training.configs import named_config
     from training.fit import fit
 
     folder = tmp_path_factory.mktemp("trained")
     make_file(folder / "mc.h5", events=100)
-    preprocess(discover([str(folder / "mc.h5")]), folder / "ds", Settings())
+    make_dataset(folder / "ds", folder / "mc.h5")
     with untraced():
         fit(folder / "ds", folder / "model", named_config("small", steps=2))
     return folder

@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
+from servers import serving
 
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
@@ -164,13 +165,6 @@ class Kubeflow:
         self.ticks[identity] = 0
         return identity
 
-    def scheduled(self, name: str) -> str:
-        """The id of a schedule that someone has made."""
-        each_hour = {"trigger": {"periodic_schedule": {"interval_second": "3600"}}, "status": "ENABLED"}
-        return str(
-            self._add(self.recurring, "recurring_run_id", each_hour | {"display_name": name})["recurring_run_id"]
-        )
-
     # One method for each operation that a client may want; the name is that of the contract.
 
     def experiment_service_list_experiments(self, asked: Asked) -> dict[str, Any]:
@@ -205,19 +199,6 @@ class Kubeflow:
 
     def recurring_run_service_list_recurring_runs(self, asked: Asked) -> dict[str, Any]:
         return self._page("recurringRuns", self._in(asked, self.recurring), asked)
-
-    def recurring_run_service_enable_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "ENABLED"
-        return {}
-
-    def recurring_run_service_disable_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")["status"] = "DISABLED"
-        return {}
-
-    def recurring_run_service_delete_recurring_run(self, asked: Asked) -> dict[str, Any]:
-        self._known(self.recurring, asked.query["recurring_run_id"], "Job")
-        del self.recurring[asked.query["recurring_run_id"]]
-        return {}
 
     def pipeline_service_get_pipeline_version(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.versions, asked.query["pipeline_version_id"], "PipelineVersion")
@@ -411,17 +392,11 @@ class _Server(ThreadingHTTPServer):
 def serve(certificate: Path | None = None) -> Iterator[Kubeflow]:
     """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
     kubeflow = Kubeflow()
-    with _Server(kubeflow) as server:
-        if certificate:
-            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            tls.load_cert_chain(certificate)
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        kubeflow.address = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield kubeflow
-        finally:
-            kubeflow.released.set()
-            server.shutdown()
-            thread.join()
+    server = _Server(kubeflow)
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    with serving(server, kubeflow.released.set) as address:
+        kubeflow.address = address.replace("http:", "https:") if certificate else address
+        yield kubeflow

@@ -1,6 +1,6 @@
-"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers.
+"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers; and servers that play one.
 
-Built from its Go module, once for this environment (minutes); started in seconds.
+The real one is built from its Go module, once for this environment (minutes); started in seconds.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import yaml
-from servers import BUILD_SECONDS, free_port
+from kubernetes.client import ApiClient
+from servers import BUILD_SECONDS, free_port, serving
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
@@ -95,6 +97,33 @@ class KubernetesApi:
         }
         path.write_text(yaml.safe_dump(document))
         return path
+
+
+class Answering(BaseHTTPRequestHandler):
+    """The answers of a server that is played, in the models of Kubernetes's own client."""
+
+    def send(self, status: int, document: Any) -> None:
+        payload = json.dumps(ApiClient().sanitize_for_serialization(document)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def played(server: ThreadingHTTPServer, folder: Path, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """The address of `server`, at which the client is pointed by a file in `folder`; `let_go` as of `serving`."""
+    with serving(server, let_go) as address, pytest.MonkeyPatch.context() as patch:
+        named = {"name": "test", "cluster": {"server": address}}
+        config = {"current-context": "test", "clusters": [named], "users": [{"name": "test", "user": {}}]}
+        config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "test"}}]
+        (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+        patch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(folder / "kubeconfig"))
+        yield address
 
 
 def program() -> Path:

@@ -219,9 +219,27 @@ class _Passing(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def store(program: Path, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
-    """An empty object store behind a proxy, or another `way`; what speaks to Google Cloud Storage is pointed at it."""
-    port = free_port()
+def serving(server: ThreadingHTTPServer, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """The address of `server`, which answers for as long as the block; `let_go` ends what it holds back, at the end."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            let_go()
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
+    """An object store with one empty bucket behind a proxy, or another `way`; Google's client is pointed at it."""
+    from google.cloud import storage as google_storage  # half a second, for tests of buckets alone
+
+    from calopipe import gcs
+
+    program, port = go_tool(FAKE_GCS_SERVER), free_port()
     proxy = way(port)
     address = f"http://127.0.0.1:{proxy.port}"
     server = subprocess.Popen(
@@ -239,8 +257,11 @@ def store(program: Path, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
             pytest.fail("the object store did not start")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STORAGE_EMULATOR_HOST", address)
+            google_storage.Client(project="test").create_bucket(bucket)
+            gcs._client_of.cache_clear()
             yield proxy
     finally:
+        gcs._client_of.cache_clear()
         proxy.close()
         server.terminate()
         server.wait()

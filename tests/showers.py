@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from calopipe.events.splits import SplitRule
 from calopipe.showers.angle import angle_of_cells, angle_of_moments
 from calopipe.showers.cells import Geometry, Layer, Showers
 from calopipe.showers.positions import positions
+from calopipe.showers.selection import Selection
+from preprocessing.dataset import Settings
+from preprocessing.inputs import discover
+from preprocessing.manifest import Manifest
+from preprocessing.pipeline import preprocess
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)
@@ -152,3 +159,9 @@ def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:
     density /= density.sum(axis=(1, 2, 3), keepdims=True)
     cells = (rng.poisson(density * 20 * energy[:, None, None, None]) * 0.05).astype(np.float32)
     return Showers(cells, energy, theta, measured_angle(cells), more={"phi_rad": phi, "particle": kind})
+
+
+def make_dataset(output: Path, *files: Path | str, split_files: Sequence[str] = (), **settings: Any) -> Manifest:
+    """The dataset of `files` in the folder `output`; `settings` are those of `Settings`."""
+    selection = Selection(rule=SplitRule.parse(list(split_files)))
+    return preprocess(discover([str(file) for file in files]), output, Settings(selection, **settings))

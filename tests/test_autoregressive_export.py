@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
-from showers import SMALL_GEOMETRY, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_showers, write_file
 from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training import folder
 from training.export import export, name_batch
 from training.fit import fit
@@ -36,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("narrow")
     made = make_showers(events=120)
     narrow = made[(made.energy_gev > 110) & (made.energy_gev < 190)]
-    preprocess(discover([str(write_file(place / "a.h5", narrow))]), place / "ds", Settings())
+    make_dataset(place / "ds", write_file(place / "a.h5", narrow))
     with untraced():
         fit(place / "ds", place / "model", replace(CONFIG, steps=3))
     return place / "model"

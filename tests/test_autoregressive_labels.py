@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch
-from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, write_file
 from trainings import untraced
 
 from calopipe.errors import InputError
@@ -19,9 +19,6 @@ from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training.asked.conditions import Conditions
 from training.export import export
 from training.fit import fit
@@ -41,7 +38,7 @@ def _file(path: Path, showers: Showers, **others: Any) -> Path:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One step: the copula of the totals is that of the train split, the networks have hardly learned."""
     place = tmp_path_factory.mktemp("labels")
-    preprocess(discover([str(_file(place / "a.h5", make_labelled_showers(events=400)))]), place / "ds", Settings())
+    make_dataset(place / "ds", _file(place / "a.h5", make_labelled_showers(events=400)))
     with untraced():
         fit(place / "ds", place / "model", replace(CONFIG, steps=1))
     return place / "model"

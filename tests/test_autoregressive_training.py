@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from likelihoods import CONFIG
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
 from trainings import same_training
 
 from calopipe.errors import InputError
-from calopipe.events.splits import SplitRule
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.dataset import read_manifest
 from training import fit
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
@@ -41,7 +37,7 @@ _DENSITIES = ("totals", "place", "slope", "share", "even_count", "odd_count", "e
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("likelihood")
-    preprocess(discover([str(make_file(place / "a.h5", events=120))]), place / "ds", Settings())
+    make_dataset(place / "ds", make_file(place / "a.h5", events=120))
     assert read_manifest(place / "ds").count("train") // 16 == 5
     return place / "ds"
 
@@ -135,7 +131,7 @@ def test_networks_of_few_numbers_a_shower_have_more_weight_decay() -> None:
 
 
 def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with(model: Path, tmp_path: Path) -> None:
-    preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     manifest, strategy = read_manifest(tmp_path / "ds"), make_strategy("one-device")
     own = Engine(_TRAINED, tmp_path / "ds", manifest, strategy).state()
     engine = Engine(_TRAINED, tmp_path / "ds", manifest, strategy, warm_start=model)
@@ -172,10 +168,10 @@ def test_a_model_of_an_earlier_version_is_refused_in_one_line(model: Path, tmp_p
 
 
 def test_two_replicas_have_the_weights_of_one(tmp_path: Path) -> None:
-    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))  # an epoch is one step of either
     showers = make_showers(events=16)
     showers.cells[::4, ..., -1] = 0  # the chance of a layer is trained only where there are empty layers
-    preprocess(discover([str(write_file(tmp_path / "a.h5", showers))]), tmp_path / "ds", settings)
+    # an epoch is one step of either
+    make_dataset(tmp_path / "ds", write_file(tmp_path / "a.h5", showers), split_files=["train=*"])
     program = [sys.executable, str(Path(__file__).with_name("autoregressive_replicas.py"))]
     done = subprocess.run([*program, tmp_path / "ds", tmp_path / "r.npz"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -53,7 +53,7 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
 
 def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:
     given = [" ".join(arguments) for arguments in _python("docs/kubeflow.md")]
-    for what in ("submit.py submit", "submit.py schedule create", "submit.py status", "submit.py logs", "rollback"):
+    for what in ("submit.py submit", "submit.py schedule", "submit.py status", "submit.py logs", "rollback"):
         assert any(what in command for command in given), what
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from google.cloud import storage
 from guides import commands, guide
-from servers import FAKE_GCS_SERVER, go_tool, store
+from servers import store
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
@@ -26,9 +26,8 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
 
     What `make` runs, and what needs a cluster, has tests of its own.
     """
-    program = go_tool(FAKE_GCS_SERVER)
-    with store(program):
-        bucket = storage.Client(project="test").create_bucket("my-bucket")
+    with store("my-bucket"):
+        bucket = storage.Client(project="test").bucket("my-bucket")
         for number in range(3):
             name = f"Ele_VarAngleMeas_100_200_{number:03d}.h5"
             make_file(tmp_path / "data/geant4" / name, events=60, seed=number)

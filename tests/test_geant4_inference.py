@@ -19,15 +19,12 @@ import tensorflow as tf
 from likelihoods import CONFIG
 from rings import make_rings
 from safetensors.numpy import load_file
-from showers import make_showers, write_file
+from showers import make_dataset, make_showers, write_file
 from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training.export import export
 from training.fit import fit
 from training.generator import Generator
@@ -68,7 +65,7 @@ def _compiled(output: Path, *sources: Path, options: Sequence[str]) -> None:
 
 def _trained(place: Path, files: Path) -> tuple[Generator, Path]:
     """A model of three steps, and its export."""
-    preprocess(discover([str(files)]), place / "ds", Settings())
+    make_dataset(place / "ds", files)
     with untraced():
         fit(place / "ds", place / "model", replace(CONFIG, steps=3))
     export(place / "model", place / "model.safetensors")

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, go_tool, store
+from servers import store
 
-from calopipe import gcs, lock
+from calopipe import lock
 from calopipe.errors import InputError
 from calopipe.gcs import GcsPath
 from calopipe.lock import alone, writer
@@ -35,13 +34,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         assert played.now < 10 * lock._LEASED_S, "a lease that nobody renews is never taken over"
 
     played.monotonic, played.sleep = lambda: played.now, sleep
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
+    with store("runs"):
         LEASE.write(OTHER)
         monkeypatch.setattr(lock, "time", played)
         yield played
-    gcs._client_of.cache_clear()
 
 
 def test_a_lease_that_goes_away_as_it_is_taken_over_is_free(

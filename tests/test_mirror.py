@@ -11,14 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+from servers import Proxy
 
 from calopipe import gcs, lock, mirror, storage
 from calopipe.errors import InputError, describe
@@ -29,19 +29,6 @@ from components.step import working
 
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 RUN = GcsPath("runs", "a/run")
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    program = go_tool(FAKE_GCS_SERVER)
-    with store(program) as running:
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
-        yield running
-    gcs._client_of.cache_clear()
 
 
 def _there() -> dict[str, str]:

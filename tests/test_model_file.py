@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from showers import make_file
+from showers import make_dataset, make_file
 from trainings import fit_small
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training import folder
 from training.configs import CONFIGS, as_options, named_config
@@ -27,7 +24,7 @@ LAYERS = Path(__file__).with_name("layers.py")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of showers, their dataset, and a model `m` of four steps."""
     place = tmp_path_factory.mktemp("layers")
-    preprocess(discover([str(make_file(place / "mc.h5", events=80))]), place / "ds", Settings())
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=80))
     fit_small(
         place / "ds", place / "m", "--model-file", str(LAYERS), "--config", "layers", "--steps", "4", "--batch", "8"
     )

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kubernetes.client as kube
 import pytest
-import yaml
 from kubeflow_server import STEPS, Kubeflow, serve
-from kubernetes_api import kubernetes_api
+from kubernetes_api import Answering, kubernetes_api, played
 from played_node import Node, register
 from played_trainer import wait_until
 
@@ -67,11 +65,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     server: _Server
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  as the library calls it
         cluster, address = self.server.cluster, urlsplit(self.path)
         cluster.asked.append(self.path)
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
@@ -92,12 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(400, kube.V1Status(code=400, message="container main is waiting to start"))
 
     def _send(self, status: int, document: Any) -> None:
-        payload = json.dumps(kube.ApiClient().sanitize_for_serialization(document)).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
+        self.send(status, document)
         self.close_connection = True
 
     def _stream(self, chunks: list[bytes], follow: bool) -> None:
@@ -111,30 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        pass
-
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster()
-    with _Server(cluster) as server:
-        cluster.address = f"http://127.0.0.1:{server.server_port}"
-        named = {"name": "test", "cluster": {"server": cluster.address}}
-        config = {"current-context": "test", "clusters": [named], "users": [{"name": "test", "user": {}}]}
-        config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "test"}}]
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-        monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
-        monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield cluster
-        finally:
-            cluster.gone_on.set()
-            server.shutdown()
-            thread.join()
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
+    with played(_Server(cluster), tmp_path, cluster.gone_on.set) as cluster.address:
+        yield cluster
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pipelines.remote import client, runs
 SECRET = "ey-secret.token"  # noqa: S105
 STEPS = ["discover", "train"]
 SUBMIT = ["submit", "--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run"]
-SCHEDULE = ["schedule", "create", "--cron", "0 0 3 * * 1", *SUBMIT[1:]]
+SCHEDULE = ["schedule", "--cron", "0 0 3 * * 1", *SUBMIT[1:]]
 PAGE = "<!doctype html><html><title>Log in</title></html>"
 
 
@@ -101,13 +101,11 @@ def test_faults(
         (["--claim", "", "--output", "gs://bucket/run"], "--input /data/*.h5: steps on a cluster see gs:// addresses"),
     ],
 )
-@pytest.mark.parametrize(
-    "task", [["submit"], ["schedule", "create", "--cron", "0 0 3 * * 1"]], ids=lambda task: task[0]
-)
+@pytest.mark.parametrize("task", [SUBMIT, SCHEDULE], ids=lambda task: task[0])
 def test_paths_that_the_steps_would_not_see(
     kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], options: list[str], line: str
 ) -> None:
-    assert refused(capsys, kubeflow, *task, *SUBMIT[1:], *options).startswith(f"error: {line}")
+    assert refused(capsys, kubeflow, *task, *options).startswith(f"error: {line}")
     assert not kubeflow.asked
 
 
@@ -156,7 +154,6 @@ def test_what_is_not_there(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str
     assert "not found (404): ResourceNotFoundError: Run r9 not found; check the id" in refused(
         capsys, kubeflow, "status", "r9"
     )
-    assert "Job nightly not found; check the id" in refused(capsys, kubeflow, "schedule", "pause", "nightly")
     elsewhere = f"{kubeflow.address}/elsewhere"
     assert "elsewhere: not found (404): Not Found; check the id, and the address" in refused(
         capsys, kubeflow, "status", "--endpoint", elsewhere
@@ -253,23 +250,11 @@ def test_a_creation_that_may_be_going_on_is_not_repeated(
     assert len(kubeflow.sent("run_service_create_run")) == 1
 
 
-def test_what_changes_a_schedule_survives_lost_answers(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
-    """What can be done twice is done by the next call; a schedule is there once."""
-    lost = Fault(done=True)
-    kubeflow.faults = {
-        "recurring_run_service_create_recurring_run": [lost],
-        "recurring_run_service_disable_recurring_run": [lost],
-    }
-    there = ["--endpoint", kubeflow.address]
-    create = ["schedule", "--cron", "0 0 3 * * 1", *SUBMIT[1:], *there]
-    assert "it may have been done all the same" in refused(capsys, kubeflow, *create)
-    assert "--name calorimeter: there is such a schedule" in refused(capsys, kubeflow, *create)
+def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeflow.faults = {"recurring_run_service_create_recurring_run": [Fault(done=True)]}
+    assert "it may have been done all the same" in refused(capsys, kubeflow, *SCHEDULE)
+    assert "--name calorimeter: there is such a schedule" in refused(capsys, kubeflow, *SCHEDULE)
     assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
-    assert "it may have been done all the same" in refused(capsys, kubeflow, "schedule", "pause", "calorimeter")
-    submit.main(["schedule", "pause", "calorimeter", *there])
-    assert [one["status"] for one in kubeflow.recurring.values()] == ["DISABLED"]
-    submit.main(["schedule", "delete", "calorimeter", *there])
-    assert not kubeflow.recurring
     assert len(kubeflow.experiments) == 1
 
 

@@ -212,13 +212,6 @@ def test_a_step_keeps_the_umask_of_its_user(tmp_path: Path) -> None:
         assert made.stat().st_mode & 0o777 == mode
 
 
-def test_a_model_after_two_steps_is_not_promoted_and_the_run_says_why(run: tuple[Path, list[object], str]) -> None:
-    output, _, printed = run
-    assert json.loads((output / "verdict.json").read_text())["verdict"] == "rejected"
-    assert "not promoted: the verdict is rejected" in printed
-    assert not (output / "registry").exists()
-
-
 def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list[object], str]) -> None:
     """From the input to the promotion, each by the fingerprint of what it was made from; data stay where they are."""
     output, _, _ = run

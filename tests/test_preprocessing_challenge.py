@@ -9,9 +9,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from commands import refusal, run
 from showers import CYLINDER, SPREAD_OUT, make_showers, make_toy_showers, write_file, write_voxels
 
-from calopipe.errors import InputError, run_command
+from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import Showers
 from calopipe.showers.challenge.datasets import known
@@ -24,17 +25,6 @@ from preprocessing.reading import ordered_batches
 from preprocessing.showers.plausibility import look_at
 
 TWO = known()["calochallenge-2"]
-
-
-def _refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line with which preprocessing ends, with exit code 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        run_command(lambda: command.main([str(each) for each in arguments]))
-    assert ended.value.code == 2
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    return line
 
 
 @pytest.mark.parametrize("name", list(known()))
@@ -193,7 +183,7 @@ def test_wrong_files_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         file["showers"], file["energy"] = voxels, energy
     cases["found datasets ['energy', 'showers'], expected"] = (str(tmp_path / "i.h5"), ())
     for told, (path, options) in cases.items():
-        line = _refused(capsys, "--input", path, "--output", tmp_path / "ds", *options)
+        line = refusal(capsys, run, "--input", path, "--output", tmp_path / "ds", *options)
         assert told in line, line
 
 
@@ -203,7 +193,7 @@ def test_a_corrupt_shower_is_left_out_and_counted(tmp_path: Path, capsys: pytest
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["showers"][7, 100] = -1
     arguments = ["--input", tmp_path / "a.h5", "--output", tmp_path / "ds"]
-    told = _refused(capsys, *arguments)
+    told = refusal(capsys, run, *arguments)
     assert "event 7: showers holds -1.0 in 1 cell(s), the first is 100" in told
     command.main([*map(str, arguments), "--on-bad-event", "skip"])
     assert read_manifest(tmp_path / "ds").events["dropped"]["negative"] == 1

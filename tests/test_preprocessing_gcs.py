@@ -12,16 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, Proxy, go_tool, store
+from commands import refusal, run
+from servers import Proxy, store
 from showers import make_file
 
 from calopipe import gcs, storage
-from calopipe.errors import InputError, run_command
+from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
 from calopipe.showers.files import open_showers
-from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
 from preprocessing.staging import at_hand
 
@@ -31,30 +30,13 @@ BUCKET = "showers"
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    program = go_tool(FAKE_GCS_SERVER)
-    with store(program) as running:
-        google_storage.Client(project="test").create_bucket(BUCKET)
-        gcs._client_of.cache_clear()
+    with store(BUCKET) as running:
         yield running
-    gcs._client_of.cache_clear()
 
 
 def _put(file: Path, key: str) -> str:
     GcsPath(BUCKET, key).upload(file)
     return f"gs://{BUCKET}/{key}"
-
-
-def _run(*arguments: object) -> None:
-    command.main([str(argument) for argument in arguments])
-
-
-def _told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _run(*arguments))
-    assert caught.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    return line
 
 
 def _bytes(path: storage.Location) -> bytes:
@@ -71,9 +53,9 @@ def test_the_dataset_is_the_same_wherever_it_lies(tmp_path: Path, proxy: Proxy) 
     files = [make_file(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in range(2)]
     for file in files:
         _put(file, f"in/{file.name}")
-    _run("--input", tmp_path / "*.h5", "--output", tmp_path / "ds", "--shard-events", 20)
-    _run("--input", f"gs://{BUCKET}/in/*.h5", "--output", f"gs://{BUCKET}/ds", "--shard-events", 20)
-    _run("--input", f"gs://{BUCKET}/in/*.h5", "--output", tmp_path / "ds2", "--shard-events", 20)
+    run("--input", tmp_path / "*.h5", "--output", tmp_path / "ds", "--shard-events", 20)
+    run("--input", f"gs://{BUCKET}/in/*.h5", "--output", f"gs://{BUCKET}/ds", "--shard-events", 20)
+    run("--input", f"gs://{BUCKET}/in/*.h5", "--output", tmp_path / "ds2", "--shard-events", 20)
     local = _hashes(tmp_path / "ds")
     assert len(local) > 6
     assert _hashes(GcsPath(BUCKET, "ds")) == local
@@ -82,13 +64,13 @@ def test_the_dataset_is_the_same_wherever_it_lies(tmp_path: Path, proxy: Proxy) 
 
 def test_the_second_run_reads_no_showers(tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
     address = _put(make_file(tmp_path / "a.h5", events=300), "in/a.h5")
-    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    run("--input", address, "--output", f"gs://{BUCKET}/ds")
     before = proxy.received
-    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    run("--input", address, "--output", f"gs://{BUCKET}/ds")
     assert "dataset stands" in capsys.readouterr().out
     assert proxy.received - before < 20_000 < (tmp_path / "a.h5").stat().st_size
     _put(make_file(tmp_path / "a.h5", events=300, seed=1), "in/a.h5")  # another generation
-    _run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    run("--input", address, "--output", f"gs://{BUCKET}/ds")
     assert "1 of 1 pieces to do" in capsys.readouterr().out
 
 
@@ -159,7 +141,7 @@ def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
     monkeypatch.setattr(gcs, "_RETRY_SECONDS", 3.0)
     file = make_file(tmp_path / "a.h5", events=200)
     whole, output = tmp_path / "ds", f"gs://{BUCKET}/ds"
-    _run("--input", file, "--output", whole, "--shard-events", 20)
+    run("--input", file, "--output", whole, "--shard-events", 20)
     upload = GcsPath.upload
     shards_left = 5
 
@@ -173,7 +155,7 @@ def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GcsPath, "upload", upload_five)
-        line = _told(capsys, "--input", file, "--output", output, "--shard-events", 20)
+        line = refusal(capsys, run, "--input", file, "--output", output, "--shard-events", 20)
     assert "the store cannot be reached" in line
     assert "run again" in line
     again = Proxy(proxy._target[1])  # the way is free again
@@ -181,25 +163,25 @@ def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
     gcs._client_of.cache_clear()
     with pytest.raises(InputError, match=r"manifest\.json: no such file"):
         read_manifest(storage.location(output))
-    _run("--input", file, "--output", output, "--shard-events", 20)
+    run("--input", file, "--output", output, "--shard-events", 20)
     assert _hashes(storage.location(output)) == _hashes(whole)
     again.close()
 
 
 def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
     file = make_file(tmp_path / "a.h5", events=5)
-    assert "there is no bucket none" in _told(capsys, "--input", "gs://none/*.h5", "--output", tmp_path / "ds")
-    assert "there is no bucket none" in _told(capsys, "--input", file, "--output", "gs://none/ds")
-    assert f"gs://{BUCKET}/a.h5: no such file" in _told(
-        capsys, "--input", f"gs://{BUCKET}/a.h5", "--output", tmp_path / "ds"
+    assert "there is no bucket none" in refusal(capsys, run, "--input", "gs://none/*.h5", "--output", tmp_path / "ds")
+    assert "there is no bucket none" in refusal(capsys, run, "--input", file, "--output", "gs://none/ds")
+    assert f"gs://{BUCKET}/a.h5: no such file" in refusal(
+        capsys, run, "--input", f"gs://{BUCKET}/a.h5", "--output", tmp_path / "ds"
     )
     (tmp_path / "bad.h5").write_bytes(b"no showers")
-    told = _told(capsys, "--input", _put(tmp_path / "bad.h5", "bad.h5"), "--output", tmp_path / "ds")
+    told = refusal(capsys, run, "--input", _put(tmp_path / "bad.h5", "bad.h5"), "--output", tmp_path / "ds")
     assert "gs://showers/bad.h5: not an HDF5 file" in told
 
 
 def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path, proxy: Proxy) -> None:
-    _run("--input", make_file(tmp_path / "a.h5", events=40), "--output", f"gs://{BUCKET}/ds")
+    run("--input", make_file(tmp_path / "a.h5", events=40), "--output", f"gs://{BUCKET}/ds")
     folder = GcsPath(BUCKET, "ds")
     manifest = read_manifest(folder)
     with at_hand(folder, manifest) as local:
@@ -237,7 +219,7 @@ def test_processes_of_a_host_share_one_copy_and_the_last_removes_it(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _run("--input", make_file(tmp_path / "a.h5", events=400), "--output", f"gs://{BUCKET}/ds")
+    run("--input", make_file(tmp_path / "a.h5", events=400), "--output", f"gs://{BUCKET}/ds")
     folder = GcsPath(BUCKET, "ds")
     manifest = read_manifest(folder)
     whole = sum(shard.bytes for shard in manifest.shards)
@@ -280,7 +262,7 @@ def test_a_training_reads_it(tmp_path: Path, proxy: Proxy) -> None:
     file = make_file(tmp_path / "a.h5", events=60)
     more = ["--config", "small", "--steps", "1", "--batch", "4"]
     for place in (str(tmp_path / "ds"), f"gs://{BUCKET}/ds"):
-        _run("--input", file, "--output", place)
+        run("--input", file, "--output", place)
         train(["fit", "--dataset", place, "--output", str(tmp_path / f"model-{place[:2]}"), *more])
     assert read_card(tmp_path / "model-gs").weights == read_card(tmp_path / f"model-{str(tmp_path)[:2]}").weights
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from showers import make_file
 
 from calopipe import storage
@@ -15,20 +14,6 @@ from pipelines.checks import check
 from preprocessing.inputs import discover
 from training import __main__ as training
 from validation import __main__ as validation
-
-
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are hashed from now on."""
-    names: list[str] = []
-    of_file = storage.sha256_of_file
-
-    def noted(path: storage.Location) -> str:
-        names.append(path.name)
-        return of_file(path)
-
-    monkeypatch.setattr(storage, "sha256_of_file", noted)
-    return names
 
 
 def _old(path: Path) -> Path:

@@ -15,24 +15,20 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import refusal, run
 from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
-from calopipe.errors import InputError, run_command
+from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SPLITS
 from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.selection import Selection
-from preprocessing import __main__ as command
 from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
 from preprocessing.events import receipts_of
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
-
-
-def _run(*arguments: object) -> None:
-    command.main([str(argument) for argument in arguments])
 
 
 def _content(folder: Path) -> dict[str, bytes]:
@@ -48,18 +44,18 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
     cut = float(np.sort(sums)[9]) * 0.02  # ten showers at or below it
     cells[5] = 0
     expected = int((cells.sum(axis=(1, 2, 3), dtype=np.float64) > cut / 0.02).sum())
-    _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds", "--cut-gev", cut)
+    run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds", "--cut-gev", cut)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     none = dict.fromkeys(DROPPED, 0)
     dropped = none | {"below_cut": 60 - expected}
-    assert document["events"] == {"read": 60, "written": expected, "repeated": 0, "dropped": dropped}
+    assert document["events"] == {"read": 60, "written": expected, "dropped": dropped}
     assert sum(document["splits"].values()) == expected
     assert expected in range(49, 52)
 
 
 def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> None:
     showers = make_showers(events=10)
-    _run("--input", write_file(tmp_path / "a.h5", showers), "--output", tmp_path / "ds", "--threshold-gev", 0.003)
+    run("--input", write_file(tmp_path / "a.h5", showers), "--output", tmp_path / "ds", "--threshold-gev", 0.003)
     manifest = read_manifest(tmp_path / "ds")
     for shard in manifest.shards:
         for record in tf.data.TFRecordDataset(str(tmp_path / "ds" / shard.name)):
@@ -75,7 +71,7 @@ def test_a_shower_of_which_the_threshold_leaves_nothing_is_not_written(tmp_path:
     cells = showers.cells.copy()
     cells[3] = np.minimum(cells[3], 0.05)
     path, output = write_file(tmp_path / "a.h5", showers, ECAL=cells), tmp_path / "ds"
-    _run("--input", path, "--output", output, "--threshold-gev", 0.003)
+    run("--input", path, "--output", output, "--threshold-gev", 0.003)
     manifest = read_manifest(output)
     assert manifest.events["dropped"] == dict.fromkeys(DROPPED, 0) | {"below_threshold": 1}
     written = [
@@ -90,12 +86,12 @@ def test_a_shower_of_which_the_threshold_leaves_nothing_is_not_written(tmp_path:
     for found, expected in zip(told, file.chosen(selection), strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(InputError, match=r"a.h5: no shower has a cell of 1.0 GeV; .* or lower --threshold-gev"):
-        _run("--input", write_file(path, showers, ECAL=cells.clip(0, 0.1)), "--output", output, "--threshold-gev", 1)
+        run("--input", write_file(path, showers, ECAL=cells.clip(0, 0.1)), "--output", output, "--threshold-gev", 1)
 
 
 def test_the_target_angle_is_that_of_the_cells_the_model_sees(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=40)
-    _run("--input", path, "--output", tmp_path / "ds", "--threshold-gev", 0.003)
+    run("--input", path, "--output", tmp_path / "ds", "--threshold-gev", 0.003)
     manifest = read_manifest(tmp_path / "ds")
     for batch in ordered_batches(tmp_path / "ds", manifest, "train", batch=40):
         np.testing.assert_allclose(measured_angle(batch["cells"].numpy()), batch["mtheta_rad"], rtol=1e-5)
@@ -105,12 +101,12 @@ def test_generated_showers_are_no_input(tmp_path: Path, capsys: pytest.CaptureFi
     path = make_file(tmp_path / "a.h5", events=5)
     with h5py.File(path, "r+") as file:
         file.attrs[REQUEST] = "made of a model"
-    assert "holds generated showers" in _exit(capsys, "--input", path, "--output", tmp_path / "ds")
+    assert "holds generated showers" in refusal(capsys, run, "--input", path, "--output", tmp_path / "ds")
 
 
 def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
     path = _settled(make_file(tmp_path / "a.h5", events=30))
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     before = _content(tmp_path / "ds")
     program = (
         "import sys; from preprocessing.__main__ import main;"
@@ -132,20 +128,20 @@ def _settled(path: Path) -> Path:
 def test_a_file_is_known_by_size_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _settled(make_file(tmp_path / "a.h5", events=30))
     common = ("--input", path, "--output", tmp_path / "ds")
-    _run(*common)
+    run(*common)
     stamp = path.stat()
     with h5py.File(path, "r+") as file:
         file["energy"][3] += 1  # in place: the same size
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert path.stat().st_size == stamp.st_size
     capsys.readouterr()
-    _run(*common)
+    run(*common)
     assert "dataset stands" in capsys.readouterr().out
     path.touch()
-    _run(*common)  # looked at again, and found another
+    run(*common)  # looked at again, and found another
     assert "1 of 1 pieces to do" in capsys.readouterr().out
     path.touch()
-    _run(*common)  # and the same
+    run(*common)  # and the same
     assert "dataset stands" in capsys.readouterr().out
 
 
@@ -153,19 +149,19 @@ def test_a_file_that_may_still_change_unseen_is_not_remembered(tmp_path: Path) -
     path = make_file(tmp_path / "a.h5", events=5)
     now = time.time_ns()
     os.utime(path, ns=(now, now))
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     assert not (tmp_path / "ds" / MEMORY).exists()
     _settled(path)
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     assert str(path) in (tmp_path / "ds" / MEMORY).read_text()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"kind": "calopipe.inputs", "schema_version": 1}', "\xff"])
 def test_a_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
     path = _settled(make_file(tmp_path / "a.h5", events=5))
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     (tmp_path / "ds" / MEMORY).write_bytes(content.encode("latin-1"))
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["written"] == 5
 
 
@@ -174,7 +170,7 @@ def test_a_shard_altered_in_place_is_found_and_made_again_once_deleted(
 ) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     common = ("--input", path, "--output", tmp_path / "ds")
-    _run(*common)
+    run(*common)
     whole = _content(tmp_path / "ds")
     manifest = read_manifest(tmp_path / "ds")
     shard = tmp_path / "ds" / manifest.shards[0].name
@@ -185,7 +181,7 @@ def test_a_shard_altered_in_place_is_found_and_made_again_once_deleted(
         require_unaltered(tmp_path / "ds", manifest)
     capsys.readouterr()
     shard.unlink()
-    _run(*common)
+    run(*common)
     assert "1 of 1 pieces to do" in capsys.readouterr().out
     assert _content(tmp_path / "ds") == whole
 
@@ -193,18 +189,18 @@ def test_a_shard_altered_in_place_is_found_and_made_again_once_deleted(
 @pytest.mark.parametrize("content", ["{", "{}", '{"kind": "calopipe.shards", "schema_version": 2}'])
 def test_a_damaged_receipt_costs_its_piece(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("--input", make_file(tmp_path / "a.h5", events=40), "--output", tmp_path / "ds", "--shard-events", 20)
-    _run(*common)
+    run(*common)
     whole = _content(tmp_path / "ds")
     next((tmp_path / "ds/shards").glob("*.json")).write_text(content)
     (tmp_path / "ds/manifest.json").unlink()
     capsys.readouterr()
-    _run(*common)
+    run(*common)
     assert "1 of 2 pieces to do" in capsys.readouterr().out
     assert _content(tmp_path / "ds") == whole
 
 
 def test_counts_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
-    _run("--input", make_file(tmp_path / "a.h5", events=20), "--output", tmp_path / "ds")
+    run("--input", make_file(tmp_path / "a.h5", events=20), "--output", tmp_path / "ds")
     manifest = tmp_path / "ds/manifest.json"
     document = json.loads(manifest.read_text())
     for key in ("read", "written"):
@@ -235,7 +231,7 @@ def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:
     busy.touch()
     day_ago = time.time() - 86_400
     os.utime(left, (day_ago, day_ago))
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     assert not left.exists()
     assert busy.exists()
 
@@ -254,46 +250,35 @@ def test_large_chunks_are_read_in_pieces(tmp_path: Path) -> None:
         assert max(len(cells) for _, cells in pieces) <= 100
         assert [first for first, _ in pieces] == np.cumsum([0, *(len(cells) for _, cells in pieces)]).tolist()[:-1]
         np.testing.assert_array_equal(np.concatenate([cells for _, cells in pieces]), open_showers(plain).read().cells)
-        _run("--input", path, "--output", tmp_path / f"ds{number}", "--shard-events", 50)
+        run("--input", path, "--output", tmp_path / f"ds{number}", "--shard-events", 50)
         assert read_manifest(tmp_path / f"ds{number}").events["written"] == 270
 
 
 def test_a_new_file_costs_one_files_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (make_file(tmp_path / f"{seed}.h5", events=30, seed=seed) for seed in range(2))
-    _run("--input", first, "--output", tmp_path / "ds")
+    run("--input", first, "--output", tmp_path / "ds")
     stood = {path: path.stat().st_mtime_ns for path in (tmp_path / "ds/shards").iterdir()}
-    _run("--input", first, second, "--output", tmp_path / "ds")
+    run("--input", first, second, "--output", tmp_path / "ds")
     assert "1 of 2 pieces to do" in capsys.readouterr().out
     assert all(path.stat().st_mtime_ns == time for path, time in stood.items())
-    _run("--input", first, second, "--output", tmp_path / "afresh")
+    run("--input", first, second, "--output", tmp_path / "afresh")
     assert _content(tmp_path / "ds") == _content(tmp_path / "afresh")
 
 
 def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     (tmp_path / "copy.h5").write_bytes(path.read_bytes())
-    _run("--input", tmp_path / "*.h5", path, "--output", tmp_path / "ds")
+    run("--input", tmp_path / "*.h5", path, "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["read"] == 30
     assert "used once" in caplog.text
 
 
 def test_whole_files_to_a_split(tmp_path: Path) -> None:
     paths = [make_file(tmp_path / f"run_{seed}.h5", events=40, seed=seed) for seed in range(2)]
-    _run("--input", *paths, "--output", tmp_path / "ds", "--split-file", "test=*_1.h5")
+    run("--input", *paths, "--output", tmp_path / "ds", "--split-file", "test=*_1.h5")
     manifest = read_manifest(tmp_path / "ds")
     assert manifest.count("test") == 40
     assert manifest.count("all") == 80
-
-
-def _exit(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that the command says as it exits with code 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _run(*arguments))
-    assert caught.value.code == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    return lines[0]
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
@@ -311,18 +296,18 @@ def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, bad = make_file(tmp_path / "good.h5", events=20), make_file(tmp_path / "bad.h5", events=20, seed=1)
-    _run("--input", good, "--output", tmp_path / "ds")
+    run("--input", good, "--output", tmp_path / "ds")
     (tmp_path / "ds/manifest.json").unlink()
     with h5py.File(bad, "r+") as file:
         file["ECAL"][7, 0, 0, 0] = -1
-    told = _exit(capsys, "--input", good, bad, "--output", tmp_path / "ds")
+    told = refusal(capsys, run, "--input", good, bad, "--output", tmp_path / "ds")
     assert f"{bad}: event 7" in told
     assert not (tmp_path / "ds/manifest.json").exists()
     with pytest.raises(InputError, match=r"manifest\.json: no such file"):
         read_manifest(tmp_path / "ds")
     with h5py.File(bad, "r+") as file:
         file["ECAL"][7, 0, 0, 0] = 0
-    _run("--input", good, bad, "--output", tmp_path / "ds")
+    run("--input", good, bad, "--output", tmp_path / "ds")
     assert "1 of 2 pieces to do" in capsys.readouterr().out
     assert read_manifest(tmp_path / "ds").events["written"] == 40
 
@@ -330,33 +315,33 @@ def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(
 def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "a.h5", events=5)
     out = ("--output", tmp_path / "ds")
-    assert "no such file" in _exit(capsys, "--input", tmp_path / "none.h5", *out)
-    assert "matches no file" in _exit(capsys, "--input", tmp_path / "*.hdf5", *out)
-    assert "a folder, not a file" in _exit(capsys, "--input", tmp_path, *out)
-    assert "cut_gev is -1.0" in _exit(capsys, "--input", path, *out, "--cut-gev", -1)
-    assert "--beam-option =: expected" in _exit(capsys, "--input", path, *out, "--beam-option", "=")
-    assert "neither a path nor a gs://" in _exit(capsys, "--input", path, "--output", "s3://bucket/ds")
-    assert "an empty path was given" in _exit(capsys, "--input", path, "--output", "")
-    assert "see python -m preprocessing --help" in _exit(capsys, "--input", path, *out, "--cut-gev", "x")
-    assert "--workers is 0" in _exit(capsys, "--input", path, *out, "--workers", 0)
-    assert "Beam does not take --runner=No" in _exit(capsys, "--input", path, *out, "--beam-option", "runner=No")
-    assert "matches none of the 1 input" in _exit(capsys, "--input", path, *out, "--split-file", "test=b*")
-    assert "no shower is above the cut" in _exit(capsys, "--input", path, *out, "--cut-gev", 1e6)
+    assert "no such file" in refusal(capsys, run, "--input", tmp_path / "none.h5", *out)
+    assert "matches no file" in refusal(capsys, run, "--input", tmp_path / "*.hdf5", *out)
+    assert "a folder, not a file" in refusal(capsys, run, "--input", tmp_path, *out)
+    assert "cut_gev is -1.0" in refusal(capsys, run, "--input", path, *out, "--cut-gev", -1)
+    assert "--beam-option =: expected" in refusal(capsys, run, "--input", path, *out, "--beam-option", "=")
+    assert "neither a path nor a gs://" in refusal(capsys, run, "--input", path, "--output", "s3://bucket/ds")
+    assert "an empty path was given" in refusal(capsys, run, "--input", path, "--output", "")
+    assert "see python -m preprocessing --help" in refusal(capsys, run, "--input", path, *out, "--cut-gev", "x")
+    assert "--workers is 0" in refusal(capsys, run, "--input", path, *out, "--workers", 0)
+    assert "Beam does not take --runner=No" in refusal(capsys, run, "--input", path, *out, "--beam-option", "runner=No")
+    assert "matches none of the 1 input" in refusal(capsys, run, "--input", path, *out, "--split-file", "test=b*")
+    assert "no shower is above the cut" in refusal(capsys, run, "--input", path, *out, "--cut-gev", 1e6)
     assert not (tmp_path / "ds/manifest.json").exists()
 
 
 def test_an_interrupted_run_says_one_line_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "a.h5", events=2000)
     common = ["--input", str(path), "--output", str(tmp_path / "ds"), "--shard-events", "10"]
-    run = subprocess.Popen([sys.executable, "-m", "preprocessing", *common], stderr=subprocess.PIPE, text=True)
-    while run.poll() is None and len(list((tmp_path / "ds").glob("shards/*.json"))) < 4:
+    process = subprocess.Popen([sys.executable, "-m", "preprocessing", *common], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and len(list((tmp_path / "ds").glob("shards/*.json"))) < 4:
         time.sleep(0.01)
-    run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=300)
-    assert run.returncode == 130
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 130
     assert told.splitlines()[-1] == "interrupted; finished work is kept"
     assert "Traceback" not in told
-    _run(*common)
+    run(*common)
     assert " 200 of 200 pieces" not in capsys.readouterr().out
     assert read_manifest(tmp_path / "ds").events["written"] == 2000
 
@@ -364,25 +349,25 @@ def test_an_interrupted_run_says_one_line_and_goes_on(tmp_path: Path, capsys: py
 def test_an_output_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "a.h5", events=5)
     (tmp_path / "file").write_text("in the way")
-    assert "file, not a folder" in _exit(capsys, "--input", path, "--output", tmp_path / "file" / "ds")
-    assert "error: /proc/ds" in _exit(capsys, "--input", path, "--output", "/proc/ds")
+    assert "file, not a folder" in refusal(capsys, run, "--input", path, "--output", tmp_path / "file" / "ds")
+    assert "error: /proc/ds" in refusal(capsys, run, "--input", path, "--output", "/proc/ds")
 
 
 def test_a_full_disk(tmp_path: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "a.h5", events=400)
     disk = small_disk(200)
-    assert "the disk is full" in _exit(capsys, "--input", path, "--output", disk / "ds")
+    assert "the disk is full" in refusal(capsys, run, "--input", path, "--output", disk / "ds")
     assert not (disk / "ds/manifest.json").exists()
     assert not list((disk / "ds/shards").glob(".*"))
     small_disk(20_000)
-    _run("--input", path, "--output", disk / "ds")
+    run("--input", path, "--output", disk / "ds")
     assert read_manifest(disk / "ds").events["written"] == 400
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "version", "kind", "garbage", "field"])
 def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, damage: str) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     whole = _content(tmp_path / "ds")
     manifest = tmp_path / "ds/manifest.json"
     shard = tmp_path / "ds" / read_manifest(tmp_path / "ds").shards[0].name
@@ -404,11 +389,11 @@ def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, dam
     named = shard if damage in {"missing", "truncated"} else manifest
     with pytest.raises(InputError, match=str(named)):
         read_manifest(tmp_path / "ds")
-    _run("--input", path, "--output", tmp_path / "ds")
+    run("--input", path, "--output", tmp_path / "ds")
     assert _content(tmp_path / "ds") == whole
 
 
 def test_splits_of_the_dataset_are_those_of_the_rule(tmp_path: Path) -> None:
-    _run("--input", make_file(tmp_path / "a.h5", events=100), "--output", tmp_path / "ds")
+    run("--input", make_file(tmp_path / "a.h5", events=100), "--output", tmp_path / "ds")
     manifest = read_manifest(tmp_path / "ds")
     assert {shard.split for shard in manifest.shards} == set(SPLITS)

@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_file
+from showers import make_dataset, make_file
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest, Shard
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import (
     TrainingSplit,
     decode,
@@ -34,7 +32,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six shards of the train split, of some fourteen showers each."""
     folder = tmp_path_factory.mktemp("reading")
     paths = [make_file(folder / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
-    preprocess(discover([str(path) for path in paths]), folder / "ds", Settings(shard_events=20))
+    make_dataset(folder / "ds", *paths, shard_events=20)
     return folder / "ds"
 
 
@@ -208,7 +206,7 @@ def test_the_manifest_knows_the_largest_shower_of_each_split(dataset: Path, mani
     with pytest.raises(InputError, match=r"manifest\.json: not a whole manifest \(KeyError\('most_hits'\)\); preproc"):
         read_manifest(tmp_path / "ds")
     inputs = [str(dataset.parent / f"{seed}.h5") for seed in range(2)]
-    preprocess(discover(inputs), tmp_path / "ds", Settings(shard_events=20))
+    make_dataset(tmp_path / "ds", *inputs, shard_events=20)
     assert json.loads(receipt.read_text())["most_hits"].keys() == manifest.most_hits.keys()
     assert read_manifest(tmp_path / "ds") == manifest
 

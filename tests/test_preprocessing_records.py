@@ -8,15 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import SMALL_GEOMETRY, make_file, make_showers
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers
 
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from preprocessing import records
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode, decode_hits
 
 
@@ -51,7 +48,7 @@ def test_index_type_counts_every_cell() -> None:
 def test_decoding_gives_the_showers_back(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
     path = make_file(tmp_path / "a.h5", events=12, geometry=geometry)
-    manifest = preprocess(discover([str(path)]), tmp_path / "ds", Settings())
+    manifest = make_dataset(tmp_path / "ds", path)
     showers = open_showers(path).read()
     for split in ("train", "validation", "test"):
         names = [str(tmp_path / "ds" / shard.name) for shard in manifest.shards if shard.split == split]
@@ -75,7 +72,7 @@ def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, i
     """Scattered into empty showers they are those of the file and those of `decode`, in a graph as well."""
     geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
     path = make_file(tmp_path / "a.h5", events=12, geometry=geometry)
-    manifest = preprocess(discover([str(path)]), tmp_path / "ds", Settings())
+    manifest = make_dataset(tmp_path / "ds", path)
     showers = make_showers(events=12, geometry=geometry)
     encoded = _encoded(showers)
     dense = decode(encoded, manifest)
@@ -101,7 +98,7 @@ def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, i
     ("hits", "width"), [([1, 0], 128), ([5, 128], 128), ([129, 0, 3], 256), ([400], 512), ([0, 0], 0)]
 )
 def test_lists_of_hits_are_as_long_as_the_longest_rounded_up(tmp_path: Path, hits: list[int], width: int) -> None:
-    manifest = preprocess(discover([str(make_file(tmp_path / "a.h5", events=12))]), tmp_path / "ds", Settings())
+    manifest = make_dataset(tmp_path / "ds", make_file(tmp_path / "a.h5", events=12))
     rng = np.random.default_rng(1)
     cells = np.zeros((len(hits), SMALL_GEOMETRY.cells), np.float32)
     for shower, number in zip(cells, hits, strict=True):

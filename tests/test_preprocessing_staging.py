@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from showers import make_file
+from showers import make_dataset, make_file
 
-from calopipe import storage
 from calopipe.errors import InputError
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
-from preprocessing.pipeline import preprocess
 from preprocessing.staging import MEMORY, at_hand
 
 _LONG_AGO = 1_700_000_000
@@ -27,24 +24,10 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eighteen shards that were written long ago; temporary files are the test's own."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    preprocess(discover([str(make_file(tmp_path / "a.h5", events=120))]), tmp_path / "ds", Settings(shard_events=20))
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "a.h5", events=120), shard_events=20)
     for shard in (tmp_path / "ds/shards").iterdir():
         os.utime(shard, (_LONG_AGO, _LONG_AGO))
     return tmp_path / "ds"
-
-
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are hashed."""
-    names: list[str] = []
-    sha256_of_file = storage.sha256_of_file
-
-    def noted(path: Path) -> str:
-        names.append(path.name)
-        return sha256_of_file(path)
-
-    monkeypatch.setattr(storage, "sha256_of_file", noted)
-    return names
 
 
 def _read(dataset: Path, *splits: str) -> None:

@@ -12,15 +12,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from commands import refusal, run
 from showers import make_file, make_showers, write_file
 
-from calopipe.errors import InputError, run_command
+from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import Tolerance
 from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing import __main__ as command
 from preprocessing import shards
 from preprocessing.dataset import DROPPED, Settings, read_manifest
 from preprocessing.inputs import discover
@@ -29,19 +29,6 @@ from preprocessing.reading import ordered_batches
 
 _SKIP = ("--on-bad-event", "skip", "--max-bad-events", "0.1")
 BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}
-
-
-def _run(*arguments: object) -> None:
-    command.main([str(argument) for argument in arguments])
-
-
-def _told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _run(*arguments))
-    assert caught.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    return line
 
 
 def _corrupt(path: Path, *, events: int = 60, seed: int = 0) -> Path:
@@ -68,10 +55,10 @@ def _labels_written(folder: Path) -> list[float]:
 
 def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> None:
     path = _corrupt(tmp_path / "a.h5")
-    _run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
+    run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     dropped = dict.fromkeys(DROPPED, 0) | {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2}
-    assert document["events"] == {"read": 60, "written": 53, "repeated": 0, "dropped": dropped}
+    assert document["events"] == {"read": 60, "written": 53, "dropped": dropped}
     assert {bad["event"]: bad["reason"] for bad in document["bad_events"]} == BAD
     kept = np.delete(make_showers(events=60).energy_gev, [*BAD, 30])
     assert _labels_written(tmp_path / "ds") == sorted(kept.tolist())
@@ -82,7 +69,7 @@ def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     mask = file.chosen(Selection(bad_event="skip"))[0]
     assert np.flatnonzero(~mask).tolist() == sorted([*BAD, 30])
     assert file.chosen(Selection())[0].sum() == 59  # corrupt events stay, to be stopped at
-    _run("--input", file.path, "--output", tmp_path / "ds", *_SKIP, "--cut-gev", 0)
+    run("--input", file.path, "--output", tmp_path / "ds", *_SKIP, "--cut-gev", 0)
     mask = file.chosen(Selection(cut_gev=0, bad_event="skip"))[0]
     assert mask.sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
@@ -91,13 +78,13 @@ def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _corrupt(tmp_path / "a.h5")
-    told = _told(capsys, "--input", path, "--output", tmp_path / "ds")
+    told = refusal(capsys, run, "--input", path, "--output", tmp_path / "ds")
     assert f"{path}: event 20: energy is -5.0" in told  # labels are looked at first
     assert "--on-bad-event skip" in told
     showers = make_showers(events=60)
     cells = showers.cells.copy()
     cells[41, 0, 0, 0] = np.nan
-    told = _told(capsys, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
+    told = refusal(capsys, run, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
     assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in told
 
 
@@ -106,11 +93,11 @@ def test_past_the_limit_a_run_stops_all_the_same_and_keeps_its_work(
 ) -> None:
     path = _corrupt(tmp_path / "a.h5")
     common = ("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip")
-    told = _told(capsys, *common)
+    told = refusal(capsys, run, *common)
     assert "6 of 60 events are corrupt" in told
     assert "share of 0.01" in told
     assert not (tmp_path / "ds/manifest.json").exists()
-    _run(*common, "--max-bad-events", 0.1)
+    run(*common, "--max-bad-events", 0.1)
     assert "0 of 1 pieces to do" in capsys.readouterr().out
 
 
@@ -121,11 +108,11 @@ def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(
     cells = showers.cells.copy()
     cells[41, 0, 0, 0] = np.nan
     common = ("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds")
-    _run(*common, "--on-bad-event", "skip")
-    assert "event 41" in _told(capsys, *common)
-    _run(*common, "--on-bad-event", "skip")
+    run(*common, "--on-bad-event", "skip")
+    assert "event 41" in refusal(capsys, run, *common)
+    run(*common, "--on-bad-event", "skip")
     assert "dataset stands" in capsys.readouterr().out
-    assert "share of 0 " in _told(capsys, *common, "--on-bad-event", "skip", "--max-bad-events", 0)
+    assert "share of 0 " in refusal(capsys, run, *common, "--on-bad-event", "skip", "--max-bad-events", 0)
 
 
 def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
@@ -145,8 +132,8 @@ def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
 def test_a_dataset_is_named_by_what_it_holds(tmp_path: Path) -> None:
     good, bad = make_file(tmp_path / "good.h5", events=30), _damage(make_file(tmp_path / "bad.h5", events=400, seed=9))
     skip = ("--on-bad-file", "skip", "--max-bad-files", 0.5)
-    _run("--input", good, bad, "--output", tmp_path / "both", *skip)
-    _run("--input", good, "--output", tmp_path / "one")
+    run("--input", good, bad, "--output", tmp_path / "both", *skip)
+    run("--input", good, "--output", tmp_path / "one")
     both, one = read_manifest(tmp_path / "both"), read_manifest(tmp_path / "one")
     assert both.fingerprint == one.fingerprint
     assert both.request != one.request
@@ -155,7 +142,7 @@ def test_a_dataset_is_named_by_what_it_holds(tmp_path: Path) -> None:
 def test_a_small_file_of_corrupt_events_alone_is_within_the_limit(tmp_path: Path) -> None:
     large, showers = make_file(tmp_path / "large.h5", events=200), make_showers(events=2, seed=1)
     small = write_file(tmp_path / "small.h5", showers, energy=np.full(2, -1.0))
-    _run("--input", large, small, "--output", tmp_path / "ds", "--on-bad-event", "skip")
+    run("--input", large, small, "--output", tmp_path / "ds", "--on-bad-event", "skip")
     assert read_manifest(tmp_path / "ds").events["dropped"]["out_of_range"] == 2
 
 
@@ -171,7 +158,7 @@ def test_an_empty_shower_has_no_measured_angle_and_is_not_corrupt(tmp_path: Path
     showers = make_showers(events=20)
     cells, mtheta = showers.cells.copy(), showers.mtheta_rad.copy()
     cells[4], mtheta[4] = 0, EMPTY_SHOWER_ANGLE
-    _run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells, mtheta=mtheta), "--output", tmp_path / "ds")
+    run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells, mtheta=mtheta), "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["dropped"]["below_cut"] == 1
 
 
@@ -197,7 +184,7 @@ def test_a_corrupt_file_stops_the_run_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
     good, bad = make_file(tmp_path / "good.h5", events=30), _bad_files(tmp_path)[number]
-    told = _told(capsys, "--input", good, bad, "--output", tmp_path / "ds")
+    told = refusal(capsys, run, "--input", good, bad, "--output", tmp_path / "ds")
     assert f"{bad}: " in told
     assert "--on-bad-file skip" in told
     assert not (tmp_path / "ds/manifest.json").exists()
@@ -206,24 +193,33 @@ def test_a_corrupt_file_stops_the_run_with_its_name(
 def test_corrupt_files_are_skipped_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = make_file(tmp_path / "good.h5", events=30), _bad_files(tmp_path)
     common = ("--input", good, *bad, "--output", tmp_path / "ds", "--on-bad-file", "skip", "--shard-events", 20)
-    assert "2 of 4 files are corrupt" in _told(capsys, *common)  # the third looks whole until its cells are read
-    _run(*common, "--max-bad-files", 0.75)
+    assert "2 of 4 files are corrupt" in refusal(capsys, run, *common)  # the third looks whole until its cells are read
+    run(*common, "--max-bad-files", 0.75)
     manifest = read_manifest(tmp_path / "ds")
     assert sorted(file.name for file in manifest.bad_files) == ["damaged.h5", "garbage.h5", "other.h5"]
     assert manifest.events["read"] == 430
     assert manifest.events["dropped"]["bad_file"] == 400
     assert manifest.events["written"] == manifest.count("all") == 30
     assert [source.name for source in manifest.inputs] == ["good.h5"]
-    _run(*common, "--max-bad-files", 0.75)
+    run(*common, "--max-bad-files", 0.75)
     assert "dataset stands" in capsys.readouterr().out
-    assert "--on-bad-file skip" in _told(capsys, *common[:-4])
+    assert "--on-bad-file skip" in refusal(capsys, run, *common[:-4])
+
+
+def test_an_event_of_a_file_that_is_left_out_is_no_first_one(tmp_path: Path) -> None:
+    """Its equal in a whole file is written."""
+    bad = _damage(make_file(tmp_path / "a.h5", events=400, seed=9))
+    whole = write_file(tmp_path / "b.h5", make_showers(events=400, seed=9)[:20])
+    skip = ("--on-bad-file", "skip", "--max-bad-files", 0.5, "--shard-events", 20)
+    run("--input", bad, whole, "--output", tmp_path / "ds", *skip)
+    assert read_manifest(tmp_path / "ds").count("all") == 20
 
 
 def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("--output", tmp_path / "ds", "--on-bad-file", "skip", "--max-bad-files", 1)
     garbage, _, damaged = _bad_files(tmp_path)
-    assert "none of the 1 input files" in _told(capsys, "--input", garbage, *common)
-    assert "none of the 1 input files" in _told(capsys, "--input", damaged, *common)
+    assert "none of the 1 input files" in refusal(capsys, run, "--input", garbage, *common)
+    assert "none of the 1 input files" in refusal(capsys, run, "--input", damaged, *common)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +233,7 @@ def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_bad_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], told: str) -> None:
     path = make_file(tmp_path / "a.h5", events=5)
     pairs = [text for pair in options.items() for text in pair]
-    assert told in _told(capsys, "--input", path, "--output", tmp_path / "ds", *pairs)
+    assert told in refusal(capsys, run, "--input", path, "--output", tmp_path / "ds", *pairs)
 
 
 def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, Proxy, Unreliable, go_tool, store, together
+from servers import Proxy, Unreliable, store, together
 from showers import make_file
 from trainings import fit_small, same_training, small_dataset, small_options, untraced
 
@@ -34,19 +33,6 @@ from validation.__main__ import main as judge
 pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "gs://runs"
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    program = go_tool(FAKE_GCS_SERVER)
-    with store(program) as running:
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
-        yield running
-    gcs._client_of.cache_clear()
 
 
 def _bring(address: str, to: Path) -> Path:
@@ -266,11 +252,8 @@ def test_no_bucket_no_work(tmp_path: Path, proxy: Proxy) -> None:
 
 @pytest.fixture
 def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unreliable]:
-    with store(go_tool(FAKE_GCS_SERVER), Unreliable) as way:
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
+    with store("runs", Unreliable) as way:
         yield way
-    gcs._client_of.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from replicas import Tiny
-from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, make_toy_showers, write_file
 from trainings import fit_small, same_training
 
 from calopipe.errors import InputError
@@ -22,9 +22,6 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training import folder
 from training.asked.conditions import Conditions
@@ -63,7 +60,7 @@ def _history(model: Path) -> list[dict[str, Any]]:
 
 def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_file(tmp_path / "mc.h5", events=200)
-    preprocess(discover([str(path)]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", path)
     arguments = (tmp_path / "ds", tmp_path / "m", "--model-file", str(LAYERS), "--config", "layers",
                  "--hidden", "24", "--steps", "60", "--evaluation-steps", "60")  # fmt: skip
     fit_small(*arguments)
@@ -129,7 +126,7 @@ def test_a_model_that_is_not_whole_is_not_built(before: str, after: str, told: s
     ],
 )  # fmt: skip
 def test_losses_and_showers_of_another_shape_are_refused(before: str, after: str, told: str, tmp_path: Path) -> None:
-    preprocess(discover([str(make_file(tmp_path / "mc.h5", events=60))]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "mc.h5", events=60))
     _changed(before, after).write(tmp_path)
     given = ("--model-file", str(tmp_path / "model.py"), "--config", "layers", "--steps", "1", "--batch", "8")
     with pytest.raises(InputError, match=told):
@@ -143,7 +140,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     geometry = Geometry.of_layers([thin] * 6 + [thick] * 8, 1e-3)
     with shower_writer(tmp_path / "mc.h5", geometry, {}) as writer:
         writer.write(make_toy_showers(events=150, geometry=geometry))
-    preprocess(discover([str(tmp_path / "mc.h5")]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", tmp_path / "mc.h5")
     layers = ("--model-file", str(LAYERS), "--config", "layers", "--batch", "8")
     fit_small(tmp_path / "ds", tmp_path / "m", *layers, "--steps", "4")
     selection = Selection("test", cut_gev=0)
@@ -170,7 +167,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
             writer.write(make_toy_showers(events=40, geometry=other))
         with pytest.raises(InputError, match=f"{told} .*, the model was trained on .*; use files of one detector"):
             generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
-    preprocess(discover([str(tmp_path / "other.h5")]), tmp_path / "ds2", Settings())
+    make_dataset(tmp_path / "ds2", tmp_path / "other.h5")
     with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* it was trained, in the .* 3 mm"):
         fit_small(tmp_path / "ds2", tmp_path / "m2", *layers, "--warm-start", str(tmp_path / "m"))
 
@@ -179,7 +176,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
 def particles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of showers of two particles, their dataset, and a classifier `m` trained on two replicas."""
     place = tmp_path_factory.mktemp("particles")
-    preprocess(discover([str(make_particles(place / "mc.h5", events=200))]), place / "ds", Settings())
+    make_dataset(place / "ds", make_particles(place / "mc.h5", events=200))
     _on_two_replicas(place / "ds", place / "m")
     return place
 

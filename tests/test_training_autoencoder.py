@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from rings import RINGS
 from scipy import stats
-from showers import SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, measured_angle, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, make_toy_showers, measured_angle, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
@@ -19,9 +19,8 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from training import __main__ as command
 from training.configs import named_config
@@ -38,7 +37,7 @@ DRAWS = Draws.of(1)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of showers, their dataset, and the model `m` of 60 steps."""
     place = tmp_path_factory.mktemp("autoencoder")
-    preprocess(discover([str(make_file(place / "mc.h5", events=300))]), place / "ds", Settings())
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=300))
     command.main([
         "fit", "--config", "autoencoder", "--dataset", str(place / "ds"), "--output", str(place / "m"), "--steps", "60",
         "--evaluation-steps", "60", "--code", "6",
@@ -47,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_begins_at_the_mean_shower_and_its_loss_is_the_divergence(tmp_path: Path) -> None:
-    preprocess(discover([str(make_file(tmp_path / "mc.h5", events=60))]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "mc.h5", events=60))
     manifest = read_manifest(tmp_path / "ds")
     model = build(named_config("autoencoder"), manifest.geometry)
     assert isinstance(model, AutoEncoder)

@@ -14,15 +14,11 @@ import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from replicas import Tiny
 from servers import together
-from showers import make_file
+from showers import make_dataset, make_file
 from tpu import tpu_padding
 
-from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Geometry
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training.configs import FitConfig, named_config
 from training.engine.schedules import LearningRate
@@ -36,8 +32,7 @@ from training.models.randomness import Draws
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen showers, all of the train split, so that an epoch is one step of any number of replicas."""
     place = tmp_path_factory.mktemp("engine")
-    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
-    preprocess(discover([str(make_file(place / "a.h5", events=16))]), place / "ds", settings)
+    make_dataset(place / "ds", make_file(place / "a.h5", events=16), split_files=["train=*"])
     return place / "ds"
 
 

@@ -14,11 +14,11 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, go_tool, store
+from commands import refusal
+from servers import store
 
-from calopipe import gcs, storage
-from calopipe.errors import InputError, run_command
+from calopipe import storage
+from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from training import __main__ as command
 from training import folder
@@ -124,13 +124,10 @@ def test_in_a_bucket_is_the_export_and_nothing_beside_it(
     trained: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("runs")
-        gcs._client_of.cache_clear()
+    with store("runs"):
         command.main(["export", "--model", str(trained / "model"), "--output", "gs://runs/saved"])
         there = storage.listing(storage.location("gs://runs"))
         card = storage.location("gs://runs/saved/assets.extra/card.json").read_text()
-    gcs._client_of.cache_clear()
     assert set(there) == {f"saved/{name}" for name in storage.listing(saved)}
     assert card == (saved / "assets.extra/card.json").read_text()
 
@@ -148,10 +145,7 @@ def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) ->
 
 def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
     disk = small_disk(100)
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: _export(trained / "model", disk / "saved"))
-    assert caught.value.code == 2
-    assert "the disk is full" in capsys.readouterr().err.splitlines()[-1]
+    assert "the disk is full" in refusal(capsys, _export, trained / "model", disk / "saved")
     assert not list(disk.iterdir())
 
 

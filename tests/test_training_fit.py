@@ -17,14 +17,13 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import refusal
 from replicas import Tiny
-from showers import SMALL_GEOMETRY, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_small, one_phase, same_training, small_dataset, untraced
 
-from calopipe.errors import InputError, run_command
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from calopipe.errors import InputError
+from preprocessing.dataset import read_manifest
 from training import fit, folder
 from training.configs import DEFAULT, named_config
 from training.engine.step import Engine
@@ -159,7 +158,7 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
 
 
 def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:
-    preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with untraced():
         fit_small(
             tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9"
@@ -426,10 +425,8 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
 
 def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
     disk = small_disk(700)
-    with untraced(), pytest.raises(SystemExit) as caught:
-        run_command(lambda: fit_small(dataset, disk / "m", "--steps", "1"))
-    assert caught.value.code == 2
-    told = capsys.readouterr().err.splitlines()[-1]
+    with untraced():
+        told = refusal(capsys, fit_small, dataset, disk / "m", "--steps", "1")
     assert told.startswith(f"error: {disk / 'm'}")
     assert "the disk is full" in told
     assert not (disk / "m/card.json").exists()
@@ -448,12 +445,8 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
 def test_bad_arguments(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], told: str
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run_command(lambda: fit_small(dataset, tmp_path / "m", *(str(dataset) if m == "DATASET" else m for m in more)))
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert told in error[-1]
-    assert error[-1].startswith("error: ")
+    arguments = (str(dataset) if m == "DATASET" else m for m in more)
+    assert told in refusal(capsys, fit_small, dataset, tmp_path / "m", *arguments)
     assert not (tmp_path / "m").exists()
 
 

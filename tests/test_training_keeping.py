@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_small, one_phase, same_training, small_dataset
 
 from calopipe.errors import InputError
-from preprocessing.dataset import Settings, ShowerManifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.dataset import ShowerManifest
 from training import __main__ as command
 from training.folder import read_card
 from training.models.base import build
@@ -126,7 +124,7 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
     with pytest.raises(InputError, match=r"training\.json: no such file"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "none")])
     shutil.copytree(stopped, tmp_path / "m")
-    preprocess(discover([str(make_file(tmp_path / "b.h5", events=60, seed=5))]), tmp_path / "ds", Settings())
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with pytest.raises(InputError, match=r"ds: not the one that the training in .*m is on; give that one"):
         command.main(["keep", "--dataset", str(tmp_path / "ds"), "--output", str(tmp_path / "m")])
     shutil.rmtree(tmp_path / "m/checkpoints")

@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import as_batch
-from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, measured_angle
 from stock import stock_layers
 
 from calopipe.errors import InputError
-from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import FloatArray, Showers
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
 from training.configs import CONFIGS, DEFAULT, named_config
 from training.models import precision
@@ -76,8 +71,7 @@ def test_the_default_config_takes_any_shape(shape: tuple[int, int, int], tmp_pat
     geometry = SMALL_GEOMETRY.from_json(SMALL_GEOMETRY.to_json() | {"shape": shape})
     CONFIGS[DEFAULT].check_shape(geometry)
     path = make_file(tmp_path / "a.h5", events=60, geometry=geometry)
-    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
-    manifest = preprocess(discover([str(path)]), tmp_path / "ds", settings)
+    manifest = make_dataset(tmp_path / "ds", path, split_files=["train=*"])
     model = build(CONFIGS[DEFAULT], geometry)
     model.adapt(ordered_batches(tmp_path / "ds", manifest, "train", batch=32, decode=model.decode), manifest)
     cells = model.generate(tf.constant([150.0, 120.0]), tf.constant([1.5, 1.4]), ShowerDraws(1, 0)).numpy()

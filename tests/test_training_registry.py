@@ -18,11 +18,10 @@ from typing import Any
 import h5py
 import pytest
 import requests
-from google.cloud import storage as google_storage
-from servers import FAKE_GCS_SERVER, go_tool, store
+from servers import store
 from showers import SMALL_GEOMETRY
 
-from calopipe import gcs, storage
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.storage import location
@@ -38,16 +37,19 @@ WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
 LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name
 
 
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Registry:
+    """For what does not depend on where a registry lies."""
+    return Registry(tmp_path / "registry")
+
+
 @pytest.fixture(params=["folder", "store"])
 def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
     if request.param == "folder":
         yield Registry(tmp_path / "registry")
         return
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("models")
-        gcs._client_of.cache_clear()
+    with store("models"):
         yield Registry(location("gs://models/registry"))
-    gcs._client_of.cache_clear()
 
 
 def candidate(
@@ -79,6 +81,15 @@ def candidate(
     write_verdict(run, verdict=verdict, outcome=outcome)
     (run / "report.html").write_text(f"report {seed}")
     return Candidate(model, run / "generated.h5", run, run.name, run / "incumbent.h5")
+
+
+def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
+    """Models 1, 2 and so on, each of which met the one before and was promoted."""
+    found: list[Candidate] = []
+    for seed in range(1, count + 1):
+        found.append(candidate(place, seed, found[-1] if found else None))
+        assert registry.promote(found[-1]).startswith("promoted to ")
+    return found
 
 
 def write_verdict(
@@ -116,10 +127,7 @@ def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: P
 
 
 def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: Registry, tmp_path: Path) -> None:
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    second = candidate(tmp_path, 2, first)
-    registry.promote(second)
+    _, second = promoted(registry, tmp_path, 2)
     one, two = registry.history()
     assert registry.incumbent() == two
     assert registry.incumbent(two.fingerprint) == one  # whom it beat
@@ -131,29 +139,25 @@ def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: R
 
 
 @pytest.mark.parametrize("verdict", ["rejected", "inconclusive"])
-def test_what_is_not_accepted_is_not_promoted(tmp_path: Path, verdict: str) -> None:
-    registry = Registry(tmp_path / "registry")
-    assert registry.promote(candidate(tmp_path, 1, verdict=verdict)) == (
+def test_what_is_not_accepted_is_not_promoted(on_disk: Registry, tmp_path: Path, verdict: str) -> None:
+    assert on_disk.promote(candidate(tmp_path, 1, verdict=verdict)) == (
         f"not promoted: the verdict is {verdict} (grade wide)"
     )
-    assert not registry.place.exists()
+    assert not on_disk.place.exists()
 
 
-def test_a_challenger_must_not_be_worse(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    current = registry.current()
+def test_a_challenger_must_not_be_worse(on_disk: Registry, tmp_path: Path) -> None:
+    (first,) = promoted(on_disk, tmp_path, 1)
+    current = on_disk.current()
     assert current is not None
     worse = candidate(tmp_path, 2, first, outcome="worse")
-    assert registry.promote(worse) == f"not promoted: it is worse than {current.model}, the current model"
+    assert on_disk.promote(worse) == f"not promoted: it is worse than {current.model}, the current model"
     alike = candidate(tmp_path, 3, first, outcome="no significant difference")
-    assert registry.promote(alike).startswith("promoted to ")
+    assert on_disk.promote(alike).startswith("promoted to ")
 
 
 def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp_path: Path) -> None:
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
+    (first,) = promoted(registry, tmp_path, 1)
     second = candidate(tmp_path, 2, first)
     write_verdict(second.judgement, verdict="accepted", outcome="better", grade=LAX)
     told = registry.promote(second)
@@ -182,16 +186,15 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     regrade = ["regrade", "--registry", str(registry.place), "--grade", "gan"]
     with pytest.raises(InputError, match="no model was promoted there yet"):
         command.main(regrade)
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    promoted = registry.in_use()
+    (first,) = promoted(registry, tmp_path, 1)
+    used = registry.in_use()
     monkeypatch.setattr(registry_module, "datetime", Tomorrow)
     command.main(regrade)
     monkeypatch.undo()
     one, two = registry.history()
     assert two.at > one.at
-    told = f"grade: {two.grade}\nmodel in use: {promoted} (accepted under the grade {one.grade})\n"
-    assert (promoted, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
+    told = f"grade: {two.grade}\nmodel in use: {used} (accepted under the grade {one.grade})\n"
+    assert (used, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
     assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
     second = candidate(tmp_path, 2, first)
     assert f"asks for {two.grade}" in registry.promote(second)
@@ -211,31 +214,27 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out
 
 
-def test_a_model_that_is_brought_back_is_withdrawn_no_more(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    second = candidate(tmp_path, 2, first)
-    registry.promote(second)
-    one, two = registry.history()
-    registry.rollback()
-    assert set(registry.withdrawn()) == {two.fingerprint}
-    registry.rollback(two.model)
-    assert set(registry.withdrawn()) == {one.fingerprint}
-    assert registry.promote(second).startswith(f"promotion stands: {two.model}")
-    registry.rollback(one.model)
-    assert set(registry.withdrawn()) == {two.fingerprint}
+def test_a_model_that_is_brought_back_is_withdrawn_no_more(on_disk: Registry, tmp_path: Path) -> None:
+    _, second = promoted(on_disk, tmp_path, 2)
+    one, two = on_disk.history()
+    on_disk.rollback()
+    assert set(on_disk.withdrawn()) == {two.fingerprint}
+    on_disk.rollback(two.model)
+    assert set(on_disk.withdrawn()) == {one.fingerprint}
+    assert on_disk.promote(second).startswith(f"promotion stands: {two.model}")
+    on_disk.rollback(one.model)
+    assert set(on_disk.withdrawn()) == {two.fingerprint}
 
 
-def test_other_showers_of_the_incumbent_than_those_of_the_verdict_do_not_count(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
+def test_other_showers_of_the_incumbent_than_those_of_the_verdict_do_not_count(
+    on_disk: Registry, tmp_path: Path
+) -> None:
+    (first,) = promoted(on_disk, tmp_path, 1)
     second = candidate(tmp_path, 2, first)
     with h5py.File(second.incumbent, "a") as file:
         file.attrs["seed"] = 2  # of the same model
-    (one,) = registry.history()
-    assert registry.promote(second) == (
+    (one,) = on_disk.history()
+    assert on_disk.promote(second) == (
         f"not promoted: the verdict does not compare it with {one.model}, the current model by now; run again"
     )
 
@@ -250,21 +249,18 @@ def test_a_registry_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: py
             command.main([task, "--registry", str(tmp_path / "regisrty"), *more])
 
 
-def test_a_verdict_against_another_than_the_current_model_does_not_count(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
+def test_a_verdict_against_another_than_the_current_model_does_not_count(on_disk: Registry, tmp_path: Path) -> None:
+    (first,) = promoted(on_disk, tmp_path, 1)
     unopposed, late = candidate(tmp_path, 2), candidate(tmp_path, 3, first)
-    assert "does not compare it with" in registry.promote(unopposed)
-    registry.promote(candidate(tmp_path, 4, first))
-    assert "does not compare it with" in registry.promote(late)
-    assert len(registry.history()) == 2
+    assert "does not compare it with" in on_disk.promote(unopposed)
+    on_disk.promote(candidate(tmp_path, 4, first))
+    assert "does not compare it with" in on_disk.promote(late)
+    assert len(on_disk.history()) == 2
 
 
 def test_of_many_promoted_at_once_one_succeeds(registry: Registry, tmp_path: Path) -> None:
     """Each stands where the promotions are numbered, having found the same current model."""
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
+    (first,) = promoted(registry, tmp_path, 1)
     rivals = [candidate(tmp_path, seed, first) for seed in range(2, 8)]
     together = Barrier(len(rivals))
 
@@ -282,10 +278,8 @@ def test_of_many_promoted_at_once_one_succeeds(registry: Registry, tmp_path: Pat
     assert second.fingerprint == read_card(winner.model).fingerprint()
 
 
-def test_a_step_that_is_started_twice_promotes_once(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
+def test_a_step_that_is_started_twice_promotes_once(on_disk: Registry, tmp_path: Path) -> None:
+    (first,) = promoted(on_disk, tmp_path, 1)
     second = candidate(tmp_path, 2, first)
     together = Barrier(2)
 
@@ -295,21 +289,19 @@ def test_a_step_that_is_started_twice_promotes_once(tmp_path: Path) -> None:
             together.wait()
 
     with ThreadPoolExecutor(2) as threads:
-        told = sorted(threads.map(Waiting(registry.place).promote, [second, second]))
+        told = sorted(threads.map(Waiting(on_disk.place).promote, [second, second]))
     assert told[0].startswith("promoted to ")
     assert told[1].startswith("promotion stands")
-    assert len(registry.history()) == 2
+    assert len(on_disk.history()) == 2
 
 
 @pytest.mark.parametrize("stop", range(6))
 def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     """Before each of its writes: three files of the model, two of the verdict, the promotion."""
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    before = registry.history()
+    (first,) = promoted(on_disk, tmp_path, 1)
+    before = on_disk.history()
     second = candidate(tmp_path, 2, first)
     writes = iter(range(10))
 
@@ -325,12 +317,12 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
         patch.setattr(storage, "put", counted(storage.put))
         patch.setattr(storage, "create_json", counted(storage.create_json))
         with pytest.raises(KeyboardInterrupt):
-            registry.promote(second)
-    assert registry.history() == before
-    assert registry.promote(second).startswith("promoted to ")
-    current = registry.current()
+            on_disk.promote(second)
+    assert on_disk.history() == before
+    assert on_disk.promote(second).startswith("promoted to ")
+    current = on_disk.current()
     assert current is not None
-    assert registry.fetch(current, tmp_path / "copy") == read_card(second.model)
+    assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
 
 
 def test_a_promotion_whose_answer_was_lost_is_known_for_ones_own(
@@ -345,44 +337,35 @@ def test_a_promotion_whose_answer_was_lost_is_known_for_ones_own(
             raise requests.ConnectionError("the answer was lost")
         return answer
 
-    with store(go_tool(FAKE_GCS_SERVER)):
-        google_storage.Client(project="test").create_bucket("models")
-        gcs._client_of.cache_clear()
+    with store("models"):
         path = location("gs://models/promotions/000001.json")
         monkeypatch.setattr(requests.Session, "request", losing)
         assert storage.create_json(path, {"id": "mine"})
         assert next(cut, None) is None
         assert not storage.create_json(path, {"id": "another's"})
         assert json.loads(path.read_text()) == {"id": "mine"}
-    gcs._client_of.cache_clear()
 
 
-def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
+def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
     first = candidate(tmp_path / "one", 1)
-    registry.promote(first)
+    on_disk.promote(first)
     second = candidate(tmp_path, 2, first)
-    registry.promote(second)
+    on_disk.promote(second)
     again = candidate(tmp_path / "two", 1, second)
     write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
-    registry.promote(replace(again, verdict_id="another day"))
-    one, two, three = registry.history()
+    on_disk.promote(replace(again, verdict_id="another day"))
+    one, two, three = on_disk.history()
     assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
-    assert registry.incumbent(one.fingerprint) == two
-    registry.rollback()
+    assert on_disk.incumbent(one.fingerprint) == two
+    on_disk.rollback()
     with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
-        registry.rollback()
-    assert registry.rollback(one.model).fingerprint == one.fingerprint
-    assert registry.promote(replace(again, verdict_id="another day")).startswith("promotion stands")
+        on_disk.rollback()
+    assert on_disk.rollback(one.model).fingerprint == one.fingerprint
+    assert on_disk.promote(replace(again, verdict_id="another day")).startswith("promotion stands")
 
 
 def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    second = candidate(tmp_path, 2, first)
-    registry.promote(second)
-    third = candidate(tmp_path, 3, second)
-    registry.promote(third)
+    _, second, third = promoted(registry, tmp_path, 3)
     one, two, three = registry.history()
 
     command.main(["rollback", "--registry", str(registry.place)])
@@ -408,42 +391,31 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     ]  # the history is kept
 
 
-def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    second = candidate(tmp_path, 2, first)
-    registry.promote(second)
-    registry.promote(candidate(tmp_path, 3, second))
-    one, two, three = registry.history()
-    registry.rollback(one.model)
+def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(on_disk: Registry, tmp_path: Path) -> None:
+    promoted(on_disk, tmp_path, 3)
+    one, two, three = on_disk.history()
+    on_disk.rollback(one.model)
     with pytest.raises(InputError, match="no earlier model is left") as refused:
-        registry.rollback()
+        on_disk.rollback()
     assert str(refused.value).endswith(f"known besides the current {one.model}, for --to: {two.model}, {three.model}")
-    assert registry.rollback(two.model).model == two.model
-    registry.rollback(three.model)
-    assert {each.model for each in registry.withdrawn().values()} == {three.model, two.model}
+    assert on_disk.rollback(two.model).model == two.model
+    on_disk.rollback(three.model)
+    assert {each.model for each in on_disk.withdrawn().values()} == {three.model, two.model}
 
 
-def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(tmp_path: Path) -> None:
+def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(on_disk: Registry, tmp_path: Path) -> None:
     """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    second = candidate(tmp_path, 2, first)
-    registry.promote(second)
-    third = candidate(tmp_path, 3, second)
-    registry.promote(third)
+    _, second, third = promoted(on_disk, tmp_path, 3)
     again = candidate(tmp_path / "again", 1, third)
     write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
-    registry.promote(replace(again, verdict_id="another day"))
-    registry.promote(second)
-    one, two, three, four, five = registry.history()
+    on_disk.promote(replace(again, verdict_id="another day"))
+    on_disk.promote(second)
+    one, two, three, four, five = on_disk.history()
     assert (five.model, five.why, five.replaced) == (two.model, "promoted", four.model)
-    registry.rollback(four.model)
-    registry.rollback(two.model)
-    assert set(registry.withdrawn()) == {one.fingerprint}
-    assert registry.rollback().model == three.model
+    on_disk.rollback(four.model)
+    on_disk.rollback(two.model)
+    assert set(on_disk.withdrawn()) == {one.fingerprint}
+    assert on_disk.rollback().model == three.model
 
 
 def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
@@ -469,34 +441,32 @@ def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int]
     assert registry.current() is None
 
 
-def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
+def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model was promoted there yet"):
-        registry.rollback()
-    registry.promote(candidate(tmp_path, 1))
+        on_disk.rollback()
+    on_disk.promote(candidate(tmp_path, 1))
     with pytest.raises(InputError, match="no earlier model is left"):
-        registry.rollback()
+        on_disk.rollback()
     with pytest.raises(
         InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*, for --to: none"
     ):
-        registry.rollback("x")
+        on_disk.rollback("x")
 
 
-def test_files_that_contradict_each_other(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
+def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> None:
     one = candidate(tmp_path, 1)
     other = candidate(tmp_path, 2)
     with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
-        registry.promote(replace(one, generated=other.generated))
+        on_disk.promote(replace(one, generated=other.generated))
     with pytest.raises(InputError, match="another verdict than the one just given"):
-        registry.promote(replace(one, verdict_id="another"))
+        on_disk.promote(replace(one, verdict_id="another"))
     for split in ("train", "validation", "all"):
         write_verdict(one.judgement, verdict="accepted", outcome="better", split=split)
         with pytest.raises(InputError, match=f"of the {split} split; only the test split judges"):
-            registry.promote(one)
+            on_disk.promote(one)
     with pytest.raises(InputError, match="not made by the model that is to be promoted"):
-        registry.promote(replace(other, model=one.model))
-    assert not registry.place.exists()
+        on_disk.promote(replace(other, model=one.model))
+    assert not on_disk.place.exists()
 
 
 def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path: Path) -> None:
@@ -538,24 +508,21 @@ def test_a_card_whose_part_is_no_object_is_told_in_a_line(tmp_path: Path, name: 
         pytest.fail("the model was taken")
 
 
-def test_fetch_replaces_another_model(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "registry")
-    first = candidate(tmp_path, 1)
-    registry.promote(first)
-    registry.promote(candidate(tmp_path, 2, first))
-    one, two = registry.history()
+def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:
+    first, _ = promoted(on_disk, tmp_path, 2)
+    one, two = on_disk.history()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/showers.h5").touch()
     with pytest.raises(InputError, match="holds files that are no model"):
-        registry.fetch(two, tmp_path / "mine", overwrite=False)
+        on_disk.fetch(two, tmp_path / "mine", overwrite=False)
     other = tmp_path / "other"
     shutil.copytree(first.model, other)
     folder.begin(other, "a training of its own", overwrite=False)
     with pytest.raises(InputError, match="holds a model of another dataset"):
-        registry.fetch(two, other, overwrite=False)
+        on_disk.fetch(two, other, overwrite=False)
     assert read_card(other) == read_card(first.model)
     for promotion in (one, two, one):
-        card = registry.fetch(promotion, tmp_path / "copy")
+        card = on_disk.fetch(promotion, tmp_path / "copy")
         assert card.fingerprint() == promotion.fingerprint
         assert read_card(tmp_path / "copy") == card
         assert folder.standing(tmp_path / "copy", card.request) == card

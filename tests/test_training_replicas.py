@@ -11,13 +11,8 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import pytest
-from showers import make_file
+from showers import make_dataset, make_file
 
-from calopipe.events.splits import SplitRule
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training.engine.exchange import statistics
 
 Weights = dict[str, npt.NDArray[Any]]
@@ -27,8 +22,7 @@ Weights = dict[str, npt.NDArray[Any]]
 def found(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """What tests/weights_on_replicas.py leaves, of sixteen showers."""
     place = tmp_path_factory.mktemp("weights")
-    settings = Settings(Selection(rule=SplitRule.parse(["train=*"])))
-    preprocess(discover([str(make_file(place / "a.h5", events=16))]), place / "ds", settings)
+    make_dataset(place / "ds", make_file(place / "a.h5", events=16), split_files=["train=*"])
     program = Path(__file__).with_name("weights_on_replicas.py")
     done = subprocess.run(
         [sys.executable, program, place / "ds", place / "found.npz"], check=False, capture_output=True, text=True

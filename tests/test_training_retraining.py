@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 import pytest
-from showers import SMALL_GEOMETRY, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -217,7 +217,7 @@ def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> N
     site.promote()
     coarse = replace(SMALL_GEOMETRY, cell_mm=20.0)
     path = make_file(site.place / "coarse.h5", events=40, geometry=coarse)
-    preprocess(discover([str(path)]), site.place / "ds", Settings())
+    make_dataset(site.place / "ds", path)
     with pytest.raises(InputError, match=r"cell_mm is 15\.3 in its model and 20\.0 in the dataset; give each detector"):
         site.retrain()
     assert len(site.asked) == 1

@@ -21,14 +21,11 @@ from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernete
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
 from servers import Proxy, free_port, together
-from showers import make_file
+from showers import make_dataset, make_file
 from trainings import same_training
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
 from training.nodes.trainapi import TrainJobs
 from training.nodes.workers import PREEMPTED
 
@@ -212,7 +209,7 @@ def test_the_api_server_refuses_a_field_that_a_kind_does_not_have(place: Place) 
 def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     make_file(place.file("mc.h5"), events=60)
     dataset, output = place.file("dataset"), place.file("model")
-    preprocess(discover([str(place.file("mc.h5"))]), dataset, Settings())
+    make_dataset(dataset, place.file("mc.h5"))
     more = ("--config", "small", "--steps", "2")
     launcher = place.launch(
         image=IMAGE, arguments=["fit", "--dataset", str(dataset), "--output", str(output), *more], every_s=1.0

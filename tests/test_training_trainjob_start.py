@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import kubernetes.client as kube
 import pytest
-import yaml
+from kubernetes_api import Answering, played
 
 from calopipe.errors import InputError
 from training.nodes.trainjob import job_name, launch
@@ -53,38 +52,18 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, document = cluster.answer(self.command, self.path.partition("?")[0], body and json.loads(body))
-            payload = json.dumps(kube.ApiClient().sanitize_for_serialization(document)).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
+            self.send(*cluster.answer(self.command, self.path.partition("?")[0], body and json.loads(body)))
 
         do_GET = do_POST = do_DELETE = _answer  # noqa: N815
 
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        named = {"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
-        config = {"current-context": "test", "clusters": [named], "users": [{"name": "test", "user": {}}]}
-        config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "test"}}]
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield cluster
-        finally:
-            server.shutdown()
-            thread.join()
+    with played(ThreadingHTTPServer(("127.0.0.1", 0), Handler), tmp_path):
+        yield cluster
 
 
 def _launch(start_s: float, deadline_s: float = 20.0) -> None:

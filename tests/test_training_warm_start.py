@@ -11,13 +11,9 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
-from showers import make_file
+from showers import make_dataset, make_file
 
-from calopipe.events.splits import SplitRule
-from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training import folder
 from training.configs import FitConfig, named_config
@@ -35,7 +31,7 @@ _LIKELIHOODS = replace(CONFIG, epochs=100, learning_rate=1e-2, schedule="cosine"
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("warm")
     files = [str(make_file(place / name, events=events)) for name, events in (("a.h5", 400), ("b.h5", _WATCHED))]
-    preprocess(discover(files), place / "ds", Settings(Selection(rule=SplitRule.parse(["train=a*", "validation=b*"]))))
+    make_dataset(place / "ds", *files, split_files=["train=a*", "validation=b*"])
     return place / "ds"
 
 

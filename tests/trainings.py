@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from flows import write_flow
-from showers import make_file
+from showers import make_dataset, make_file
 
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
-from preprocessing.dataset import Settings, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
@@ -63,14 +62,14 @@ def one_phase() -> Iterator[None]:
 
 def small_dataset(place: Path) -> Path:
     """The dataset of 80 showers, of which an epoch is seven steps of the small 3DGAN."""
-    preprocess(discover([str(make_file(place / "a.h5", events=80))]), place / "ds", Settings())
+    make_dataset(place / "ds", make_file(place / "a.h5", events=80))
     return place / "ds"
 
 
 def small_flow(place: Path) -> Path:
     """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 that watch."""
     for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
-        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
+        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames, strouhal=0.19)
     settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
     preprocess(settings.discover([str(place / "*.h5")], Tolerance()), place / "ds", settings)
     return place / "ds"

@@ -52,7 +52,7 @@ class RunOptions:
     checkpoint_seconds: float = setting(600.0, help="between checkpoints, beside those at ends of epochs (default 600)")
     checkpoint_steps: int = setting(0, help="between checkpoints (default: by time alone)", least=0)
     checkpoints_kept: int = setting(3, help="the newest, beside the best (default 3)", least=1)
-    profile: bool = setting(False, help="say where the time of a step goes")
+    profile: bool = setting(False, help="first trace ten steps for TensorBoard, and undo them")
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -22,7 +22,7 @@ from preprocessing.reading import steps_per_epoch
 from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig, RunOptions
-from training.engine.profile import profile
+from training.engine.profile import trace
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.engine.team import Team
@@ -134,7 +134,7 @@ def _train(
     evaluations.evaluate(engine.state())
     try:
         if options.profile:
-            print(profile(engine, output / folder.TENSORBOARD if team.chief else None).table(), flush=True)
+            trace(engine, output / folder.TENSORBOARD if team.chief else None)
         Loop(engine, checkpoints, evaluations, options, team, signals=signals, seconds=seconds).run()
     finally:
         checkpoints.wait()  # what ends a training early leaves them whole

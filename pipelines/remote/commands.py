@@ -24,11 +24,11 @@ def perform(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Carry out the command of `options`; `parameters` are the pipeline's own, of a command that starts runs."""
     if options.task == "submit":
         submit(options, parameters)
-    elif options.task == "schedule" and options.action == "create":
-        set_schedule(options, parameters)
+    elif options.task == "schedule":
+        schedule(options, parameters)
     else:
         server = Server(connection(options))
-        {"status": status, "logs": logs, "schedule": change_schedule}[options.task](server, options)
+        {"status": status, "logs": logs}[options.task](server, options)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def submit(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
         runs.follow(server, run)
 
 
-def set_schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
+def schedule(options: argparse.Namespace, parameters: Mapping[str, Any]) -> None:
     """Start runs regularly."""
     trigger = schedules.trigger(options.cron)
     with _job(options, parameters) as job:
@@ -86,11 +86,3 @@ def logs(server: Server, options: argparse.Namespace) -> None:
         raise InputError(f"--step {options.step}: the run has no such step, only {', '.join(names)}")
     going = (lambda: look().state not in runs.ENDS) if options.follow else None
     pod_logs.print_logs(options.run, options.step, server.run_namespace, going=going)
-
-
-def change_schedule(server: Server, options: argparse.Namespace) -> None:
-    """List, pause, resume and delete schedules."""
-    if options.action == "list":
-        print("\n".join(schedules.rows(server)))
-    else:
-        print(f"{options.action}d: {schedules.change(server, options.schedule, options.action)}")

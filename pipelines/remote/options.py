@@ -17,9 +17,14 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
                         help="of the run, to which the time is added (default %(default)s)")  # fmt: skip
     _add_run(submit, pipeline)
 
-    _add_schedule(
-        tasks.add_parser("schedule", help="start runs on a cluster regularly; list, pause, delete them"), pipeline
-    )
+    schedule = tasks.add_parser("schedule", help="start runs on a cluster regularly, one at a time")
+    schedule.add_argument("--name", default=pipeline, metavar="NAME", help="of the schedule (default %(default)s)")
+    _add_run(schedule, pipeline)
+    schedule.add_argument(
+        "--cron", required=True, metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, "
+        "in the server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
+        "ml-pipeline-scheduledworkflow",
+    )  # fmt: skip
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps; a run here")
     status.add_argument(
@@ -34,27 +39,6 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
     logs.add_argument("--step", metavar="STEP", help="of this step alone")
     logs.add_argument("--follow", action="store_true", help="go on until the run ends")
     connection.add_options(logs)
-
-
-def _add_schedule(schedule: argparse.ArgumentParser, pipeline: str) -> None:
-    actions = schedule.add_subparsers(dest="action", required=True)
-    create = actions.add_parser("create", help="start runs regularly, one at a time; may be left out before options")
-    create.add_argument("--name", default=pipeline, metavar="NAME", help="of the schedule (default %(default)s)")
-    _add_run(create, pipeline)
-    create.add_argument(
-        "--cron", required=True, metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, "
-        "in the server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
-        "ml-pipeline-scheduledworkflow",
-    )  # fmt: skip
-    connection.add_options(actions.add_parser("list", help="the newest 200 schedules of the namespace"))
-    for name, text in (
-        ("pause", "start no more runs until resume; one that runs goes on"),
-        ("resume", "start runs again, from the next time on"),
-        ("delete", "end it; the runs that it started stay"),
-    ):
-        task = actions.add_parser(name, help=text)
-        task.add_argument("schedule", metavar="NAME|ID")
-        connection.add_options(task)
 
 
 def _add_run(task: argparse.ArgumentParser, pipeline: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from calopipe.errors import InputError
 from pipelines.remote.client import Server, creation, named
 from pipelines.remote.runs import Job
 
-_MOST = 200  # on a page of the server
 _LEAP_YEAR = 2024
 
 
@@ -59,8 +58,8 @@ def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> s
 
     The name must be free, so that it names one schedule.
     """
-    if _listed(server, filter=named(name)):
-        raise InputError(f"--name {name}: there is such a schedule; schedule delete {name}, or give another --name")
+    if server.schedules.recurring_run_service_list_recurring_runs(filter=named(name), **server.scope).recurring_runs:
+        raise InputError(f"--name {name}: there is such a schedule; delete it in the UI, or give another --name")
     wanted = job.body(server) | {
         "display_name": name,
         "trigger": trigger,
@@ -70,41 +69,3 @@ def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> s
     }
     with creation(server, "the schedule", "scheduledworkflows"):
         return str(server.schedules.recurring_run_service_create_recurring_run(wanted).recurring_run_id)
-
-
-def change(server: Server, which: str, how: str) -> str:
-    """Pause, resume or delete the schedule of this name or id, as `how` says; its id.
-
-    Runs that it started go on. A resumed one starts runs from the next time on.
-    """
-    identities = [one.recurring_run_id for one in _listed(server, filter=named(which))] or [which]
-    if len(identities) > 1:
-        raise InputError(f"schedule {which}: {len(identities)} have this name; give the id of one: {identities}")
-    request = {
-        "pause": server.schedules.recurring_run_service_disable_recurring_run,
-        "resume": server.schedules.recurring_run_service_enable_recurring_run,
-        "delete": server.schedules.recurring_run_service_delete_recurring_run,
-    }[how]
-    request(identities[0])
-    return str(identities[0])
-
-
-def rows(server: Server) -> Iterator[str]:
-    """The schedules of the namespace, a line each; 200 at most, the newest first."""
-    found = _listed(server, sort_by="created_at desc")
-    for one in found:
-        state = {"ENABLED": "on", "DISABLED": "paused"}.get(one.status, str(one.status).lower())
-        yield f"{one.recurring_run_id}  {state:<6}  {_when(one):<24}  {one.display_name}"
-    if not found:
-        yield "no schedules"
-
-
-def _listed(server: Server, **which: str) -> list[Any]:
-    page = server.schedules.recurring_run_service_list_recurring_runs(page_size=_MOST, **which, **server.scope)
-    return page.recurring_runs or []
-
-
-def _when(one: Any) -> str:
-    """Six fields, or seconds: others make schedules that start a run every so often."""
-    cron, period = one.trigger.cron_schedule, one.trigger.periodic_schedule
-    return str(cron.cron if cron else f"every {period.interval_second} s")

@@ -87,7 +87,6 @@ class Engine:
             return tf.function(function, jit_compile=True) if compiled else function
 
         self.view = perhaps_compiled(self._make_view)
-        self.forward = {phase.name: perhaps_compiled(partial(self._forward, phase)) for phase in self.model.phases}
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps)
         self.has_run = False

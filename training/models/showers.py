@@ -55,8 +55,8 @@ class ShowerModel(Model):
         hits = decode_hits(records, manifest)
         return {"energy_gev": hits["energy_gev"], "theta_rad": hits["theta_rad"]}
 
-    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> ShowerJudge:
-        return ShowerJudge(showers, geometry, workers)
+    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> ShowerJudge:  # noqa: ARG002
+        return ShowerJudge(showers, geometry)
 
     def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:
         if self.chosen_by == "metric" and enough(showers):

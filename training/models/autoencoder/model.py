@@ -74,8 +74,8 @@ class AutoEncoder(Model):
         energy = ops.sum(cells, axis=(1, 2, 3), keepdims=True)
         return energy * ops.reshape(ops.softmax(self._logits(cells)), ops.shape(cells))
 
-    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> ReconstructionJudge:
-        return ReconstructionJudge(showers, geometry, workers)
+    def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> ReconstructionJudge:  # noqa: ARG002
+        return ReconstructionJudge(showers, geometry)
 
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {name: found.get(name) for name in ("metric", "unexplained")}
