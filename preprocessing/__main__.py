@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from calopipe.errors import CommandParser, run_command
 from calopipe.events.contents import MEMORY
-from calopipe.events.tolerance import WARN
+from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN
 from calopipe.options import add_settings, given, settings_of, told
 from calopipe.storage import Location, expand, location
 from preprocessing.dataset import MANIFEST, Settings
@@ -60,6 +61,11 @@ def parser() -> CommandParser:
     own = {"on_doubt": WARN}  # where the pipeline's default is another
     read = [each for each in settings_of(Reading) if each.name != "dataset"]
     add_settings(command, read, lambda each: told(each, own.get(each.name)))
+    command.add_argument(
+        "--on-copies", choices=(SKIP, STOP, KEEP), default=SKIP,
+        help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
+        "(default %(default)s)",
+    )  # fmt: skip
     add_beam(command)
     return command
 
@@ -69,13 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = command.parse_args(arguments)
     output = location(options.output)
     reading = Reading(**{"on_doubt": WARN} | given(Reading, options))
-    tolerance = reading.tolerance()
+    tolerance = replace(reading.tolerance(), copies=options.on_copies)
     settings: FieldSettings = reading.preprocessed(shard_events=options.shard_events)
     if _holds_flows(options.input, output):
         command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
         settings = PairSettings(reading.rule, options.pair_step, options.shard_events)
     found = settings.discover(options.input, tolerance, output)
     manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
+    if repeated := manifest.events["repeated"]:
+        items = manifest.domain.items
+        logger.warning("%d %s repeat another one of their split, and count more than once", repeated, items)
     if manifest.bad_files:
         print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")

@@ -42,6 +42,7 @@ class Settings(FieldSettings):
     which is 1e-4 in its files' unit), and a shower that has none left is not written.
     """
 
+    keeps_copies = False
     says = frozenset({"energy_gev", "theta_rad", "cut_by_energy", "most_hits"})
 
     selection: Selection = field(default_factory=Selection)
@@ -159,10 +160,10 @@ def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: FieldSettings) -> str:
-    """Identifies a dataset by the content of its input files, the settings and the schema."""
+def fingerprint_of(inputs: Sequence[Source], settings: FieldSettings, *, copies: int = 0) -> str:
+    """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
     identities = sorted(identity(source, settings.rule) for source in inputs)
-    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json()])
+    return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
 
 
 def require_unaltered(

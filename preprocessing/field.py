@@ -46,6 +46,7 @@ class FieldSettings(ABC):
     `rule` divides events among the splits. `shard_events` is the most events of a range, a worker's piece of work.
     """
 
+    keeps_copies: ClassVar[bool] = True  # events that are equal to one before, whatever is asked for
     says: ClassVar[frozenset[str]]  # what each receipt of a good range says; one that does not is made again
 
     rule: SplitRule

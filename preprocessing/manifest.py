@@ -90,8 +90,9 @@ class Manifest(ABC):
 
     An event is what one record holds: a shower, or a pair of frames of a flow. `geometry` says where its values lie.
     `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
-    "written", "dropped": {reason: count}}: read = written + dropped. `bad_files` and `bad_events` were left out.
-    `most_hits` are the hits of each split's largest event, {} if events are no lists of hits.
+    "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
+    the content of another event of their split. `bad_files` and `bad_events` were left out. `most_hits` are the hits of
+    each split's largest event, {} if events are no lists of hits.
     """
 
     kind: ClassVar[str]  # of the document

@@ -11,7 +11,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
-from calopipe.events.tolerance import Tolerance
+from calopipe.events.tolerance import KEEP, STOP, Tolerance
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing import dataset
@@ -42,7 +42,7 @@ def preprocess(
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
-    if (standing := _standing(output, request, inputs, allowed)) is not None:
+    if (standing := _standing(output, request, inputs, settings, allowed)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
@@ -61,8 +61,8 @@ def preprocess(
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
         found = shards.receipts(output, plans, settings)
-    if None not in found:
-        plans = _without_copies(plans, found)
+    if not settings.keeps_copies and allowed.copies != KEEP and None not in found:
+        plans = _without_copies(plans, found, allowed.copies)
         found = shards.receipts(output, plans, settings)
         if again := [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
@@ -75,8 +75,8 @@ def preprocess(
     return manifest
 
 
-def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None]) -> list[Plan]:
-    """The plans for what is not equal to an event before. InputError: an event is in two splits."""
+def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
+    """The plans for what is not equal to an event before. InputError: there is such an event, and it is to stop."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
     every = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt]
@@ -88,13 +88,16 @@ def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None]) -> l
         return list(plans)
     total = sum(map(len, of.values()))
     first = next(plan for plan in plans if plan.key in of)
-    logger.warning(
-        "%s: event %d is equal to one before it, as are %d more: left out", first.path, of[first.key][0], total - 1
-    )
+    told = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
+    if on_copies == STOP:
+        raise InputError(f"{told}; leave the copies out with --on-copies skip, or keep them with --on-copies keep")
+    logger.warning("%s: left out (--on-copies)", told)
     return [plan.without(of.get(plan.key, ())) for plan in plans]
 
 
-def _standing(output: Location, request: str, inputs: Inputs, tolerance: Tolerance) -> Manifest | None:
+def _standing(
+    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance
+) -> Manifest | None:
     """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
@@ -106,6 +109,11 @@ def _standing(output: Location, request: str, inputs: Inputs, tolerance: Toleran
     try:
         _require_tolerable(manifest, tolerance, "")
     except InputError:  # raised again once the receipts are read, which name the place
+        return None
+    left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
+    if not settings.keeps_copies and (left_out if tolerance.copies == KEEP else kept):
+        return None
+    if left_out and tolerance.copies == STOP:
         return None
     unread = {file.path.name for file in inputs.files}
     same = set(inputs.bad) <= set(manifest.bad_files) and all(
@@ -122,6 +130,8 @@ def _compose(
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
+    from preprocessing.events import later_copies  # noqa: PLC0415
+
     receipts = [receipt for receipt in found if receipt is not None]
     if len(receipts) != len(plans):
         raise InputError(
@@ -151,14 +161,16 @@ def _compose(
     written = sum(receipt["events"]["written"] for *_, receipt in used)
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
+    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for _, plan, receipt in used])
+    repeated = sum(map(len, copies))
     read = sum(file.events for file in inputs.files)
     used_files = [Source.of(file) for file in good]
     common: dict[str, Any] = {
-        "fingerprint": dataset.fingerprint_of(used_files, settings),
+        "fingerprint": dataset.fingerprint_of(used_files, settings, copies=repeated),
         "request": dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
         "settings": settings.to_json(),
         "geometry": inputs.files[0].geometry,
-        "events": {"read": read, "written": written, "dropped": dropped},
+        "events": {"read": read, "written": written, "repeated": repeated, "dropped": dropped},
         "inputs": tuple(used_files),
         "bad_files": tuple(bad_files),
         "bad_events": tuple(bad_events),

@@ -114,7 +114,7 @@ def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, t
     pairs = len(velocity) - 1
     manifest = FlowManifest(
         fingerprint="made", request="made", settings={"split_rule": {"by_file": []}}, geometry=grid,
-        events={"read": pairs, "written": pairs, "dropped": {}}, inputs=(), bad_files=(),
+        events={"read": pairs, "written": pairs, "repeated": 0, "dropped": {}}, inputs=(), bad_files=(),
         bad_events=(), shards=tuple(shards), reynolds=(80.0, 80.0 + pairs),
     )  # fmt: skip
     storage.write_json(place / MANIFEST, manifest.to_json())

@@ -22,7 +22,7 @@ def manifest() -> FlowManifest:
         request="r",
         settings={"split_rule": {"by_file": [["test", "b*"]]}},
         geometry=GRID,
-        events={"read": 9, "written": 7, "dropped": {"bad_file": 2}},
+        events={"read": 9, "written": 7, "repeated": 0, "dropped": {"bad_file": 2}},
         inputs=(Source("a.h5", "0" * 64, 7),),
         bad_files=(BadFile("b.h5", "cut off"),),
         bad_events=(BadEvent("a.h5", 3, "nan"),),

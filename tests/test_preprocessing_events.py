@@ -1,4 +1,4 @@
-"""The events of a dataset by their content: one is never in two splits, and never there twice."""
+"""The events of a dataset by their content: one is never in two splits, and what is there twice is counted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
-from showers import make_dataset, make_file, make_showers, write_file
+from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.events.splits import SPLITS
+from calopipe.events.splits import SPLITS, SplitRule
+from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import DROPPED, read_manifest
+from preprocessing import __main__ as command
+from preprocessing.dataset import DROPPED, Settings, read_manifest
 from preprocessing.events import digests_in
+from preprocessing.inputs import discover
 from preprocessing.manifest import SCHEMA_VERSION, Manifest
+from preprocessing.pipeline import preprocess
 
 _ORDER = np.random.default_rng(0).permutation(60)
 
@@ -36,8 +40,9 @@ def copies(tmp_path: Path) -> list[Path]:
     ]
 
 
-def _preprocess(files: list[Path], output: Path, *split_files: str) -> Manifest:
-    return make_dataset(output, *files, split_files=split_files, shard_events=20)
+def _preprocess(files: list[Path], output: Path, *split_files: str, copies: str = KEEP) -> Manifest:
+    settings = Settings(Selection(rule=SplitRule.parse(list(split_files))), shard_events=20)
+    return preprocess(discover([str(file) for file in files]), output, settings, tolerance=Tolerance(copies=copies))
 
 
 def _cells_of(folder: Path, manifest: Manifest, split: str) -> set[bytes]:
@@ -51,27 +56,50 @@ def _cells_of(folder: Path, manifest: Manifest, split: str) -> set[bytes]:
     return found
 
 
-def test_a_copy_of_a_file_has_its_events_in_the_same_splits(copies: list[Path], tmp_path: Path) -> None:
-    made = [_preprocess([path], tmp_path / path.stem) for path in copies[:2]]
+def test_a_copy_of_a_file_brings_no_event_into_another_split(copies: list[Path], tmp_path: Path) -> None:
+    alone = _preprocess(copies[:1], tmp_path / "alone")
+    both = _preprocess(copies, tmp_path / "both")
+    held = {split: _cells_of(tmp_path / "both", both, split) for split in SPLITS}
+    assert sum(map(len, held.values())) == 120  # of 180 that were written: no split holds another's
     for split in SPLITS:
-        original, copy = (_cells_of(tmp_path / name, each, split) for name, each in zip("ab", made, strict=True))
-        assert original == copy != set()
+        assert _cells_of(tmp_path / "alone", alone, split) <= held[split]
+    assert alone.events["repeated"] == 0
+    assert both.events["repeated"] == 60
 
 
-def test_copies_are_left_out(copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_copies_are_left_out_unless_they_are_to_stay(
+    copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Ten of the other file's showers are copies too, at its end. The dataset is that of the first of each alone."""
     made = make_showers(events=60)
     with h5py.File(copies[2], "a") as file:
         for name, values in (("ECAL", made.cells), ("energy", made.energy_gev), ("theta", made.theta_rad)):
             file[name][50:] = values[:10]
-    found = _preprocess(copies, tmp_path / "ds")
-    assert re.search("b.h5: event 0 is equal to one before it, as are 69 more: left out", caplog.text)
+    found = _preprocess(copies, tmp_path / "ds", copies=SKIP)
+    told = re.escape("b.h5: event 0 is equal to one before it, as are 69 more: left out (--on-copies)")
+    assert re.search(told, caplog.text)
     dropped = dict.fromkeys(DROPPED, 0) | {"copy": 70}
-    assert found.events == {"read": 180, "written": 110, "dropped": dropped}
+    assert found.events == {"read": 180, "written": 110, "repeated": 0, "dropped": dropped}
     assert [source.name for source in found.inputs] == ["a.h5", "c.h5"]
-    assert sum(len(_cells_of(tmp_path / "ds", found, split)) for split in SPLITS) == 110
-    assert _preprocess(copies, tmp_path / "ds").fingerprint == found.fingerprint
+    held = [_cells_of(tmp_path / "ds", found, split) for split in SPLITS]
+    assert sum(map(len, held)) == 110
+    kept = _preprocess(copies, tmp_path / "ds", copies=KEEP)
+    assert (kept.events["written"], kept.events["repeated"]) == (180, 70)
+    assert kept.fingerprint != found.fingerprint
+    assert [_cells_of(tmp_path / "ds", kept, split) for split in SPLITS] == held
+    with pytest.raises(InputError, match=r"b.h5: event 0 is equal to one before it, as are 69 more; leave the copies"):
+        _preprocess(copies, tmp_path / "ds", copies=STOP)
+    assert _preprocess(copies, tmp_path / "ds", copies=SKIP) == found
     assert digests_in(tmp_path / "ds", found, SPLITS).size == 110
+
+
+def test_copies_that_stay_are_told_whenever_it_is_asked(
+    copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        command.main(["--input", *map(str, copies), "--output", str(tmp_path / "ds"), "--on-copies", "keep"])
+        assert "60 showers repeat another one of their split" in caplog.text
 
 
 def test_an_event_in_two_splits_is_refused_with_its_places(copies: list[Path], tmp_path: Path) -> None:

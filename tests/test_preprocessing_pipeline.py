@@ -48,7 +48,7 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     none = dict.fromkeys(DROPPED, 0)
     dropped = none | {"below_cut": 60 - expected}
-    assert document["events"] == {"read": 60, "written": expected, "dropped": dropped}
+    assert document["events"] == {"read": 60, "written": expected, "repeated": 0, "dropped": dropped}
     assert sum(document["splits"].values()) == expected
     assert expected in range(49, 52)
 

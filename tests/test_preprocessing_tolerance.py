@@ -58,7 +58,7 @@ def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> Non
     run("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip", "--max-bad-events", 0.1)
     document = json.loads((tmp_path / "ds/manifest.json").read_text())
     dropped = dict.fromkeys(DROPPED, 0) | {"below_cut": 1, "nan": 3, "negative": 1, "out_of_range": 2}
-    assert document["events"] == {"read": 60, "written": 53, "dropped": dropped}
+    assert document["events"] == {"read": 60, "written": 53, "repeated": 0, "dropped": dropped}
     assert {bad["event"]: bad["reason"] for bad in document["bad_events"]} == BAD
     kept = np.delete(make_showers(events=60).energy_gev, [*BAD, 30])
     assert _labels_written(tmp_path / "ds") == sorted(kept.tolist())

@@ -69,7 +69,7 @@ def small_dataset(place: Path) -> Path:
 def small_flow(place: Path) -> Path:
     """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 that watch."""
     for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
-        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames, strouhal=0.19)
+        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
     settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
     preprocess(settings.discover([str(place / "*.h5")], Tolerance()), place / "ds", settings)
     return place / "ds"

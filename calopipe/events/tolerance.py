@@ -10,7 +10,7 @@ from calopipe.errors import InputError
 # Why an event is corrupt. A flaw is an index into this.
 FLAWS = ("none", "nan", "negative", "out_of_range")
 
-STOP, SKIP, WARN = "stop", "skip", "warn"
+STOP, SKIP, KEEP, WARN = "stop", "skip", "keep", "warn"
 CORRECT_OR_SKIP = "correct it, or leave such events out with --on-bad-event skip"
 
 _ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
@@ -25,14 +25,16 @@ class Tolerance:
     """What a run does about corrupt input: `stop` at it, or `skip` and record it.
 
     A run that skips still stops if more than the share `max_bad_events` of the events or `max_bad_files` of the files
-    is corrupt. One corrupt event or file is always allowed, unless the share is 0. `doubt` says whether a file that is
-    not plausible is to stop a run, or warn.
+    is corrupt. One corrupt event or file is always allowed, unless the share is 0. `copies` says what happens to
+    showers that another one before is equal to: stop, skip or keep. `doubt` says whether a file that is not plausible
+    is to stop a run, or warn.
     """
 
     bad_event: str = STOP
     bad_file: str = STOP
     max_bad_events: float = 0.01
     max_bad_files: float = 0.1
+    copies: str = SKIP
     doubt: str = WARN
 
     def __post_init__(self) -> None:

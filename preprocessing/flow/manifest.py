@@ -45,7 +45,7 @@ class PairSettings(FieldSettings):
     def read(self, plan: Plan) -> Content:
         from preprocessing.flow.pairs import read_pairs  # noqa: PLC0415
 
-        return read_pairs(location(plan.path), plan.start, plan.stop, self.step, plan.skip)
+        return read_pairs(location(plan.path), plan.start, plan.stop, self.step)
 
     def composed(self, made: Made, common: dict[str, Any]) -> FlowManifest:
         """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""

@@ -61,17 +61,14 @@ def _look(path: Location, step: int) -> InputFile | BadFile:
     return InputFile(path, sha256, len(file.time) - step, 1, grid, stamp=stamp, look=None)
 
 
-def read_pairs(path: Location, start: int, stop: int, step: int, skip: Sequence[int] = ()) -> Content:
-    """The pairs `start` to `stop` of the file `path`, without those in `skip`.
-
-    Pairs with a frame that is not finite are bad events.
-    """
+def read_pairs(path: Location, start: int, stop: int, step: int) -> Content:
+    """The pairs `start` to `stop` of the file `path`. Pairs with a frame that is not finite are bad events."""
     file = open_flow(path)
     frames = file.frames(start, stop + step)
     finite = np.asarray(np.isfinite(frames).all(axis=(1, 2, 3)))
     now, after = frames[: stop - start], frames[step:]
     good = finite[: stop - start] & finite[step:]
-    kept = np.flatnonzero(good & ~np.isin(np.arange(start, stop), skip))
+    kept = np.flatnonzero(good)
     return Content(
         digests=np.array([_digest(file, *pair) for pair in zip(now, after, strict=True)], dtype=np.uint64),
         events=start + kept,

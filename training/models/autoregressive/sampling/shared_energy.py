@@ -60,7 +60,7 @@ def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
 def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
     """Shares (R,) of each shower's hits, in proportion to exp(`log_value`) (R,); 0 of no hit. `like` has N.
 
-    Only differences of the logarithms mean something: training leaves their level where it happens to be, at hundreds too.
+    Only differences of the logarithms mean something. Training leaves their level free, which may become hundreds.
     """
     counts = tf.cast(is_hit, tf.float32)
     hits, level = _sums(shower, like, counts, tf.where(is_hit, log_value, 0.0))
