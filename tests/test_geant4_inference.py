@@ -25,7 +25,7 @@ from trainings import untraced
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
 from calopipe.showers.writer import shower_writer
-from training.export import export
+from training.export import arrays_file, export
 from training.fit import fit
 from training.generator import Generator
 from training.models.randomness import GivenNoise
@@ -146,6 +146,15 @@ def _check(program: Path, generator: Generator, file: Path) -> None:
 
 def test_of_squares(program: Path, squares: tuple[Generator, Path]) -> None:
     _check(program, *squares)
+
+
+def test_of_logarithms_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
+    """Training leaves the level of the deposits' logarithms free."""
+    generator = Generator(squares[1].parent / "model")
+    bias = generator.model.networks["odd"]._deposit.bias
+    bias.assign(bias + np.repeat(np.array([0, 300, 0], np.float32), bias.shape[0] // 3))
+    (tmp_path / "far.safetensors").write_bytes(arrays_file(generator.model, generator.card))
+    _check(program, generator, tmp_path / "far.safetensors")
 
 
 def test_of_rings(program: Path, tmp_path: Path) -> None:
