@@ -126,6 +126,17 @@ def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: P
     assert json.loads((promoted / "verdict.json").read_text())["request"] == "run-2"
 
 
+def test_the_card_which_says_that_a_model_is_whole_comes_last(
+    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, put = [], storage.put
+    monkeypatch.setattr(storage, "put", lambda file, to: (names.append(file.name), put(file, to)))
+    on_disk.promote(candidate(tmp_path, 1))
+    assert names[-1] == folder.CARD
+    assert names.count(folder.CARD) == 1
+    assert len(names) == 5
+
+
 def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: Registry, tmp_path: Path) -> None:
     _, second = promoted(registry, tmp_path, 2)
     one, two = registry.history()

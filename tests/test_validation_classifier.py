@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from validation.statistics import classifier
 from validation.statistics.classifier import LEAST_SHOWERS, Array, auc, delong
 
 
@@ -36,6 +37,18 @@ def test_delong_of_paired_scores_sums_over_an_event() -> None:
     of_negative, of_positive = components(negative, positive)
     of_event = [of_negative[i] + (of_positive[2 * i] + of_positive[2 * i + 1]) / 2 for i in range(20)]
     assert delong(negative, positive, per_event=2)[1] == pytest.approx(np.var(of_event, ddof=1) / 20)
+
+
+def test_the_interval_of_both_halves_is_as_wide_as_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = [(rng(seed).normal(size=200), rng(seed + 10).normal(0.4, 1, 200)) for seed in (1, 2)]
+    answers = iter(halves)
+    monkeypatch.setattr(classifier, "_scores", lambda *_, **__: next(answers))
+    found = auc(np.zeros((400, 1)), np.zeros((400, 1)), per_event=0, rng=rng(0))
+    values, variances = zip(*(delong(*half) for half in halves), strict=True)
+    reach = 1.959964 * np.sqrt(variances).mean()
+    assert (found.low, found.value, found.high) == pytest.approx(
+        (np.mean(values) - reach, np.mean(values), np.mean(values) + reach), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("per_event", [0, 3])

@@ -21,7 +21,7 @@ from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.sets import ShowerSet, require_comparable
 from validation.measure.table import Tables
-from validation.statistics.binning import Binning, bins, energy_bins, histogram_bins
+from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins
 from validation.statistics.decades import AtEnergy, pulls, responses
 from validation.statistics.estimates import Pair, ratio_of_widths
 from validation.statistics.resolution import Resolutions, curve, energy_edges
@@ -61,7 +61,7 @@ def resolutions(table: Observables) -> Resolutions:
 def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equal_in_log_e() -> None:
     linear = np.random.default_rng(0).uniform(100, 200, 30_000)
     assert not wide(linear)
-    assert energy_bins(linear, 30_000) == bins(linear, 4, "GeV")
+    assert energy_bins(linear, 30_000) == energy_bins(linear, 70_000) == bins(linear, 4, "GeV")
     energy = log_uniform(30_000)
     found = energy_bins(energy, 30_000)
     inner = [each.high for each in found[:-1]]
@@ -69,6 +69,10 @@ def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equ
     assert sum(int(each.holds(energy).sum()) for each in found) == 30_000
     assert len(energy_bins(energy, 6_999)) == 1
     assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000)) == 10
+
+
+def test_a_value_at_an_edge_is_in_the_bin_above() -> None:
+    assert Bin("", 1.0, 2.0).holds(np.array([1.0, 2.0])).tolist() == [True, False]
 
 
 def test_bins_of_decades_with_too_few_events_are_joined() -> None:
@@ -107,6 +111,20 @@ def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:
     np.testing.assert_allclose(fit.width(at)[:, 1], 2 / np.sqrt(at), rtol=0.12)
     few = AtEnergy.fitted(energy[:50], values[:50])
     np.testing.assert_allclose(few.mean(at), np.tile(values[:50].mean(axis=0), (3, 1)))
+
+
+def test_deviations_that_are_all_equal_have_their_own_width() -> None:
+    values = 3 + np.tile([1.0, -1.0], 1000)
+    width = AtEnergy.fitted(log_uniform(2_000), values[:, None]).width(np.array([1.5, 10.0, 70.0]))
+    np.testing.assert_allclose(width, 1, rtol=0.02)
+
+
+def test_a_pull_over_decades_counts_as_five_at_most() -> None:
+    made = make_ring_showers(events=300, seed=2)
+    table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    table = table[~table.empty]
+    far = replace(table, scalars=table.scalars + 1e6)
+    assert (pulls(table)(far) == 5).all()
 
 
 def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
