@@ -139,10 +139,3 @@ def test_nothing_beside_the_script_hides_a_module_of_python() -> None:
     """`python pipelines/submit.py` looks for modules beside itself first."""
     beside = {path.stem for path in (ROOT / "pipelines").iterdir()}
     assert not beside & sys.stdlib_module_names
-
-
-def test_no_module_beside_the_command_hides_one_of_pythons() -> None:
-    """`python pipelines/submit.py` looks for modules in pipelines/ first: a platform.py there would break uuid."""
-    ours = {path.stem for path in (ROOT / "pipelines").iterdir()} - {"__init__"}
-    assert "submit" in ours
-    assert not ours & sys.stdlib_module_names
