@@ -47,27 +47,26 @@ def export(model: Path, output: Path) -> None:
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
     card, loaded = load(model)
-    identity = _identity(loaded, card)
     identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
-        _require_same(output, identity_of(output), identity)
+        _require_same(output, identity_of(output), _identity(loaded, card))
         stands("export stands", output)
         return
     storage.require_writable(output.parent)
-    write(loaded, card, output, identity)
+    write(loaded, card, output)
     say(f"export: {output}")
 
 
 def arrays_file(model: Model, card: Card) -> bytes:
     """The content of the file of arrays that `export` writes of a `model` with this `card`. InputError: it has none."""
-    return safetensors.numpy.save(dict(model.arrays()), _metadata(card, _identity(model, card)))
+    return safetensors.numpy.save(dict(model.arrays()), _metadata(model, card))
 
 
 def _identity(model: Model, card: Card) -> dict[str, Any]:
     return _FORM.of({"calopipe": metadata.version("calopipe"), "model": card.fingerprint(), **model.exported})
 
 
-def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
+def _write_saved_model(model: Model, card: Card, output: Path) -> None:
     whole = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
     try:
         served = tf.Module()
@@ -76,7 +75,9 @@ def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping
         tf.saved_model.save(served, str(whole), signatures={"serving_default": served.function})
         described = whole / CARD  # not by `storage`, which would tell a mirror of this place
         described.parent.mkdir()
-        described.write_text(json.dumps({**identity, "card": card.to_json()}, indent=1, allow_nan=False) + "\n")
+        described.write_text(
+            json.dumps({**_identity(model, card), "card": card.to_json()}, indent=1, allow_nan=False) + "\n"
+        )
         whole.chmod(0o755)
         whole.rename(output)
     except tf.errors.ResourceExhaustedError as error:  # TensorFlow's word for a full disk
@@ -85,14 +86,14 @@ def _write_saved_model(model: Model, card: Card, output: Path, identity: Mapping
         shutil.rmtree(whole, ignore_errors=True)
 
 
-def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:
+def _write_onnx(model: Model, card: Card, output: Path) -> None:
     import onnx  # noqa: PLC0415  nothing else needs it
 
     say("converting to ONNX, which takes half a minute")
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
     graph = converted(model.onnx(card.valid_range), OPSET)
     name_batch(graph)
-    onnx.helper.set_model_props(graph, _metadata(card, identity))
+    onnx.helper.set_model_props(graph, _metadata(model, card))
     try:
         onnx.checker.check_model(graph)
     except onnx.checker.ValidationError as error:
@@ -102,14 +103,14 @@ def _write_onnx(model: Model, card: Card, output: Path, identity: Mapping[str, A
         temporary.write_bytes(graph.SerializeToString())
 
 
-def _write_arrays(model: Model, card: Card, output: Path, identity: Mapping[str, Any]) -> None:  # noqa: ARG001
+def _write_arrays(model: Model, card: Card, output: Path) -> None:
     content = arrays_file(model, card)
     with storage.replacing(output) as temporary:
         temporary.write_bytes(content)
 
 
-def _metadata(card: Card, identity: Mapping[str, Any]) -> dict[str, str]:
-    return {IDENTITY: json.dumps(identity), CARD_OF_FILE: json.dumps(card.to_json())}
+def _metadata(model: Model, card: Card) -> dict[str, str]:
+    return {IDENTITY: json.dumps(_identity(model, card)), CARD_OF_FILE: json.dumps(card.to_json())}
 
 
 def name_batch(model: Any) -> None:
