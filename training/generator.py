@@ -21,7 +21,7 @@ from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
 from training.export import arrays_file
 from training.loading import load
-from training.models.autoregressive.sampling.library import Library
+from training.models.library import Library
 from training.models.randomness import ShowerDraws
 from training.models.showers import NOISE, ShowerModel, allowed
 

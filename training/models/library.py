@@ -1,4 +1,4 @@
-"""The C++ library of `geant4/`, which draws a likelihood model's showers on processors faster than TensorFlow does."""
+"""The C++ library of `geant4/`, which draws the showers of models that have a file of arrays, faster than TensorFlow."""
 
 from __future__ import annotations
 
