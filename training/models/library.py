@@ -1,4 +1,4 @@
-"""The C++ library of `geant4/`, which draws the showers of models that have a file of arrays, faster than TensorFlow."""
+"""The C++ library of `geant4/`: showers of models that have a file of arrays, drawn faster than by TensorFlow."""
 
 from __future__ import annotations
 
