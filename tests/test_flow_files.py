@@ -43,6 +43,7 @@ def test_rounded_frames_are_multiples_and_near(tmp_path: Path) -> None:
         (lambda file: file.attrs.__delitem__("reynolds"), "no attribute reynolds"),
         (lambda file: file.attrs.__setitem__("cell_d", np.nan), "no attribute cell_d, or it is not a finite number"),
         (lambda file: file["time"].__setitem__(3, 0.9), r"frames 0.1 to 0.4 D/U apart, not evenly"),
+        (lambda file: file["time"].__setitem__(3, 0.7525), r"frames 0.2475 to 0.2525 D/U apart, not evenly"),
         (lambda file: file["time"].resize(9, axis=0), r"velocity \(24, 32, 16, 2\), solid \(32, 16\) and time \(9,\)"),
     ],
 )

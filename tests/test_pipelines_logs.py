@@ -148,6 +148,19 @@ def test_logs_of_every_step_in_order_or_of_one(
         submit.main(["logs", run, "--step", "promote"])
 
 
+def test_logs_come_in_the_order_of_the_pods_creation(
+    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever their names, whose ends are random."""
+    run = kubeflow.begun(STEPS)
+    late, early = (cluster.add(run, "root.train.executor", text) for text in (b"second try\n", b"first try\n"))
+    late.metadata.creation_timestamp, early.metadata.creation_timestamp = (
+        f"2026-01-02T03:04:{second}Z" for second in (50, 40)
+    )
+    submit.main(["logs", run])
+    assert [line for line in capsys.readouterr().out.splitlines() if "try" in line] == ["first try", "second try"]
+
+
 def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
     kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

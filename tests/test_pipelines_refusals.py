@@ -61,6 +61,7 @@ def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: 
         (Fault(403, '{"message": "no"}'), "access refused (403) with no credential; give --token-file"),
         (Fault(404, '{"message": "no such route"}'), "not found (404): no such route; check the id, and the address"),
         (Fault(429, "{}", (("Retry-After", "3"),)), "the server refused this (429 Too Many Requests)"),
+        (Fault(429, "{}"), "the server refused this (429 Too Many Requests)"),
         (
             Fault(500, '{"message": "database\\nis gone"}'),
             "the server failed (500 Internal Server Error): database is gone",

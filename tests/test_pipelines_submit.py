@@ -18,7 +18,7 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import split_values
 from components.image import IMAGE
 from pipelines import submit
-from pipelines.remote import runs
+from pipelines.remote import client, runs
 
 WHAT = ["--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
 Command = Callable[..., str]
@@ -165,11 +165,17 @@ def test_what_ends_the_waiting_and_not_the_run(
     assert f"the run goes on: submit.py status {run} --wait" in capsys.readouterr().err
 
 
-def test_waiting_outlives_a_server_that_restarts(
-    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("status", [500, 429])
+def test_waiting_outlives_a_server_that_restarts_or_is_busy(
+    kubeflow: Kubeflow,
+    command: Command,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
 ) -> None:
+    monkeypatch.setattr(client, "RETRY", client.RETRY.new(total=0))
     run = kubeflow.begun(STEPS)
-    kubeflow.faults["run_service_get_run"] = [Fault(status=500), Fault(status=500)]
+    kubeflow.faults["run_service_get_run"] = [Fault(status=status), Fault(status=status)]
     submit.main(["status", run, "--wait"])
     said = capsys.readouterr()
     assert said.out.endswith(": succeeded\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -14,11 +15,12 @@ from showers import make_file, make_labelled_showers, make_showers, write_file
 
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import SKIP, STOP, Tolerance
+from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.selection import Selection
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.asked.conditions import Conditions, Events
+from training.asked.conditions import Conditions, Events, LabelsAlone
 from training.generation import generate
 
 
@@ -140,6 +142,17 @@ def test_a_model_and_the_incumbent_ask_once(trained: Path, tmp_path: Path, reads
     expected = tmp_path / "expected.h5"
     generate(trained / "model", Conditions([trained / "mc.h5"], Selection("test")), expected)
     assert expected.read_bytes() == (tmp_path / "generated.h5").read_bytes() == (tmp_path / "incumbent.h5").read_bytes()
+
+
+def test_labels_of_one_kind_are_asked_for_in_degrees() -> None:
+    card: Any = SimpleNamespace(
+        valid_range={"energy_gev": (10, 20), "theta_rad": (1, 2), "phi_rad": (-0.5, 0.5), "particle": (11, 22)}
+    )
+    given = {"energy_gev": 15.0, "theta_rad": 90.0, PHI: 10.0, PARTICLE: 22}
+    events = LabelsAlone.one(card, 3, given).events
+    np.testing.assert_allclose(events.theta_rad, [np.pi / 2] * 3)
+    np.testing.assert_allclose(events.more[PHI], [np.pi / 18] * 3)
+    assert (events.energy_gev.tolist(), events.more[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
 
 
 def test_each_event_is_asked_for_several_times_with_all_its_labels() -> None:

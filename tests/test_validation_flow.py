@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -17,7 +18,7 @@ from calopipe.flow.grid import Grid
 from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
-from validation.flow.compare import _mean
+from validation.flow.compare import _RULES, _floor, _mean
 from validation.flow.pairs import floor_frames, pair_of
 from validation.report.summary import summary
 
@@ -218,6 +219,22 @@ def test_the_divergence_is_judged_in_units_of_the_solvers_vorticity(tmp_path: Pa
     found = verdict["simulations"][0]
     mine, theirs = np.sqrt(np.mean(np.square(found["by_step"]["divergence"]), axis=0))
     assert found["values"]["divergence"] == pytest.approx((theirs - mine) / rms, rel=1e-3)
+
+
+def test_spectra_are_compared_where_the_solver_has_a_ten_thousandth_of_its_energy(tmp_path: Path) -> None:
+    found = judged(tmp_path, noise=0.02)["simulations"][0]
+    solver, candidate = np.array(found["by_step"]["spectrum"]).T
+    held, rare = (solver > share * solver.sum() for share in (1e-4, 1e-2))
+    assert 1 < rare.sum() < held.sum() < len(solver)
+    expected = np.sqrt(np.mean(np.log10(candidate[held] / solver[held]) ** 2))
+    assert found["values"]["spectrum"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_floor_is_a_root_mean_square() -> None:
+    floors: Any = [SimpleNamespace(values={"strouhal": value}) for value in (1.3, 0.9, 1.0)]
+    found = _floor(_RULES[0], floors)
+    assert found["value"] == pytest.approx(np.sqrt((0.3**2 + 0.1**2) / 3))
+    assert found["events"] == 3
 
 
 def test_the_mean_over_simulations_has_its_standard_error() -> None:
