@@ -190,9 +190,12 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert capsys.readouterr().err.startswith(f"generate: {30 * len(standing) * 100 / 400:3.0f}% ")
     assert {part: part.stat().st_mtime_ns for part in standing} == standing  # written once
     assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
-    # another request leaves nothing of them
-    _generate(trained, output, *settings, "--seed", 9)
+    # they are left as by a run that was killed at its very end; one share leaves them for the others
+    _generate(trained, output, *settings, "--share", "0/2")
+    assert len(list(parts.iterdir())) == 14
+    _generate(trained, output, *settings)
     assert not parts.exists()
+    assert output.read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
 @pytest.mark.slow

@@ -75,8 +75,11 @@ def generate(
         _check_cut(card, selection)
     skips = outside == SKIP and not extrapolate
     request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if skips else []))
+    pieces = output.with_name(f".{output.name}.parts")
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
+        if share is None:  # a run that was killed once they were joined left them
+            storage.discard(pieces)
         stands("showers stand", output, f"{standing} of them")
         return standing
     events = conditions.events
@@ -93,7 +96,7 @@ def generate(
     if not extrapolate:
         generator.check_labels(asked.energy_gev, asked.theta_rad, asked.more)
     attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
-    parts = Parts(output.with_name(f".{output.name}.parts"), request, generator, len(asked), like=form)
+    parts = Parts(pieces, request, generator, len(asked), like=form)
     rate = parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
     if measured is not None and rate:
         measured("showers a second", rate)
