@@ -120,8 +120,9 @@ def run(folder: Path, turns: int) -> None:
     print(
         f"| {folder.name} | {1e3 * median:.2f} ({1e3 * min(seconds[2:]):.2f}-{1e3 * max(seconds[2:]):.2f}) ms "
         f"| {about['showers'] / median:.0f} showers/s | result copied {1e3 * statistics.median(copied[2:]):.2f} ms "
-        f"| {gigabytes:.2f} GB |", flush=True,
-    )  # fmt: skip
+        f"| {gigabytes:.2f} GB |",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -26,9 +26,12 @@ def options_of(folder: Path, output: Path) -> argparse.Namespace:
         raise SystemExit(f"{folder}: {len(files)} files, expected three or more: train, validation, test")
     described = _DESCRIBED / f"{folder.name}.toml"
     return argparse.Namespace(
-        train=files[:first], test=files[first:], output=output / folder.name, fit=[],
+        train=files[:first],
+        test=files[first:],
+        output=output / folder.name,
+        fit=[],
         geometry=str(described) if described.exists() else "",
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -203,10 +203,13 @@ def main() -> None:
                     form.step()
             peak = 2e-9 * _MATRIX**3 / statistics.median(products)
             for form in forms:
-                print(f"| {batch} | {form.name} | {form.precision} | {form.rate:.2f} "
-                      f"({batch / max(form.steps):.2f}-{batch / min(form.steps):.2f}) "
-                      f"| {form.rate / forms[0].rate:.2f} | {form.rate * _STEP_GFLOP / peak:.0%} "
-                      f"| {sum(form.waits) / sum(form.steps):.2%} |", flush=True)  # fmt: skip
+                print(
+                    f"| {batch} | {form.name} | {form.precision} | {form.rate:.2f} "
+                    f"({batch / max(form.steps):.2f}-{batch / min(form.steps):.2f}) "
+                    f"| {form.rate / forms[0].rate:.2f} | {form.rate * _STEP_GFLOP / peak:.0%} "
+                    f"| {sum(form.waits) / sum(form.steps):.2%} |",
+                    flush=True,
+                )
         if bfloat16_instructions():
             print(verdict(forms[-1].rate / forms[1].rate))
     print(f"\nmatrix product of {_MATRIX} x {_MATRIX} in float32: {peak:.0f} GFLOP/s")

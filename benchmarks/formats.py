@@ -137,9 +137,12 @@ def read(path: Path, form: Form, cells: int, passes: int = 1) -> tf.data.Dataset
             return tf.io.decode_raw(parsed["value"], tf.float32)
         place, value = form.hits(parsed, cells)
         flat = tf.raw_ops.SparseToDense(
-            sparse_indices=place, output_shape=[_BATCH * cells], sparse_values=value, default_value=0.0,
+            sparse_indices=place,
+            output_shape=[_BATCH * cells],
+            sparse_values=value,
+            default_value=0.0,
             validate_indices=False,
-        )  # fmt: skip
+        )
         return tf.reshape(flat, [_BATCH, cells])
 
     records = tf.data.TFRecordDataset([str(path)] * passes, form.compression).batch(_BATCH, drop_remainder=True)

@@ -136,8 +136,10 @@ def main() -> None:
         for name, library in {"TensorFlow": None, "C++": options.library}.items():
             if name == "TensorFlow" or library:
                 count, rate, size = written(model, library, paths, folder / f"{name}.h5")
-                print(f"{count} showers by {name}, start and HDF5 included: {rate:.0f} showers/s "
-                      f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower")  # fmt: skip
+                print(
+                    f"{count} showers by {name}, start and HDF5 included: {rate:.0f} showers/s "
+                    f"({rate / _GEANT4:.0f} times), {size / 1000:.1f} kB a shower"
+                )
         if options.quick or options.model:
             return
         like = coarse(paths, folder / "coarse.h5")

@@ -24,9 +24,7 @@ def steps(loop: Loop) -> None:
         model = _FitModel(engine)
         model.compile(jit_compile=False)  # the engine says what is compiled
     if left := engine.last_step - engine.step:
-        model.fit(
-            engine.batches(), steps_per_epoch=left, epochs=1, verbose=0, shuffle=False, callbacks=[_After(loop)]
-        )  # fmt: skip
+        model.fit(engine.batches(), steps_per_epoch=left, epochs=1, verbose=0, shuffle=False, callbacks=[_After(loop)])
 
 
 class _FitModel(keras.Model):

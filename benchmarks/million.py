@@ -142,8 +142,9 @@ def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
     process.join()
     seconds = time.perf_counter() - began
     used += sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
-    remark = ", ".join(f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
-                       for name, value in told.items())  # fmt: skip
+    remark = ", ".join(
+        f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in told.items()
+    )
     return f"{seconds:,.1f} | {used:,.1f} | {own:,.0f} | {max(peaks.values(), default=0):,.0f} | {remark} |"
 
 
@@ -183,11 +184,13 @@ def preprocessed(paths: list[Path], dataset: Path) -> dict[str, Any]:
     manifest, clock = read_manifest(dataset), Clock()
     preprocess(["--input", *map(str, paths), "--output", str(dataset)])
     return {
-        "repeated": manifest.events["repeated"], "shards": len(manifest.shards),
-        "MB": sum(shard.bytes for shard in manifest.shards) / 1e6, "again s": clock(),
+        "repeated": manifest.events["repeated"],
+        "shards": len(manifest.shards),
+        "MB": sum(shard.bytes for shard in manifest.shards) / 1e6,
+        "again s": clock(),
         "manifest MB": (dataset / MANIFEST).stat().st_size / 1e6,
         "receipts MB": sum(path.stat().st_size for path in (dataset / SHARDS).glob("*.json")) / 1e6,
-    }  # fmt: skip
+    }
 
 
 def checks(dataset: Path) -> dict[str, Any]:

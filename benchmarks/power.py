@@ -294,8 +294,10 @@ def main() -> None:
     if max(sizes) > len(sound) // 2:
         raise InputError(f"--events {max(sizes)}: two such sets need more than the {len(sound)} showers given")
     cases = [(INDEPENDENT, grade) for grade in ("gan", "precision")] + [(fault, "precision") for fault in FAULTS]
-    print("| candidate | grade | showers a side | accepted | inconclusive | rejected | by the criterion that names it "
-          "| other criteria |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        "| candidate | grade | showers a side | accepted | inconclusive | rejected | by the criterion that names it "
+        "| other criteria |\n|---|---|---|---|---|---|---|---|"
+    )
     for fault, grade in cases:
         if options.only and not fault.name.startswith(tuple(options.only)):
             continue

@@ -90,8 +90,10 @@ def table(curves: Mapping[str, Curves]) -> Iterator[str]:
             mean, error = parted.mean(), stats.sem(parted)
             cells.append(f"{mean:+.1f} ± {error:.1f} %, {'within' if abs(mean) < limit * error else 'beyond'}")
         yield f"| {' | '.join([*loss, f'{base.mean():.3g}', f'{base.std(ddof=1):.2g}', *cells])} |"
-    yield (f"\nMeans of the last {_LAST} steps of {len(base)} seeds. Differences from {BASE} by seed, with standard "
-           f"errors; within noise: under {limit:.1f} of these, which chance exceeds once in 20.")  # fmt: skip
+    yield (
+        f"\nMeans of the last {_LAST} steps of {len(base)} seeds. Differences from {BASE} by seed, with standard "
+        f"errors; within noise: under {limit:.1f} of these, which chance exceeds once in 20."
+    )
 
 
 def figure(curves: Mapping[str, Curves]) -> Figure:

@@ -237,10 +237,12 @@ def uncompressed(bench: Bench) -> list[Path]:
 def limit(bench: Bench) -> None:
     for kind, files in (("as given", bench.files), ("uncompressed", uncompressed(bench))):
         mine, loop = bench.fresh("ours"), bench.fresh("loop")
-        rates = bench.rates({
-            f"{kind}: preprocessing": partial(ours, files, mine),
-            f"{kind}: the loop": partial(plain, files, loop),
-        })  # fmt: skip
+        rates = bench.rates(
+            {
+                f"{kind}: preprocessing": partial(ours, files, mine),
+                f"{kind}: the loop": partial(plain, files, loop),
+            }
+        )
         written = {name: data for name, data in content(mine).items() if name.endswith(".tfrecord")}
         same = written == content(loop)
         preprocessing, the_loop = rates.values()
@@ -251,11 +253,13 @@ def limit(bench: Bench) -> None:
 def beam(bench: Bench) -> None:
     for kind, files, least in (("as given", bench.files, 5), ("uncompressed", uncompressed(bench), 8)):
         mine, theirs = bench.fresh("ours"), bench.fresh("usual")
-        rates = bench.rates({
-            f"{kind}: preprocessing": partial(ours, files, mine),
-            f"{kind}: usual": partial(usual, files, theirs, spread=True),
-            f"{kind}: usual, not spread": partial(usual, files, theirs, spread=False),
-        })  # fmt: skip
+        rates = bench.rates(
+            {
+                f"{kind}: preprocessing": partial(ours, files, mine),
+                f"{kind}: usual": partial(usual, files, theirs, spread=True),
+                f"{kind}: usual, not spread": partial(usual, files, theirs, spread=False),
+            }
+        )
         preprocessing, spread, fused = rates.values()
         row(f"{kind}: preprocessing / usual", "", preprocessing / spread, least=least)
         row(f"{kind}: preprocessing / usual, not spread", "", preprocessing / fused)
@@ -263,10 +267,12 @@ def beam(bench: Bench) -> None:
 
 def workers(bench: Bench) -> None:
     output = bench.fresh("ours")
-    rates = bench.rates({
-        "one worker": partial(ours, bench.files, output),
-        "two workers": partial(ours, bench.files, output, 2),
-    })  # fmt: skip
+    rates = bench.rates(
+        {
+            "one worker": partial(ours, bench.files, output),
+            "two workers": partial(ours, bench.files, output, 2),
+        }
+    )
     row("two workers / one", "", rates["two workers"] / rates["one worker"], least=1.7)
 
 
@@ -405,9 +411,12 @@ def kills(bench: Bench) -> None:
                 same -= content(output) != expected
             seconds_of(run)
             same += content(output) == expected
-        row(f"killed and run again, {count} worker(s)",
-            f"{same} of {rounds} the same bytes; {midway} killed amid shards, {whole} whole", same / rounds,
-            least=1)  # fmt: skip
+        row(
+            f"killed and run again, {count} worker(s)",
+            f"{same} of {rounds} the same bytes; {midway} killed amid shards, {whole} whole",
+            same / rounds,
+            least=1,
+        )
 
 
 SECTIONS = {section.__name__: section for section in (limit, beam, workers, dask, again, memory, kills)}

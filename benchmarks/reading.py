@@ -169,8 +169,10 @@ def to_the_device(folder: Path, manifest: Manifest, batch: int, repeats: int) ->
             costs[name].append((spent[0] / 20 / batch, spent[1] / 20 / batch))
     for name, found in costs.items():
         processor, wall = (statistics.median(each) * 1e6 for each in zip(*found, strict=True))
-        print(f"batch {batch:3}, {name:14} {sizes[name]:8.0f} bytes a shower to {device}; decoded, copied, made dense "
-              f"and summed in {processor:.0f} us of processors, {wall:.0f} us of time a shower")  # fmt: skip
+        print(
+            f"batch {batch:3}, {name:14} {sizes[name]:8.0f} bytes a shower to {device}; decoded, copied, made dense "
+            f"and summed in {processor:.0f} us of processors, {wall:.0f} us of time a shower"
+        )
 
 
 def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> None:
@@ -196,8 +198,10 @@ def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> No
             spent[number].append(time.process_time() - began)
     pairs = ", ".join(f"{one:.2f}/{other:.2f}" for one, other in zip(*spent, strict=True))
     ratio = statistics.median(spent[0]) / statistics.median(spent[1])
-    print(f"3dgan, batch {batch}: processor seconds of a step, dense showers made in it / given to it: {pairs}; "
-          f"ratio of the medians {ratio:.3f}")  # fmt: skip
+    print(
+        f"3dgan, batch {batch}: processor seconds of a step, dense showers made in it / given to it: {pairs}; "
+        f"ratio of the medians {ratio:.3f}"
+    )
 
 
 def options_given() -> argparse.Namespace:
@@ -279,11 +283,15 @@ def main() -> None:
             print(f"{name:30} {median:10.0f} {low:8.0f} {high:8.0f}  {medians['dataset'] / median:.1f}{target}")
         bytes_ours = sum(shard.bytes for shard in manifest.shards)
         bytes_dense = (folder / "raw").stat().st_size
-        print(f"\nbytes a shower: dataset {bytes_ours / showers:.0f}, dense {bytes_dense / showers:.0f}: "
-              f"1/{bytes_dense / bytes_ours:.1f} (target 1/30)")  # fmt: skip
+        print(
+            f"\nbytes a shower: dataset {bytes_ours / showers:.0f}, dense {bytes_dense / showers:.0f}: "
+            f"1/{bytes_dense / bytes_ours:.1f} (target 1/30)"
+        )
         share, first, images = waiting(folder, manifest, min(steps, showers // CONFIGS[DEFAULT].batch))
-        print(f"training, config {DEFAULT}, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), "
-              f"and once {first:.2f} s for the first batch")  # fmt: skip
+        print(
+            f"training, config {DEFAULT}, {images:.0f} images/s: waits {share:.2%} of the time (target under 1 %), "
+            f"and once {first:.2f} s for the first batch"
+        )
 
 
 if __name__ == "__main__":

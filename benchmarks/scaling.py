@@ -71,9 +71,12 @@ def team(
                 subprocess.Popen(
                     switch.command(worker, command) if switch else command,
                     env={**os.environ, **_ONE_THREAD, "TF_CPP_MIN_LOG_LEVEL": "3", **cluster, **environment},
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
                 )
-            )  # fmt: skip
+            )
         yield processes
     finally:
         for process in processes:
@@ -139,8 +142,9 @@ def collectives(dataset: Path, *, quick: bool) -> None:
                 model = predicted_s(workers, each["bytes"], alpha, rate)
                 print(
                     f"| {workers} | {each['bytes']} | {_ms(each)} | {1e3 * model:.2f} | {1e3 * each['cpu_s']:.2f} "
-                    f"| {1e3 * alpha:.3f} | {rate / 1e6:.0f} |", flush=True,
-                )  # fmt: skip
+                    f"| {1e3 * alpha:.3f} | {rate / 1e6:.0f} |",
+                    flush=True,
+                )
 
 
 def networks(dataset: Path, *, quick: bool) -> None:
@@ -162,8 +166,9 @@ def networks(dataset: Path, *, quick: bool) -> None:
             print(
                 f"| {'collective' if each['bytes'] else f'step of {config}'} | {workers} | {network.name} "
                 f"| {' + '.join(map(str, moved))} | {_ms(each)} | {1e3 * (each['seconds'] - base[each['bytes']]):.2f} "
-                f"| {1e3 * model:.2f} | {1e3 * late:.2f} |", flush=True,
-            )  # fmt: skip
+                f"| {1e3 * model:.2f} | {1e3 * late:.2f} |",
+                flush=True,
+            )
 
 
 def _ms(each: dict[str, Any]) -> str:

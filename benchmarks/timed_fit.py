@@ -51,9 +51,11 @@ def _clocked(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 if __name__ == "__main__":
     for owner, method, kind in (
-        (Engine, "run", "steps"), (Loop, "_save", "checkpoint"), (Evaluator, "take_over", "evaluation"),
+        (Engine, "run", "steps"),
+        (Loop, "_save", "checkpoint"),
+        (Evaluator, "take_over", "evaluation"),
         (Evaluator, "evaluate", "evaluation"),
-    ):  # fmt: skip
+    ):
         setattr(owner, method, _clocked(kind, getattr(owner, method)))
     Loop.run = _clocked("between", Loop.run)  # type: ignore[method-assign]
     main()

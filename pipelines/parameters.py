@@ -54,9 +54,12 @@ class Parameters:
     )
     grade: str = setting("precision", help="Acceptance criteria: precision, or a TOML file of them.")
     beam_options: tuple[str, ...] = setting(
-        (), flag="--beam-option", metavar="NAME=VALUE", each="--{}".format,
+        (),
+        flag="--beam-option",
+        metavar="NAME=VALUE",
+        each="--{}".format,
         help="Options of Apache Beam, --NAME=VALUE each.",
-    )  # fmt: skip
+    )
     seed: int = setting(1, help="Seed of weights, order, noise and resampling.")
 
 

@@ -57,9 +57,12 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     )
     run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
     run.add_argument(
-        "--generation-pods", type=int, default=1, metavar="N",
+        "--generation-pods",
+        type=int,
+        default=1,
+        metavar="N",
         help="generate in N shares and join them, as N pods of a cluster do; here one after the other",
-    )  # fmt: skip
+    )
     parameters.add_options(run, pipeline)
 
     compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
@@ -83,9 +86,12 @@ def run(options: argparse.Namespace) -> None:
     from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
     local_run.run(
-        given, location(options.output).absolute(), verbose=options.verbose, shares=options.generation_pods,
+        given,
+        location(options.output).absolute(),
+        verbose=options.verbose,
+        shares=options.generation_pods,
         name=options.pipeline,
-    )  # fmt: skip
+    )
 
 
 def compile_package(options: argparse.Namespace) -> None:

@@ -51,21 +51,29 @@ def parser() -> CommandParser:
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
     command.add_argument(
-        "--shard-events", type=int, default=Settings.shard_events, metavar="N",
+        "--shard-events",
+        type=int,
+        default=Settings.shard_events,
+        metavar="N",
         help="events of one range of a file, the piece of work of one worker (default %(default)s)",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--pair-step", type=int, default=PairSettings.step, metavar="K",
+        "--pair-step",
+        type=int,
+        default=PairSettings.step,
+        metavar="K",
         help="of a flow: frames of a pair are K intervals of the file apart (default %(default)s)",
-    )  # fmt: skip
+    )
     own = {"on_doubt": WARN}  # where the pipeline's default is another
     read = [each for each in settings_of(Reading) if each.name != "dataset"]
     add_settings(command, read, lambda each: told(each, own.get(each.name)))
     command.add_argument(
-        "--on-copies", choices=(SKIP, STOP, KEEP), default=SKIP,
+        "--on-copies",
+        choices=(SKIP, STOP, KEEP),
+        default=SKIP,
         help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
         "(default %(default)s)",
-    )  # fmt: skip
+    )
     add_beam(command)
     return command
 

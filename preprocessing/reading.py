@@ -83,9 +83,12 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     place = tf.repeat(tf.range(showers) * cells, hits) + index
     # Half the time of scatter_nd, which adds; a place that is out of bounds is an error here too.
     flat = tf.raw_ops.SparseToDense(
-        sparse_indices=place, output_shape=[showers * cells], sparse_values=value, default_value=0.0,
+        sparse_indices=place,
+        output_shape=[showers * cells],
+        sparse_values=value,
+        default_value=0.0,
         validate_indices=False,
-    )  # fmt: skip
+    )
     return {"cells": tf.reshape(flat, [showers, *manifest.geometry.shape]), **_labels(parsed)}
 
 

@@ -114,9 +114,12 @@ def add_beam(command: Any) -> None:
     """Add to a command of argparse the options that `beam_options_of` reads."""
     command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
     command.add_argument(
-        "--beam-option", action="append", default=[], metavar="NAME=VALUE",
+        "--beam-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="an option of Apache Beam; without a runner the work is done in this process",
-    )  # fmt: skip
+    )
 
 
 def beam_options_of(options: argparse.Namespace) -> list[str]:

@@ -184,8 +184,11 @@ class _Passing(BaseHTTPRequestHandler):
         harm = self.server.harm()
         if self.server.refusal and self.command != "GET":
             status, reason = self.server.refusal
-            self._answer(status, {"Content-Type": "application/json"},
-                         json.dumps({"error": {"code": status, "message": reason}}).encode())  # fmt: skip
+            self._answer(
+                status,
+                {"Content-Type": "application/json"},
+                json.dumps({"error": {"code": status, "message": reason}}).encode(),
+            )
         elif harm in {"503", "429"}:
             self._answer(int(harm), {}, b"")
         elif harm == "cut":
@@ -299,8 +302,9 @@ def dask_cluster(folder: Path, *, workers: int) -> Iterator[DaskCluster]:
     with (folder / "scheduler.log").open("wb") as log:
         scheduler = subprocess.Popen(
             [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            stdout=log,
+            stderr=log,
+        )
     cluster = DaskCluster(f"tcp://127.0.0.1:{port}", scheduler, folder / "workers.log")
     try:
         for _ in range(workers):

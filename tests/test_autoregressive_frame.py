@@ -75,9 +75,10 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     sums = frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
     for flipped, angle in (
-        (cells[:, ::-1], theta), (cells[:, :, ::-1], np.float32(math.pi) - theta),
+        (cells[:, ::-1], theta),
+        (cells[:, :, ::-1], np.float32(math.pi) - theta),
         (cells[:, ::-1, ::-1], np.float32(math.pi) - theta),
-    ):  # fmt: skip
+    ):
         mirror, same = _reflected(flipped, angle)
         np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
         np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS, SMALL_GEOMETRY) / scale, sums / scale, atol=2e-5)

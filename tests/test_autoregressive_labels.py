@@ -141,9 +141,11 @@ def test_a_saved_model_is_asked_with_the_labels_of_the_training(model: Path, tmp
     export(model, tmp_path / "saved")
     serve = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     given = {
-        "energy_gev": asked.energy_gev, "theta_rad": np.clip(asked.theta_rad, 1.25, 1.9), PHI: asked.more[PHI] * 0.9,
+        "energy_gev": asked.energy_gev,
+        "theta_rad": np.clip(asked.theta_rad, 1.25, 1.9),
+        PHI: asked.more[PHI] * 0.9,
         PARTICLE: asked.more[PARTICLE],
-    }  # fmt: skip
+    }
     tensors = {name: tf.constant(values) for name, values in given.items()}
     found = serve(seed=tf.constant(1), **tensors)["cells_gev"].numpy()
     labels = given["energy_gev"], given["theta_rad"]

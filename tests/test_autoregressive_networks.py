@@ -144,8 +144,9 @@ def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: T
     _, there, labels = _inputs(50)
     rng = np.random.default_rng(5)
     choice = tf.constant(rng.random((50, _TOTALS)), tf.float32)
-    normal, known = (tf.constant(each, tf.float32) for each in (
-        rng.normal(size=(50, _TOTALS)), rng.random((50, _TOTALS)) < 0.8))  # fmt: skip
+    normal, known = (
+        tf.constant(each, tf.float32) for each in (rng.normal(size=(50, _TOTALS)), rng.random((50, _TOTALS)) < 0.8)
+    )
     drawn = density.sample(there, known, labels, choice, normal)
     weights, means, widths = mixtures = _mixtures(density, drawn, there, labels)
     for k in range(_TOTALS):

@@ -185,9 +185,10 @@ def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
     size = np.sqrt(np.nanmin(where.area_mm2[other]))
     near = _cell_at(where, other, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place])
     apart = math.hypot(
-        where.x_mm[layer, place] - where.x_mm[other, near], where.y_mm[layer, place] - where.y_mm[other, near],
+        where.x_mm[layer, place] - where.x_mm[other, near],
+        where.y_mm[layer, place] - where.y_mm[other, near],
         where.ring_mm[layer, place] - where.ring_mm[other, near],
-    )  # fmt: skip
+    )
     return apart < size / 4
 
 
@@ -248,8 +249,11 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     where = positions(geometry)
     assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(layers)]), More(),
-    )  # fmt: skip
+        tf.constant(energy),
+        tf.constant(theta),
+        tf.constant(noise[:, : totals.noise_numbers(layers)]),
+        More(),
+    )
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
     assert layers == 1 or (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
@@ -268,9 +272,11 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         expected = {
             (shower, *divmod(int(at), mesh.shape[1]), layer)
-            for shower in range(2) for layer in range(mesh.layers) for at in np.flatnonzero(where.exists[layer])
+            for shower in range(2)
+            for layer in range(mesh.layers)
+            for at in np.flatnonzero(where.exists[layer])
             if mesh.parity[at] == parity and images[shower, layer, at] == 0
-        }  # fmt: skip
+        }
         assert found == expected
     assert (model._store["rate"].numpy()[where.exists] > 0).all()
 

@@ -31,8 +31,9 @@ def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> N
     """Let cells be hit by their prior, off by `log_odds`, with energies normal about theirs in the logarithm."""
     for density in model._cells:
         for head, bias in (
-            (density._occupied, [log_odds]), (density._deposit, np.repeat([0, 0, log_width], density.components)),
-        ):  # fmt: skip
+            (density._occupied, [log_odds]),
+            (density._deposit, np.repeat([0, 0, log_width], density.components)),
+        ):
             head.set_weights([np.zeros(head.kernel.shape), np.array(bias)])
 
 
@@ -233,8 +234,11 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
     found = model._sampler.showers(*map(tf.constant, (energy, theta, noise))).numpy()
     assert ((found > 0).sum((1, 2)) == 1).all()
     plan = model._sampler._plan(
-        tf.constant(energy), tf.constant(theta), tf.constant(noise[:, : totals.noise_numbers(LAYERS)]), More(),
-    )  # fmt: skip
+        tf.constant(energy),
+        tf.constant(theta),
+        tf.constant(noise[:, : totals.noise_numbers(LAYERS)]),
+        More(),
+    )
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)

@@ -72,9 +72,11 @@ def test_shares_are_drawn_as_often_as_they_are_likely() -> None:
 def test_numbers_of_hits_are_drawn_as_often_as_they_are_likely(expected: float) -> None:
     """Their chances sum to one, and are those of a logistic mixture of the logarithm, cut into bins."""
     numbers = np.arange(1, 200_000)
-    chances = np.exp(log_count(
-        tf.constant(numbers, tf.float32), tf.fill([len(numbers)], expected), _mixture(len(numbers))
-    ).numpy().astype(float))  # fmt: skip
+    chances = np.exp(
+        log_count(tf.constant(numbers, tf.float32), tf.fill([len(numbers)], expected), _mixture(len(numbers)))
+        .numpy()
+        .astype(float)
+    )
     assert chances.sum() == pytest.approx(1, abs=2e-3)  # but for numbers that are larger still
     weights, means, widths = (each.numpy()[0].astype(float) for each in _mixture(1))
     with np.errstate(divide="ignore"):

@@ -180,8 +180,11 @@ class Cluster:
     def kubectl(self, *arguments: str, given: str = "") -> str:
         done = subprocess.run(
             ["kubectl", "--kubeconfig", self.kubeconfig, *arguments],
-            input=given, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -265,7 +268,7 @@ _TRAINER_RULES = {
     ("", "pods", "", "list"),
     ("", "events", "", "list"),
     ("", "pods/log", "", "get"),
-}  # fmt: skip
+}
 _RUN_RULES = {
     *(("argoproj.io", "workflowtaskresults", "", verb) for verb in ("create", "patch")),
     ("", "configmaps", "kfp-launcher", "get"),
@@ -279,8 +282,10 @@ def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
     """Beside those of anybody, which are to ask for one's own rights."""
     anybody = cluster.rules("nobody")
     assert {resource for _, resource, *_ in anybody} == {
-        "selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"
-    }  # fmt: skip
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+        "selfsubjectreviews",
+    }
     wait_until(lambda: cluster.rules("calopipe") - anybody == _TRAINER_RULES | _RUN_RULES, "the rights")
     assert cluster.rules("pipeline-runner") == anybody
     [command] = [each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl create rolebinding ")]

@@ -126,8 +126,11 @@ def test_the_commands_name_files_that_are_there(calls: list[list[str]]) -> None:
 def test_google_builds_the_image_as_make_does() -> None:
     made = subprocess.run(
         ["make", "--dry-run", "--always-make", "image", "IMAGE=$$_IMAGE", "ACCELERATOR=$$_ACCELERATOR"],
-        cwd=_ROOT, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     build = yaml.safe_load((_ROOT / "deploy/cloudbuild.yaml").read_text())
     [step] = build["steps"]
     assert made.split() == [*step["env"], step["name"].partition(":")[0], *step["args"]]

@@ -138,8 +138,10 @@ def test_the_first_difference_of_two_calorimeters() -> None:
     thicker = with_values(two, {"layer_pitch_mm": 3.0})
     name, here, there = two.difference(thicker) or ("", "", "")
     assert (name, here.partition(" mm, ")[2], there.partition(" mm, ")[2]) == (
-        "layer 0", "1.7 mm and 0.4027 X0 thick", "3 mm and 0.4027 X0 thick",
-    )  # fmt: skip
+        "layer 0",
+        "1.7 mm and 0.4027 X0 thick",
+        "3 mm and 0.4027 X0 thick",
+    )
 
 
 _LAYER = "[[layers]]\ncells = [2, 2]\ncell_mm = 5\npitch_mm = 4\nx0 = 1\n"
@@ -176,7 +178,7 @@ _WRONG_TOML = {
         _UNIT + _LAYER + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\nr_edges_mm = [0, 1]\n",
         "the cells of all layers must be rectangular, or of all layers in rings",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", _WRONG_TOML)

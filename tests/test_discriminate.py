@@ -21,9 +21,7 @@ def test_the_network_in_numpy() -> None:
     model = Discriminator(RINGS, high=False, hidden=5, layers=2, dropout=0.0)
     weights = [weight.numpy().astype(np.float64) for weight in model.networks["discriminator"].weights]
     inputs = 1 + 3 + 3 * 24
-    assert [weight.shape for weight in weights] == [
-        (inputs, 5), (5,), (5, 5), (5,), (5, 5), (5,), (5, 1), (1,)
-    ]  # fmt: skip
+    assert [weight.shape for weight in weights] == [(inputs, 5), (5,), (5, 5), (5,), (5, 5), (5,), (5, 1), (1,)]
     assert 0.9 / np.sqrt(inputs) < np.abs(weights[0]).max() <= 1 / np.sqrt(inputs)  # PyTorch's first weights
     rng = np.random.default_rng(4)
     order = voxel_order(RINGS)

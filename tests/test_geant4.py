@@ -79,7 +79,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
         ["preprocessing", "--input", folder / "mc.h5", "--output", folder / "ds"],
         ["training", "fit", "--dataset", folder / "ds", "--output", folder / "model", "--steps", "4"],
         ["training", "export", "--model", folder / "model", "--output", folder / "model.safetensors"],
-    ):  # fmt: skip
+    ):
         done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
     return Application(folder / "build/example/calopipe-example", folder, environment)

@@ -59,9 +59,11 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
         storage.remove(folder / "model/card.json")
         mirror.flush(folder)
         assert _there() == {
-            "made/new.json": "new", "model/checkpoints/1.npz": "model/checkpoints/1.npz", "other/2.h5": "other/2.h5",
+            "made/new.json": "new",
+            "model/checkpoints/1.npz": "model/checkpoints/1.npz",
+            "other/2.h5": "other/2.h5",
             "top.json": "newer",
-        }  # fmt: skip
+        }
         (RUN / "model/card.json").write("of another process")
         mirror.refresh(folder)
         assert (folder / "model/card.json").read_text() == "of another process"
@@ -70,9 +72,12 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
         storage.discard(folder / "made")
         (folder / "top.json").unlink()  # as by what cleans a disk of old files
     assert _there() == {
-        "model/card.json": "of another process", "model/checkpoints/1.npz": "model/checkpoints/1.npz",
-        "other/2.h5": "other/2.h5", "top.json": "newer", "untold": "by a library",
-    }  # fmt: skip
+        "model/card.json": "of another process",
+        "model/checkpoints/1.npz": "model/checkpoints/1.npz",
+        "other/2.h5": "other/2.h5",
+        "top.json": "newer",
+        "untold": "by a library",
+    }
     assert not folder.exists()
 
 

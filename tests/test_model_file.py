@@ -93,7 +93,7 @@ def test_a_changed_file_is_another_training(trained: Path, tmp_path: Path) -> No
         ("{layers}{second}", "file.py: states 2 models, layers and more"),
         ("\xe9", "not a text in UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_model_is_refused_in_a_line(text: str | None, line: str, tmp_path: Path) -> None:
     second = (
         "@register('more')\n@dataclass(frozen=True, kw_only=True)\nclass More(LayersConfig):\n    pass\n"

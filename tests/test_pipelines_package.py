@@ -214,13 +214,16 @@ V5P = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice", "cloud.google.co
     ("options", "strategy", "expected"),
     [
         (["--gpus", "1"], "one-device", {"train": ({GPU: "1"}, {}), "generate": ({GPU: "1"}, {})}),
-        (["--gpus", "4", "--gpu-type", "nvidia-l4"], "mirrored",
-         {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)}),
+        (
+            ["--gpus", "4", "--gpu-type", "nvidia-l4"],
+            "mirrored",
+            {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)},
+        ),
         (["--tpu", "tpu-v5-lite-podslice:2x4"], "tpu", {"train": ({TPU: "8"}, V5E)}),
         (["--tpu", "tpu-v5p-slice:2x2x1"], "tpu", {"train": ({TPU: "4"}, V5P)}),
         (["--nodes", "3", "--gpus", "2"], "multi-worker", {"generate": ({GPU: "1"}, {})}),
     ],
-)  # fmt: skip
+)
 def test_accelerators(
     tmp_path: Path, options: list[str], strategy: str, expected: dict[str, tuple[dict[str, str], dict[str, str]]]
 ) -> None:

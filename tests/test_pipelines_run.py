@@ -217,9 +217,12 @@ def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list
     output, _, _ = run
     told = {}
     for step, name in (
-        ("discover", "showers"), ("preprocess", "data"), ("train", "model"), ("generate", "showers"),
+        ("discover", "showers"),
+        ("preprocess", "data"),
+        ("train", "model"),
+        ("generate", "showers"),
         ("promote", "judged"),
-    ):  # fmt: skip
+    ):
         (written,) = output.glob(f"kfp/*/{step}/executor_output.json")
         (artifact,) = json.loads(written.read_text())["artifacts"][name]["artifacts"]
         told[step] = artifact["metadata"]
@@ -404,15 +407,18 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     shutil.copytree(output, tmp_path / "out")
     monkeypatch.setattr("training.challenge.timing._BATCHES", {1: 1})
     given = {
-        "output": str(tmp_path / "out"), "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "",
+        "output": str(tmp_path / "out"),
+        "fingerprint": read_card(output / "model").fingerprint(),
+        "incumbent": "",
         "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],
         "reading": asdict(
             Reading(
                 dataset=str(output / "dataset"), split_files=("test=test*.h5",), geometry="x0_per_layer=5", cut_gev=0.3
             )
         ),
-        "seed": 1, "challenge": True,
-    }  # fmt: skip
+        "seed": 1,
+        "challenge": True,
+    }
     artifacts = {
         name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in ("report", "summary", "showers")
     }

@@ -290,8 +290,10 @@ def _process(kubeflow: Kubeflow, *arguments: str) -> subprocess.Popen[str]:
     """
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments, "--endpoint", kubeflow.address],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_exit_codes_of_the_process(kubeflow: Kubeflow) -> None:

@@ -81,6 +81,9 @@ def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.Monke
         tasks = made["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]
         assert {*tasks} == {"preprocess-flow", "train", "generate-flow", "validate-flow"}
         assert made["runtime_config"]["parameters"] == {
-            "input": ["/data/*.h5"], "output": "/data/run", "floor": ["/data/fine/*.h5"], "rollout_steps": 30
-        }  # fmt: skip
+            "input": ["/data/*.h5"],
+            "output": "/data/run",
+            "floor": ["/data/fine/*.h5"],
+            "rollout_steps": 30,
+        }
     assert not kubeflow.departures

@@ -92,9 +92,11 @@ def test_a_step_leads_to_the_cell_beyond_the_edge(layer: int) -> None:
         angle, radius = -np.pi + (a + 0.5) * 2 * np.pi / n, (edges[b] + edges[b + 1]) / 2
         half = np.pi / n + near
         beyond = {
-            (a + 1, b): (radius, angle + half), (a - 1, b): (radius, angle - half),
-            (a, b + 1): (edges[b + 1] + near, angle), (a, b - 1): (edges[b] - near, angle),
-        }  # fmt: skip
+            (a + 1, b): (radius, angle + half),
+            (a - 1, b): (radius, angle - half),
+            (a, b + 1): (edges[b + 1] + near, angle),
+            (a, b - 1): (edges[b] - near, angle),
+        }
         for (first, second), (r, phi) in beyond.items():
             place, exists = steps(RINGS, layer, np.array(first), np.array(second))
             expected = _cell_at(RINGS, layer, r * np.cos(phi), r * np.sin(phi))

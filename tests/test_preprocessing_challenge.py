@@ -101,8 +101,9 @@ def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.theta_rad, theta)
     with h5py.File(tmp_path / "a.h5") as file:
         assert {name: item.shape for name, item in file.items()} == {
-            "showers": (5000, 368), "incident_energies": (5000, 1)
-        }  # fmt: skip
+            "showers": (5000, 368),
+            "incident_energies": (5000, 1),
+        }
         np.testing.assert_allclose(file["incident_energies"][:, 0], energy * 1e3, rtol=1e-6)
 
 

@@ -90,8 +90,10 @@ def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, t
 
     told("train", "test", "train")
     assert {split: read_manifest(tmp_path / "ds").count(split) for split in SPLITS} == {
-        "train": 46, "validation": 0, "test": 23
-    }  # fmt: skip
+        "train": 46,
+        "validation": 0,
+        "test": 23,
+    }
     with pytest.raises(InputError, match=r"s12.h5 is in test and .*s00.h5 in train, but both are of one obstacle and"):
         told("train", "train", "test")
 
@@ -125,8 +127,9 @@ def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations
     main([*arguments, "--on-bad-event", "skip"])
     manifest = read_manifest(tmp_path / "ds")
     assert [(each.name, each.event, each.reason) for each in manifest.bad_events] == [
-        ("bad.h5", 8, "nan"), ("bad.h5", 9, "nan")
-    ]  # fmt: skip
+        ("bad.h5", 8, "nan"),
+        ("bad.h5", 9, "nan"),
+    ]
     assert (manifest.events["read"], manifest.events["written"]) == (11 * 23, 11 * 23 - 2)
 
 

@@ -226,9 +226,12 @@ def test_processes_of_a_host_share_one_copy_and_the_last_removes_it(
 
     def reader() -> tuple[subprocess.Popen[str], Path]:
         process = subprocess.Popen(
-            [sys.executable, "-c", _READER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", _READER, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env=os.environ | {"TMPDIR": str(tmp_path)},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         return process, Path(process.stdout.readline().strip())
 
@@ -306,9 +309,12 @@ def test_without_credentials_one_line_says_so(tmp_path: Path) -> None:
     environment |= {"HOME": str(tmp_path), "NO_GCE_CHECK": "true"}
     for arguments in (["--input", file, "--output", "gs://b/ds"], ["--input", "gs://b/a.h5", "--output", tmp_path]):
         done = subprocess.run(
-            [sys.executable, "-m", "preprocessing", *arguments], env=environment, capture_output=True, text=True,
+            [sys.executable, "-m", "preprocessing", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 2, done.stderr
         (line,) = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]
         assert "no credentials for Google Cloud" in line

@@ -114,18 +114,21 @@ IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
     "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
     "both in MeV": (
-        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right",
+        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000},
+        "is energy in GeV, is x0_per_layer right",
     ),
     "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "are the cells (N, x, y, layer), are these"),
     "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "are the cells (N, x, y, layer), are these"),
-}  # fmt: skip
+}
 
 
 def test_hadrons_need_not_be_as_deep_or_as_wide_as_electrons(tmp_path: Path) -> None:
     """Showers that begin late and are read from the back: none of electrons, but pions may be so."""
     changed = {"ECAL": _CELLS[..., ::-1], "energy": _SHOWERS.energy_gev}
-    deep = {kind: _look(write_file(tmp_path / f"{kind}.h5", _SHOWERS, chunks=False, **changed, pdg=np.full(60, kind)))
-            for kind in (11, 211)}  # fmt: skip
+    deep = {
+        kind: _look(write_file(tmp_path / f"{kind}.h5", _SHOWERS, chunks=False, **changed, pdg=np.full(60, kind)))
+        for kind in (11, 211)
+    }
     assert any("are these electromagnetic showers?" in doubt for doubt in deep[11].doubts)
     assert deep[211].doubts == ()
 
@@ -140,13 +143,14 @@ def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> No
 _SPREAD = np.random.default_rng(5).permutation(60)
 LABELS: dict[str, tuple[dict[str, Any], str]] = {
     "another order": (
-        {"energy": _SHOWERS.energy_gev[_SPREAD]}, r"E_vis does not rise with the energies of 10\d.* are they those of",
+        {"energy": _SHOWERS.energy_gev[_SPREAD]},
+        r"E_vis does not rise with the energies of 10\d.* are they those of",
     ),
     "one energy for all": (
         {"energy": np.full(60, 150.0), "ECAL": _CELLS * np.geomspace(0.4, 2.4, 60)[:, None, None, None]},
         "all energies are 150 GeV, but E_vis of nine in ten showers spreads .*-fold",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", LABELS)

@@ -63,9 +63,10 @@ def _same_run(found: Path, expected: Path) -> None:
     left_out = {f"dataset/{MEMORY}", "dataset/checked.json", ""}  # of paths, and of files on a disk
     assert one.keys() - left_out == other.keys() - left_out
     timed = {"run.json", "index.html", "generated.h5"} | {
-        f"{folder}{name}" for folder in ("", "model/", "registry/models/")
+        f"{folder}{name}"
+        for folder in ("", "model/", "registry/models/")
         for name in ("card.json", "history.jsonl", "training.json", "verdict.json", "report.html")
-    }  # fmt: skip
+    }
     same = {
         name for name in other.keys() - left_out - timed if not re.search(r"checkpoints/.*json|promotions|events", name)
     }

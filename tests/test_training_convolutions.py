@@ -53,8 +53,9 @@ def _answers(network: keras.Model, inputs: np.ndarray, *, training: bool = False
     with tf.GradientTape() as tape, Draws.of(2).active():
         tape.watch(values)
         outputs = tf.nest.flatten(network(values, training=training))
-        total = sum(tf.reduce_sum(output * tf.constant(rng.normal(size=output.shape), output.dtype))
-                    for output in outputs)  # fmt: skip
+        total = sum(
+            tf.reduce_sum(output * tf.constant(rng.normal(size=output.shape), output.dtype)) for output in outputs
+        )
     variables = network.trainable_variables
     gradients = tape.gradient(total, [values, *(variable.value for variable in variables)])
     names = ["inputs", *(variable.path for variable in variables)]

@@ -255,8 +255,11 @@ def _rates(steps: int, **more: Any) -> list[float]:
     """The rate at each of `steps` steps of ten an epoch, from the second of the two updates of a step."""
     rate = LearningRate(
         named_config("small", epochs=10, learning_rate=0.01, **more),
-        global_batch=256, total_steps=100, steps_an_epoch=10, updates_a_step=2,
-    )  # fmt: skip
+        global_batch=256,
+        total_steps=100,
+        steps_an_epoch=10,
+        updates_a_step=2,
+    )
     return [float(rate(tf.constant(2 * step + 1))) for step in range(steps)]
 
 

@@ -307,7 +307,7 @@ def test_the_catalogue_names_its_sources() -> None:
         ("showers_a_second = 40_000", "showers_a_second = 0", "input.showers_a_second is 0"),
         ("[input]", "[input", "Expected .*line 8"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, told: str) -> None:
     path = tmp_path / "mine.toml"
     text = BUILT_IN.read_text()

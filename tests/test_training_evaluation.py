@@ -97,11 +97,13 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
 @pytest.mark.parametrize(
     "config",
     [
-        named_config("small"), named_config("autoencoder"), ClassifierConfig(model="low-level-classifier"),
+        named_config("small"),
+        named_config("autoencoder"),
+        ClassifierConfig(model="low-level-classifier"),
         pytest.param(named_config("fast"), marks=pytest.mark.slow),
     ],
     ids=lambda config: config.model,
-)  # fmt: skip
+)
 def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
     """For batches of 32 and of 8 showers, whose lists of hits have 128 and 384 places."""
     for name, events, least in (("a", 32, 0.3), ("b", 8, 0.0)):

@@ -379,8 +379,11 @@ def test_a_replacement_that_is_interrupted_takes_nothing_over(
         folder.begin(output, "another", overwrite=False)
     folder.begin(output, "another", overwrite=True)
     assert {path.name for path in output.iterdir()} == {
-        "training.json", "seen.npy", "generator.weights.h5", "discriminator.weights.h5"
-    }  # fmt: skip
+        "training.json",
+        "seen.npy",
+        "generator.weights.h5",
+        "discriminator.weights.h5",
+    }
 
 
 def test_an_altered_model_is_refused_by_name(model: Path, tmp_path: Path) -> None:

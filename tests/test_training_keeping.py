@@ -50,8 +50,10 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         with pytest.raises(InputError):
             fit_small(dataset, place, "--checkpoint-steps", "5")
     assert sorted(path.stem for path in (place / "checkpoints").glob("*.npz")) == [
-        "step-000000005", "step-000000007", "step-000000010",
-    ]  # fmt: skip
+        "step-000000005",
+        "step-000000007",
+        "step-000000010",
+    ]
     return place
 
 

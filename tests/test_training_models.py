@@ -243,9 +243,11 @@ def test_the_physics_of_a_real_shower_is_exact() -> None:
 def test_phases_in_order() -> None:
     model, _ = _small_gan()
     assert [(phase.name, phase.network) for phase in model.phases] == [
-        ("discriminator_real", "discriminator"), ("discriminator_fake", "discriminator"),
-        ("generator_first", "generator"), ("generator_second", "generator"),
-    ]  # fmt: skip
+        ("discriminator_real", "discriminator"),
+        ("discriminator_fake", "discriminator"),
+        ("generator_first", "generator"),
+        ("generator_second", "generator"),
+    ]
     for phase in model.phases:
         watched = {"spread": 0} if phase.network == "discriminator" else {}
         assert phase.weights == watched | {"generation": 3, "auxiliary": 0.1, "angle": 25, "ecal": 0.1}

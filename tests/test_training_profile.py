@@ -17,9 +17,7 @@ from training.engine.strategies import make_strategy
 
 def test_steps_are_traced_and_undone(tmp_path: Path) -> None:
     dataset, config = small_dataset(tmp_path), named_config("small", batch=4)
-    engine = Engine(
-        config, dataset, read_manifest(dataset), make_strategy("one-device"), build=Tiny, compiled=False
-    )  # fmt: skip
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), build=Tiny, compiled=False)
     engine.run(iter(engine.batches()), 1)
     before = engine.state()
     trace(engine, tmp_path / "board")

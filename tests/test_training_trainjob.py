@@ -101,9 +101,12 @@ class Place:
         log = self.file(f"launcher-{len(self.launchers)}.log")
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)], stdout=out, stderr=out, cwd=_ROOT,
+                [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)],
+                stdout=out,
+                stderr=out,
+                cwd=_ROOT,
                 env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)},
-            )  # fmt: skip
+            )
         self.launchers.append(Launcher(process, log))
         return self.launchers[-1]
 
@@ -464,9 +467,10 @@ def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
     launcher = place.launch("time.sleep(60)")
     job = place.trainer.wait_for_job()
     place.api.call(
-        "DELETE", f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
-        + job["metadata"]["name"]
-    )  # fmt: skip
+        "DELETE",
+        f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
+        + job["metadata"]["name"],
+    )
     assert "was deleted by somebody else" in _one_line(launcher)
 
 
@@ -475,9 +479,12 @@ def test_a_job_that_cannot_start_ends_with_the_event_that_says_why(place: Place)
     about = place.trainer.wait_for_job()
     namespace, name = place.trainer.namespace, about["metadata"]["name"]
     event = {
-        "metadata": {"name": f"{name}.1"}, "type": "Warning", "reason": "TrainJobResourcesCreationFailed",
-        "message": "denied the request", "involvedObject": {"kind": "TrainJob", "name": name, "namespace": namespace},
-    }  # fmt: skip
+        "metadata": {"name": f"{name}.1"},
+        "type": "Warning",
+        "reason": "TrainJobResourcesCreationFailed",
+        "message": "denied the request",
+        "involvedObject": {"kind": "TrainJob", "name": name, "namespace": namespace},
+    }
     place.api.call("POST", f"/api/v1/namespaces/{namespace}/events", event)
     place.trainer.collect(about)
     assert _one_line(launcher).endswith("has no pod after 1 s: TrainJobResourcesCreationFailed: denied the request")

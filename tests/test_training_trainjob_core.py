@@ -24,9 +24,12 @@ from training.nodes.workers import most_telling
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {
-    "nodes": 2, "image": "i:1", "arguments": ["fit", "--output", "/data/$(m)"], "resources": {"cpu": "4"},
+    "nodes": 2,
+    "image": "i:1",
+    "arguments": ["fit", "--output", "/data/$(m)"],
+    "resources": {"cpu": "4"},
     "runtime": "calopipe",
-}  # fmt: skip
+}
 
 
 def test_a_training_has_one_name_and_two_have_two() -> None:

@@ -84,8 +84,10 @@ def test_a_job_whose_jobset_is_refused_ends_with_the_reason(
     why = f"TrainJobResourcesCreationFailed: {' '.join(REFUSED.split())}"
     assert str(error.value) == f"TrainJob {NAME} has no pod after 0.3 s: {why}"
     assert capsys.readouterr().err.splitlines() == [
-        f"TrainJob {NAME} is created in namespace default", f"TrainJob {NAME}: {why}", f"TrainJob {NAME} is deleted",
-    ]  # fmt: skip
+        f"TrainJob {NAME} is created in namespace default",
+        f"TrainJob {NAME}: {why}",
+        f"TrainJob {NAME} is deleted",
+    ]
     assert cluster.job is None
 
 

@@ -43,9 +43,12 @@ def judged(cells: FloatArray, grade: str = "gan") -> dict[str, Criterion]:
     """Showers of seed 2 with these cells against those of seed 1."""
     mine, theirs = table(showers(1), showers(1).cells), table(showers(2), cells)
     found = measure_criteria(
-        Tables(mine, theirs, 0), binning=Binning.of(mine, len(theirs), angles=False), grade=load_grade(grade),
-        rng=np.random.default_rng(0), ring_names=ring_labels(RING_GEOMETRY),
-    )  # fmt: skip
+        Tables(mine, theirs, 0),
+        binning=Binning.of(mine, len(theirs), angles=False),
+        grade=load_grade(grade),
+        rng=np.random.default_rng(0),
+        ring_names=ring_labels(RING_GEOMETRY),
+    )
     return {each.measurement.name: each for each in judge_all(found)}
 
 

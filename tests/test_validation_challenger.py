@@ -20,9 +20,12 @@ def measurements(
 ) -> list[Measurement]:
     """One criterion a column: the difference of its means."""
     drawn = resample(
-        lambda rows: {"f": reference[rows]}, lambda rows: {"f": candidate[rows]},
-        events=(len(reference), len(candidate)), per_event=0, rng=np.random.default_rng(seed),
-    )  # fmt: skip
+        lambda rows: {"f": reference[rows]},
+        lambda rows: {"f": candidate[rows]},
+        events=(len(reference), len(candidate)),
+        per_event=0,
+        rng=np.random.default_rng(seed),
+    )
     estimates = drawn.estimate(difference_of_means("f"))
     return [
         Measurement(name, "response", "all", "", 0.0, TOLERANCE, (estimate,), {})

@@ -122,8 +122,9 @@ def test_every_bin_holds_its_share() -> None:
     assert [each.label for each in bins(np.full(5, 100.0), 4, "GeV")] == ["100 GeV"]
     few = np.repeat([50.0, 100.0, 200.0], [1, 9_000, 5_000])
     assert [(each.label, each.holds(few).sum()) for each in bins(few, 2, "GeV")] == [
-        ("50 to 100 GeV", 9_001), ("200 GeV", 5_000),
-    ]  # fmt: skip
+        ("50 to 100 GeV", 9_001),
+        ("200 GeV", 5_000),
+    ]
     assert histogram_bins((10, 10), 0.002) == 5
     assert 5 < histogram_bins((7_000, 7_000), 0.002) < histogram_bins((7_000, 7_000), 0.01) == 50
 
@@ -181,9 +182,12 @@ def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> N
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "validation", *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=SAMPLE.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=SAMPLE.parent.parent,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,8 +68,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say(per_event: int) -> None:
         drawn = resample(
             lambda rows, table=mine: {name: values[rows] for name, values in table.items()},
             lambda rows, table=theirs: {name: values[rows] for name, values in table.items()},
-            events=(EVENTS, len(z_candidate)), per_event=per_event, rng=rng,
-        )  # fmt: skip
+            events=(EVENTS, len(z_candidate)),
+            per_event=per_event,
+            rng=rng,
+        )
         for name, (statistic, truth) in quantities.items():
             low, high = drawn.estimate(statistic)[0].interval(0.95) or (math.nan, math.nan)
             held[name] += low <= truth <= high

@@ -331,8 +331,9 @@ def test_criteria_are_grouped_by_their_bin() -> None:
     ]
     page = report.page(document(criteria=criteria), [])
     assert re.findall(r"<details( open)?><summary>([^<]*GeV: [^<]*)<", page) == [
-        (" open", "150 to 200 GeV: 1 fail, 1 pass"), ("", "100 to 150 GeV: 1 pass"),
-    ]  # fmt: skip
+        (" open", "150 to 200 GeV: 1 fail, 1 pass"),
+        ("", "100 to 150 GeV: 1 pass"),
+    ]
 
 
 def test_the_summary_tells_how_alike_the_sets_are() -> None:

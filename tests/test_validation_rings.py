@@ -106,9 +106,11 @@ def geant4(amplitude: float = 0.0) -> Observables:
 def criteria(reference: Observables, candidate: Observables, *, per_event: int = 0) -> dict[str, Criterion]:
     events = min(len(reference), len(candidate))
     found = measure_criteria(
-        Tables(reference, candidate, per_event), binning=Binning.of(reference, events),
-        grade=load_grade("precision"), rng=np.random.default_rng(0),
-    )  # fmt: skip
+        Tables(reference, candidate, per_event),
+        binning=Binning.of(reference, events),
+        grade=load_grade("precision"),
+        rng=np.random.default_rng(0),
+    )
     return {each.measurement.name: each for each in judge_all(found)}
 
 

@@ -137,9 +137,10 @@ def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
     energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
     found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, _of_layers(energies)).layers()
     assert [(each.name, each.key) for each in found] == [
-        ("Mean energy, tail, layer 0", "layer_energy_tail"), ("Mean energy, layer 1", "layer_energy"),
+        ("Mean energy, tail, layer 0", "layer_energy_tail"),
+        ("Mean energy, layer 1", "layer_energy"),
         ("Mean energy, tail, layer 2", "layer_energy_tail"),
-    ]  # fmt: skip
+    ]
 
 
 def _of_layers(energies: Array) -> Resampled:

@@ -102,8 +102,10 @@ def main(dataset: Path, output: Path) -> None:
     strategies = {name: make_strategy(name) for name in ("one-device", "mirrored")}
     for model in MODELS:
         for name, strategy, batch, compiled in (
-            ("one", "one-device", 16, False), ("two", "mirrored", 8, False), ("xla", "mirrored", 8, True),
-        ):  # fmt: skip
+            ("one", "one-device", 16, False),
+            ("two", "mirrored", 8, False),
+            ("xla", "mirrored", 8, True),
+        ):
             config = named_config("small", strategy=strategy, batch=batch, precision=model.precision)
             engine = Engine(
                 config, dataset, read_manifest(dataset), strategies[strategy], build=model, compiled=compiled

@@ -78,9 +78,10 @@ def parser() -> argparse.ArgumentParser:
     _add_workers(fit)
 
     keep = tasks.add_parser(
-        "keep", help="make a model of a training that ended early",
+        "keep",
+        help="make a model of a training that ended early",
         description="Make a model of the best epoch of a training that was stopped, or failed, before its end.",
-    )  # fmt: skip
+    )
     keep.add_argument("--dataset", required=True, metavar="DIR", help="that of the training")
     keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
     _add_model_file(keep)
@@ -108,17 +109,20 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_model_file(task: argparse.ArgumentParser) -> None:
     task.add_argument(
-        "--model-file", metavar="FILE.py",
+        "--model-file",
+        metavar="FILE.py",
         help="that states the model; needed of one on gs:// alone, a folder on this machine's disk has its own",
-    )  # fmt: skip
+    )
 
 
 def _add_config(task: argparse.ArgumentParser) -> Any:
     """The options that `_config` reads; the group of the settings."""
     task.add_argument(
-        "--config", default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)), metavar="NAME",
+        "--config",
+        default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)),
+        metavar="NAME",
         help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
-    )  # fmt: skip
+    )
     task.add_argument(
         "--model-file", metavar="FILE.py", help="a model of your own: a file that states it, with its configs"
     )
@@ -141,9 +145,11 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
     group = fit.add_argument_group("where it is run (TF_CONFIG may name the workers instead)")
     group.add_argument("--hosts", default="", metavar="HOST:PORT,...", help="all workers, the same list on each")
     group.add_argument(
-        "--worker", type=int, metavar="I",
+        "--worker",
+        type=int,
+        metavar="I",
         help="which of the hosts this is, from 0 (default: JOB_COMPLETION_INDEX, set in indexed pods)",
-    )  # fmt: skip
+    )
 
 
 def _fit(options: argparse.Namespace) -> None:

@@ -101,8 +101,11 @@ class Card:
         """What has changed since this model was trained, where the `dataset` of this fingerprint is asked for now."""
         before, now = self.config.to_json(), config.to_json()
         changes = ["other data"] if dataset != self.dataset["fingerprint"] else []
-        changes += [f"{name} {before.get(name)} is now {now.get(name)}"
-                    for name in now | before if before.get(name) != now.get(name)]  # fmt: skip
+        changes += [
+            f"{name} {before.get(name)} is now {now.get(name)}"
+            for name in now | before
+            if before.get(name) != now.get(name)
+        ]
         if (version := metadata.version("calopipe")) != self.versions["calopipe"]:
             changes.append(f"calopipe {self.versions['calopipe']} is now {version}")
         return f"since the last model: {', '.join(changes) or 'the same data and settings'}"

@@ -100,9 +100,11 @@ def write_model(
         losses=entry.get(CHOSEN_BY, {}),
         weights=folder.save_weights(output, evaluator.model.networks),
         versions={
-            "calopipe": metadata.version("calopipe"), "tensorflow": tf.__version__, "keras": keras.__version__,
+            "calopipe": metadata.version("calopipe"),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
         },
-    )  # fmt: skip
+    )
     folder.write_card(output, card)
     return card
 

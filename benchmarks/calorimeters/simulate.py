@@ -275,8 +275,9 @@ def main() -> None:
     cells, labels = simulate(options.name, options.showers, options.seed)
     part = options.output.with_suffix(".part")
     with h5py.File(part, "w") as file:
-        file.create_dataset("ECAL", data=cells, chunks=(min(20, len(cells)), *cells.shape[1:]), compression="gzip",
-                            shuffle=True)  # fmt: skip
+        file.create_dataset(
+            "ECAL", data=cells, chunks=(min(20, len(cells)), *cells.shape[1:]), compression="gzip", shuffle=True
+        )
         file["energy"], file["theta"] = labels[:, 0].astype("f4"), labels[:, 1].astype("f4")
         if np.ptp(labels[:, 2]) > 0:
             file["phi"] = labels[:, 2].astype("f4")
@@ -285,8 +286,11 @@ def main() -> None:
         file.attrs.update(generator="Geant4 11.4.1, data-free EM models", seed=options.seed, calorimeter=options.name)
     part.rename(options.output)
     response = cells.sum((1, 2, 3)) / labels[:, 0] / 1000
-    print(f"{options.output}: {len(cells)} showers, response {response.mean():.4f}, "
-          f"cells {np.count_nonzero(cells) / len(cells):.0f}", flush=True)  # fmt: skip
+    print(
+        f"{options.output}: {len(cells)} showers, response {response.mean():.4f}, "
+        f"cells {np.count_nonzero(cells) / len(cells):.0f}",
+        flush=True,
+    )
     os._exit(0)  # Geant4's own end runs after Python's, on objects that are gone
 
 

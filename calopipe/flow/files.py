@@ -159,8 +159,11 @@ def flow_writer(
         file.attrs.update(attributes or {})
         file["solid"] = like.solid
         for name, shape, kind in (
-            (FRAMES, (*cells.shape, 2), "f4"), ("vorticity", cells.shape, "f4"), ("time", (), "f8"), ("step", (), "i8")
-        ):  # fmt: skip
+            (FRAMES, (*cells.shape, 2), "f4"),
+            ("vorticity", cells.shape, "f4"),
+            ("time", (), "f8"),
+            ("step", (), "i8"),
+        ):
             packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
             chunk = (CHUNK_FRAMES, *shape[:2], *(1 for _ in shape[2:]))  # components apart: packs better
             file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)

@@ -143,9 +143,7 @@ class ShowerFile(Header):
         for first, cells in self.pieces(start, self.events if stop is None else stop):
             inside = slice(first, first + len(cells))
             labels = self.energy_gev[inside], self.theta_rad[inside], taken(self.more, inside)
-            yield Examined(
-                selection, self.path.name, self.geometry, first, cells, *labels, self.label_flaws[inside]
-            )  # fmt: skip
+            yield Examined(selection, self.path.name, self.geometry, first, cells, *labels, self.label_flaws[inside])
 
     def flaw(self, event: int) -> str:
         """What is wrong with the corrupt event `event`, and where."""

@@ -120,24 +120,34 @@ def add_selection(command: argparse.ArgumentParser, split_help: str, *, of_model
         "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
     )
     command.add_argument(
-        "--split-file", action="append", default=[], metavar="SPLIT=PATTERN",
+        "--split-file",
+        action="append",
+        default=[],
+        metavar="SPLIT=PATTERN",
         help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
         "its own content",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--geometry", default="", metavar="[FILE|NAME][,KEY=VALUE...]",
+        "--geometry",
+        default="",
+        metavar="[FILE|NAME][,KEY=VALUE...]",
         help="the calorimeter, where the files do not state it: a file .toml (docs/detectors.md), "
         "or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--cut-gev", type=float, default=None if of_model else CUT_GEV, metavar="E",
+        "--cut-gev",
+        type=float,
+        default=None if of_model else CUT_GEV,
+        metavar="E",
         help="Monte Carlo showers that deposit E GeV or less are left out (default: "
         + ("that of the model)" if of_model else "%(default)s, those without energy)"),
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--on-bad-event", choices=(STOP, SKIP), default=STOP,
+        "--on-bad-event",
+        choices=(STOP, SKIP),
+        default=STOP,
         help="what to do about an event with NaN, negative or impossible values: stop, or leave it out",
-    )  # fmt: skip
+    )
 
 
 def require_energy(name: str, energy_gev: float) -> None:

@@ -77,9 +77,10 @@ class Platform:
     )
     claim: str = setting("", metavar="NAME:PATH", help="volume claim that every step mounts at PATH")
     pipeline_root: str = setting(
-        "", metavar="ADDRESS",
+        "",
+        metavar="ADDRESS",
         help="where reports and metrics are kept, for example gs://BUCKET/runs (default: as the cluster is set up)",
-    )  # fmt: skip
+    )
     resources: tuple[str, ...] = setting(
         (), metavar="STEP=CPU,MEMORY", help="what a step asks for and may use, for example train=8,32Gi"
     )
@@ -89,10 +90,11 @@ class Platform:
     gpus: int = setting(0, least=0, help="train on N NVIDIA GPUs, generate on one")
     gpu_type: str = setting("", metavar="TYPE", help="of GKE's GPUs, for example nvidia-l4")
     tpu: str = setting(
-        "", metavar="TYPE:TOPOLOGY",
+        "",
+        metavar="TYPE:TOPOLOGY",
         help="train on a TPU slice of one machine of GKE, for example tpu-v5-lite-podslice:2x4; types: "
         + ", ".join(SINGLE_HOST),
-    )  # fmt: skip
+    )
     nodes: int = setting(
         1, least=1, help="train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow Trainer"
     )

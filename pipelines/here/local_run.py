@@ -40,9 +40,10 @@ def run(
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
     with (
-        alone(output), mirrored(output) as here,
+        alone(output),
+        mirrored(output) as here,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
-    ):  # fmt: skip
+    ):
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(here / "kfp"))
         failed = False

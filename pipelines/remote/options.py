@@ -13,18 +13,22 @@ from pipelines.remote import connection
 def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
     """Add the commands to `tasks`; `pipeline` decides the options of those that start runs."""
     submit = tasks.add_parser("submit", help="start one run on a cluster")
-    submit.add_argument("--name", default=pipeline, metavar="NAME",
-                        help="of the run, to which the time is added (default %(default)s)")  # fmt: skip
+    submit.add_argument(
+        "--name", default=pipeline, metavar="NAME", help="of the run, to which the time is added (default %(default)s)"
+    )
     _add_run(submit, pipeline)
 
     schedule = tasks.add_parser("schedule", help="start runs on a cluster regularly, one at a time")
     schedule.add_argument("--name", default=pipeline, metavar="NAME", help="of the schedule (default %(default)s)")
     _add_run(schedule, pipeline)
     schedule.add_argument(
-        "--cron", required=True, metavar="EXPR", help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, "
+        "--cron",
+        required=True,
+        metavar="EXPR",
+        help="six fields, seconds first: '0 0 3 * * 1' is Mondays at 3:00:00, "
         "in the server's time zone: UTC, unless CRON_SCHEDULE_TIMEZONE says otherwise in its deployment "
         "ml-pipeline-scheduledworkflow",
-    )  # fmt: skip
+    )
 
     status = tasks.add_parser("status", help="the newest runs on a cluster, or one with its steps; a run here")
     status.add_argument(

@@ -200,7 +200,9 @@ def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
     squares = float((value * found.r_mm[layer, place] ** 2).sum() - sum(each.sum() for each in centres))
     pitch = np.array([each.pitch_mm for each in geometry.every_layer])
     return _Sample(
-        edges, energy, float(np.sqrt(max(squares, 0.0) / energy.sum())),
+        edges,
+        energy,
+        float(np.sqrt(max(squares, 0.0) / energy.sum())),
         x0_per_mm=float((energy.sum(axis=0) * found.x0 / pitch).sum() / energy.sum()),
         listed=bool(geometry.layers),
-    )  # fmt: skip
+    )

@@ -27,28 +27,38 @@ def add_to(tasks: Any) -> None:
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
-        "--batch", type=int, default=0, metavar="N",
+        "--batch",
+        type=int,
+        default=0,
+        metavar="N",
         help="showers made at a time; changes none of them (default: as the model makes them fastest, 128 MiB at most)",
-    )  # fmt: skip
+    )
     generate.add_argument(
-        "--strategy", default="one-device", choices=STRATEGIES, metavar="NAME",
+        "--strategy",
+        default="one-device",
+        choices=STRATEGIES,
+        metavar="NAME",
         help="devices of this machine: one-device, mirrored for all GPUs, or tpu (default %(default)s)",
-    )  # fmt: skip
+    )
     generate.add_argument(
-        "--library", metavar="FILE.so",
+        "--library",
+        metavar="FILE.so",
         help="the C++ library libcalopipe_batches, built from geant4/: faster on processors, for likelihood models",
-    )  # fmt: skip
+    )
     generate.add_argument(
-        "--share", metavar="I/N",
+        "--share",
+        metavar="I/N",
         help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
-    )  # fmt: skip
+    )
     generate.add_argument(
         "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
     )
     generate.add_argument(
-        "--outside", choices=(STOP, SKIP), default=STOP,
+        "--outside",
+        choices=(STOP, SKIP),
+        default=STOP,
         help="what to do about labels outside the range of the training: stop, or leave them out (default %(default)s)",
-    )  # fmt: skip
+    )
     asked = generate.add_argument_group(
         "in place of --like, showers of one kind (default: what all of the training had)"
     )
@@ -58,15 +68,19 @@ def add_to(tasks: Any) -> None:
     asked.add_argument("--pdg", type=int, metavar="N", help="code of the particle, where the model has several")
     asked.add_argument("--showers", type=int, metavar="N", help="how many")
     reconstruct = tasks.add_parser(
-        "reconstruct", help="pass showers through an auto-encoder",
+        "reconstruct",
+        help="pass showers through an auto-encoder",
         description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
-    )  # fmt: skip
+    )
     for task, whose in ((generate, "whose labels"), (reconstruct, "of the showers")):
         task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
         task.add_argument(
-            "--like", nargs="+", required=task is reconstruct, metavar="FILE",
+            "--like",
+            nargs="+",
+            required=task is reconstruct,
+            metavar="FILE",
             help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
-        )  # fmt: skip
+        )
         task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
         add_selection(task, whose, of_model=True)
 

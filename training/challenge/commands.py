@@ -17,17 +17,21 @@ TASK = "discriminate"
 def add_to(tasks: Any) -> None:
     """Add the command to `tasks`, of argparse."""
     task = tasks.add_parser(
-        TASK, help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
+        TASK,
+        help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
         description="Train CaloChallenge's low-level and high-level classifier to tell generated showers from Monte "
         "Carlo's; write AUC and JSD for `python -m validation --challenge --classifier FILE`.",
-    )  # fmt: skip
+    )
     task.add_argument("--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo: HDF5 files or globs")
     task.add_argument("--candidate", nargs="+", required=True, metavar="FILE", help="the showers to tell from it")
     task.add_argument("--output", required=True, metavar="FILE.json", help="where the result goes")
     task.add_argument(
-        "--level", nargs="+", choices=LEVELS, default=[],
+        "--level",
+        nargs="+",
+        choices=LEVELS,
+        default=[],
         help="of cells, of high-level features (default: both in rings)",
-    )  # fmt: skip
+    )
     add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
     add_selection(task, "of the reference")
 
@@ -38,10 +42,13 @@ def perform(options: argparse.Namespace) -> None:
 
     with mirrored_file(storage.location(options.output)) as output:
         found = discriminate(
-            storage.expand(options.reference), storage.expand(options.candidate), output,
-            selection=Selection.of(options), levels=options.level,
+            storage.expand(options.reference),
+            storage.expand(options.candidate),
+            output,
+            selection=Selection.of(options),
+            levels=options.level,
             **given(ClassifierConfig, options),
-        )  # fmt: skip
+        )
     for level, each in found["classifiers"].items():
         print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
     print(f"result: {options.output}")

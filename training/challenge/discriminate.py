@@ -68,9 +68,10 @@ def discriminate(
     if mine[0].geometry != theirs[0].geometry:
         raise InputError(f"{theirs[0].path}: of another detector than {mine[0].path}; compare showers of one detector")
     compared = {
-        "reference": [file.sha256 for file in mine], "candidate": [file.sha256 for file in theirs],
+        "reference": [file.sha256 for file in mine],
+        "candidate": [file.sha256 for file in theirs],
         "split": chosen.split,
-    }  # fmt: skip
+    }
     asked = levels or LEVELS[: 2 if mine[0].geometry.rings else 1]
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():

@@ -112,10 +112,13 @@ class Engine:
 
         def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._train.batches(
-                batch=self.config.batch, seed=self.config.seed, step=step,
-                replicas=context.num_replicas_in_sync, worker=context.input_pipeline_id,
+                batch=self.config.batch,
+                seed=self.config.seed,
+                step=step,
+                replicas=context.num_replicas_in_sync,
+                worker=context.input_pipeline_id,
                 workers=context.num_input_pipelines,
-            )  # fmt: skip
+            )
 
         return self.strategy.distribute_datasets_from_function(of_worker)
 

@@ -23,15 +23,18 @@ _COLUMNS = ("devices", "s an epoch", "time", "efficiency", "GB a device", "$ on 
 def add_to(tasks: Any) -> argparse.ArgumentParser:
     """Add the command to `tasks`, of argparse; the config's options are still to be added."""
     command: argparse.ArgumentParser = tasks.add_parser(
-        TASK, help="say what a training takes: time, memory, money",
+        TASK,
+        help="say what a training takes: time, memory, money",
         description="Print time, memory and cost of a training on kinds of devices, each with its range.",
-    )  # fmt: skip
+    )
     of = command.add_mutually_exclusive_group(required=True)
     of.add_argument("--dataset", metavar="DIR", help="folder or gs:// address that preprocessing wrote")
     of.add_argument(
-        "--showers", type=int, metavar="N",
+        "--showers",
+        type=int,
+        metavar="N",
         help=f"of the reference's geometry, before the split: {100 * FRACTIONS['train']:.0f} %% of them train",
-    )  # fmt: skip
+    )
     known = ", ".join(load_catalogue().kind)
     command.add_argument(
         "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"

@@ -38,8 +38,11 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         gradients = []
         for phase in model.phases:
             with tf.name_scope(phase.name), draws.active():
-                found = [each for each in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
-                         if each is not None]  # fmt: skip
+                found = [
+                    each
+                    for each in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
+                    if each is not None
+                ]
             collectives.append(_bytes(found))
             gradients += found
         return gradients

@@ -66,9 +66,11 @@ class FitConfig(ABC):
         0, help="the learning rate is for a global batch of N, and grows in proportion with the one there is", least=0
     )
     average: float = setting(
-        0.0, help="keep a moving average of the weights that make showers, of decay X a step, such as 0.999",
-        least=0, below=1,
-    )  # fmt: skip
+        0.0,
+        help="keep a moving average of the weights that make showers, of decay X a step, such as 0.999",
+        least=0,
+        below=1,
+    )
     patience: int = setting(0, help="end after N epochs without a better metric", least=0)
     evaluation_steps: int = setting(
         0,
@@ -76,9 +78,11 @@ class FitConfig(ABC):
         least=0,
     )
     evaluation_share: float = setting(
-        0.05, help="share of time for the validation split, a few hundred showers at least (default 0.05; 0: all)",
-        least=0, below=1,
-    )  # fmt: skip
+        0.05,
+        help="share of time for the validation split, a few hundred showers at least (default 0.05; 0: all)",
+        least=0,
+        below=1,
+    )
     precision: str = setting("float32", help=f"{', '.join(PRECISIONS)} (default float32)", known=PRECISIONS)
     strategy: str = setting("one-device", help=f"{', '.join(STRATEGIES)} (default one-device)", known=STRATEGIES)
     seed: int = setting(1, help="of weights, order and noise (default 1)")

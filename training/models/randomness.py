@@ -110,9 +110,12 @@ class ShowerDraws(NoiseDraws):
         low = tf.cast(self._first, tf.uint64) * np.uint64(columns // _WORDS)
         high = tf.constant(zlib.crc32(purpose.encode()), tf.uint64)
         return tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[rows, columns], key=[tf.cast(self._seed, tf.uint64)], counter=[low, high], alg=_PHILOX,
+            shape=[rows, columns],
+            key=[tf.cast(self._seed, tf.uint64)],
+            counter=[low, high],
+            alg=_PHILOX,
             dtype=tf.uint32,
-        )  # fmt: skip
+        )
 
 
 def uniform_for_normal(numbers: int) -> int:

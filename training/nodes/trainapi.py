@@ -47,9 +47,12 @@ class TrainJobs:
         self._cluster = kubernetes.connect(retries=False)
         self.namespace = self._cluster.namespace
         self._kind: dict[str, Any] = {
-            "group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": self.namespace,
+            "group": GROUP,
+            "version": VERSION,
+            "plural": PLURAL,
+            "namespace": self.namespace,
             "_request_timeout": _REQUEST_S,
-        }  # fmt: skip
+        }
         self._refused: set[str] = set()
 
     def create(self, manifest: Json) -> Json | None:
@@ -91,9 +94,12 @@ class TrainJobs:
     def pods(self, name: str) -> Sequence[V1Pod]:
         """The pods of the TrainJob, those of an attempt that is being cleared away included."""
         found = self._ask(
-            f"list the pods of TrainJob {name}", self._cluster.core.list_namespaced_pod,
-            namespace=self.namespace, label_selector=f"{_JOBSET}={name}", _request_timeout=_REQUEST_S,
-        )  # fmt: skip
+            f"list the pods of TrainJob {name}",
+            self._cluster.core.list_namespaced_pod,
+            namespace=self.namespace,
+            label_selector=f"{_JOBSET}={name}",
+            _request_timeout=_REQUEST_S,
+        )
         return list(found.items)
 
     def warnings(self, job: Json) -> list[CoreV1Event]:

@@ -22,14 +22,16 @@ def add_to(tasks: Any) -> None:
     fetch.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
     fetch.add_argument("--overwrite", action="store_true", help="replace another model")
     rollback = tasks.add_parser(
-        "rollback", help="bring an earlier model back",
+        "rollback",
+        help="bring an earlier model back",
         description="Make an earlier model of a registry current again. No run promotes the replaced one again.",
-    )  # fmt: skip
+    )
     rollback.add_argument("--to", metavar="MODEL", help="by its name (default: the one before the current)")
     regrade = tasks.add_parser(
-        "regrade", help="ask for another grade",
+        "regrade",
+        help="ask for another grade",
         description="Let a registry ask for another grade of the models to come. The history keeps the change.",
-    )  # fmt: skip
+    )
     regrade.add_argument("--grade", required=True, metavar="NAME|FILE", help="precision, gan, or a file of tolerances")
     for task in (promotions, fetch, rollback, regrade):
         task.add_argument("--registry", required=True, metavar="DIR", help="folder or gs:// address")

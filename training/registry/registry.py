@@ -205,9 +205,10 @@ class Registry:
         if not chosen:
             known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
             raise InputError(
-                f"{self.place}: " + (f"no earlier model {to!r}" if to else "no earlier model is left")
+                f"{self.place}: "
+                + (f"no earlier model {to!r}" if to else "no earlier model is left")
                 + f" to roll back to; known besides the current {current.model}, for --to: {known}"
-            )  # fmt: skip
+            )
         target = chosen[-1]
         with self._local(target):  # a damaged model is not brought back
             done = self._append(current, target.model, target.fingerprint, ROLLED_BACK, current.grade)

@@ -26,9 +26,10 @@ def add_to(tasks: Any) -> None:
     rollout.add_argument("--steps", type=int, required=True, metavar="N", help="of the interval the model is for")
     rollout.add_argument("--movie", metavar="FILE.gif", help="also draw vorticity, beside the solver's")
     advance = tasks.add_parser(
-        "advance", help="make one step from each frame, in tiles on Beam",
+        "advance",
+        help="make one step from each frame, in tiles on Beam",
         description="Make one step from each frame of a flow: map, tiles through the network; reduce, tiles to frames.",
-    )  # fmt: skip
+    )
     advance.add_argument("--start", required=True, metavar="FILE", help="flow file")
     advance.add_argument("--tile", required=True, metavar="XxY", help="cells of a tile without its halo, as 32x32")
     add_beam(advance)

@@ -64,9 +64,12 @@ class Evaluator:
         self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)
         self.every = evaluated_one_of(
-            config, train=manifest.count("train"), watched=manifest.count(split), replicas=self._replicas,
+            config,
+            train=manifest.count("train"),
+            watched=manifest.count(split),
+            replicas=self._replicas,
             cost=self.model.evaluation_cost,
-        )  # fmt: skip
+        )
         self.showers = -(-manifest.count(split) // self.every)
         self._batch_showers = min(BATCH, max(self.showers, 1))
         if not computes_on_processors(strategy):  # where shapes must not change
@@ -151,9 +154,11 @@ class Evaluator:
         variances with the variance of the means. As in training, a batch holds showers from all over the split.
         """
         layers = [
-            layer for network in self._averaged() for layer in network.layers
+            layer
+            for network in self._averaged()
+            for layer in network.layers
             if isinstance(layer, keras.layers.BatchNormalization)
-        ]  # fmt: skip
+        ]
         if not layers:
             return
         for layer in layers:

@@ -150,9 +150,11 @@ class Guards:
         """Raise InputError, which names `last_good`, where the training has failed at `step`."""
         if not np.isfinite(losses).all():
             names = ", ".join(
-                f"{phase} {name}" for phase, row in table.items() for name, value in row.items()
+                f"{phase} {name}"
+                for phase, row in table.items()
+                for name, value in row.items()
                 if name != "total" and not math.isfinite(value)
-            )  # fmt: skip
+            )
             raise InputError(
                 f"a loss is not a finite number at step {step} ({names}); lower --learning-rate, or give a warm-up; "
                 f"last good checkpoint: {last_good()}"

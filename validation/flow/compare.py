@@ -68,10 +68,12 @@ def validate(
     sides = {"reference": reference, "candidate": candidate, "floor": floor}
     opened = {side: [open_flow(path) for path in paths] for side, paths in sides.items()}
     inputs: dict[str, Any] = {
-        side: [{"file": str(each.path), "sha256": storage.sha256_of_file(each.path), "events": len(each.time)}
-               for each in files]
+        side: [
+            {"file": str(each.path), "sha256": storage.sha256_of_file(each.path), "events": len(each.time)}
+            for each in files
+        ]
         for side, files in opened.items()
-    }  # fmt: skip
+    }
     comparison = Comparison(output, limits, inputs)
     if (found := comparison.standing()) is not None:
         return found

@@ -21,9 +21,12 @@ _WIDTH_IN, _HEADING_IN = 10.0, 0.4  # of such a picture
 _BRIGHTEST = 0.99  # the share of the solver's cells whose vorticity the scale of colours holds
 
 _PANELS = {
-    "relative_l2": "Relative L2", "psnr": "PSNR [dB]", "ssim": "SSIM", "kinetic_energy": "Kinetic energy [U²]",
+    "relative_l2": "Relative L2",
+    "psnr": "PSNR [dB]",
+    "ssim": "SSIM",
+    "kinetic_energy": "Kinetic energy [U²]",
     "divergence": "rms divergence [U/D]",
-}  # fmt: skip
+}
 
 
 def page(document: Mapping[str, Any], measured: Sequence[Measured], floors: Sequence[Measured] = ()) -> str:

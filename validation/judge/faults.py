@@ -49,10 +49,11 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
         return None
     (found, _), (expected, _) = counts
     return _finding(
-        "Empty showers", found,
+        "Empty showers",
+        found,
         f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
         f"{expected:,} of {len(reference):,}",
-    )  # fmt: skip
+    )
 
 
 def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
@@ -65,9 +66,10 @@ def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[
     if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
         return None
     return _finding(
-        "Visible energy does not rise with E", len(candidate),
+        "Visible energy does not rise with E",
+        len(candidate),
         f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
-    )  # fmt: skip
+    )
 
 
 def _slope(table: Observables) -> tuple[float, float]:

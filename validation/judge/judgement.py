@@ -59,9 +59,12 @@ class Judgement:
             faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
         )
         return cls(
-            compared, measurements, judge_all(measurements),
-            [each for each in failures if each], [each for each in cautions if each],
-        )  # fmt: skip
+            compared,
+            measurements,
+            judge_all(measurements),
+            [each for each in failures if each],
+            [each for each in cautions if each],
+        )
 
     @property
     def verdict(self) -> str:

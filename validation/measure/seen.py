@@ -90,8 +90,10 @@ def lateral_shares(geometry: Geometry) -> tuple[sparse.csr_array, sparse.csr_arr
     """What share of each cell lies in each bin along x, and along y: (layers * places, bins) each."""
     layers, places = geometry.every_layer, positions(geometry).exists.shape[1]
     edges = lateral_edges_mm(geometry)
-    of_layer = {layer: [_shares(layer, axis, edges[axis], geometry.shape[1], places) for axis in (0, 1)]
-                for layer in set(layers)}  # fmt: skip
+    of_layer = {
+        layer: [_shares(layer, axis, edges[axis], geometry.shape[1], places) for axis in (0, 1)]
+        for layer in set(layers)
+    }
     x, y = (sparse.csr_array(sparse.vstack([of_layer[layer][axis] for layer in layers])) for axis in (0, 1))
     return x, y
 

@@ -245,6 +245,9 @@ def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
     if alike.mean() > _MOST and not alike.all():
         logger.warning(
             "compared as unpaired: of %d showers, %d have not the energy and angle of their partner, the first of "
-            "these is %d", len(alike), int((~alike).sum()), int(np.argmin(alike)),
-        )  # fmt: skip
+            "these is %d",
+            len(alike),
+            int((~alike).sum()),
+            int(np.argmin(alike)),
+        )
     return per_event if alike.all() else 0

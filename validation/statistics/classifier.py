@@ -91,7 +91,7 @@ def _scores(
     """
     trees = HistGradientBoostingClassifier(
         max_iter=_ROUNDS, max_leaf_nodes=15, max_bins=_BINS, early_stopping=True, random_state=seed
-    )  # fmt: skip
+    )
     learned = np.concatenate([reference[~mine], candidate[~theirs]])
     is_candidate = np.repeat([0, 1], [int((~mine).sum()), int((~theirs).sum())])
     with threadpool_limits(limits=1, user_api="openmp"):

@@ -148,8 +148,10 @@ class Adaptation:
         reached = np.cumsum(value[order]) / value.sum()
         half, most = radius[order][np.searchsorted(reached, [0.5, 0.9])]
         return {
-            "radius_half": half, "radius_most": most, "deposit": np.median(value[seen]),
-        }  # fmt: skip
+            "radius_half": half,
+            "radius_most": most,
+            "deposit": np.median(value[seen]),
+        }
 
     def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         more = More.of(batch, self._with)
@@ -187,9 +189,10 @@ class Adaptation:
         log_deposit = (energy + 5 * mean) / (hit + 5)
         share = share.reshape(layers, knots)
         return {
-            "odds": np.log(share / (1 - share)), "log_deposit": log_deposit.reshape(layers, knots),
+            "odds": np.log(share / (1 - share)),
+            "log_deposit": log_deposit.reshape(layers, knots),
             **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
-        }  # fmt: skip
+        }
 
     def _contexts(
         self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array, more: More

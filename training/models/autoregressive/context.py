@@ -139,11 +139,12 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
     """
     energy = tf.maximum(column(before, "energy"), _TINY)
     found = [
-        *_of_layer(one), *_of_layer(two)[:3],
+        *_of_layer(one),
+        *_of_layer(two)[:3],
         tf.math.log(column(before, "beyond_most") / energy + 3e-3),
         tf.math.log((column(before, "xx") + column(before, "yy")) / energy + 0.05),
         column(before, "cells") / planned.budgets[:, 0],
-    ]  # fmt: skip
+    ]
     spent = before
     if even is not None:
         spent = before + even

@@ -56,9 +56,12 @@ def copula(
     correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
     np.fill_diagonal(correlation, 1.0)
     return {
-        "mean": mean, "scale": scale, "quantiles": quantiles, "mean_of_phases": of_phases,
+        "mean": mean,
+        "scale": scale,
+        "quantiles": quantiles,
+        "mean_of_phases": of_phases,
         "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
-    }  # fmt: skip
+    }
 
 
 def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:

@@ -100,11 +100,13 @@ class Autoregressive(ShowerModel):
         self._cells = (even, odd)
         even_count, odd_count = (
             NumberDensity(
-                f"{name}_count", context_numbers(layers, odd=name == "odd", more=more) - COUNT_NUMBERS,
-                width=width, components=_MIXTURE_OF_DEPOSITS,
+                f"{name}_count",
+                context_numbers(layers, odd=name == "odd", more=more) - COUNT_NUMBERS,
+                width=width,
+                components=_MIXTURE_OF_DEPOSITS,
             )
             for name in _COLOURS
-        )  # fmt: skip
+        )
         self._counts = (even_count, odd_count)
         self.networks = {
             "totals": self._totals, "place": self._place, "slope": self._slope, "share": self._share,

@@ -156,13 +156,15 @@ class TotalsDensity(keras.Model):
         state = tf.while_loop(
             lambda k, _: k < layers,
             lambda k, drawn: step(k, drawn, self._of_layers(drawn, there, labels, k[None])),
-            (tf.constant(0), tf.zeros_like(noise)), maximum_iterations=layers,
-        )  # fmt: skip
+            (tf.constant(0), tf.zeros_like(noise)),
+            maximum_iterations=layers,
+        )
         return tf.while_loop(
             lambda k, _: k < self.totals,
             lambda k, drawn: step(k, drawn, self._others(self._known(drawn, labels), k[None] - layers)),
-            state, maximum_iterations=self.totals - layers,
-        )[1]  # fmt: skip
+            state,
+            maximum_iterations=self.totals - layers,
+        )[1]
 
     def _known(self, normal: Tensor, labels: Tensor) -> Tensor:
         """What the numbers beside those of the layers are given: each other, sums over the layers, and the labels."""

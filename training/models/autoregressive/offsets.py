@@ -79,9 +79,12 @@ def training_rows(drawn: Drawn, draws: Draws, constants: Constants, geometry: Ge
 
 
 def sharp(
-    drawn: Drawn, densities: tuple[NumberDensity, NumberDensity], uniform: Tensor, constants: Constants,
+    drawn: Drawn,
+    densities: tuple[NumberDensity, NumberDensity],
+    uniform: Tensor,
+    constants: Constants,
     geometry: Geometry,
-) -> Drawn:  # fmt: skip
+) -> Drawn:
     """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
     choice, one, two = (tf.reshape(each, [-1, _PARTS]) for each in tf.split(uniform, 3, 1))
     normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
@@ -108,9 +111,10 @@ def _given(drawn: Drawn, constants: Constants, geometry: Geometry) -> Tensor:
     common = tf.concat([mean[:, None], width[:, None], totals.label_inputs(labels)], 1)
     parts = [
         tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, totals.number_of_phases(layers) // 2]),
-        slopes[..., None], tf.clip_by_value(tf.reshape(residual, [-1, 2, _PARTS]) / 4, -2.0, 2.0),
+        slopes[..., None],
+        tf.clip_by_value(tf.reshape(residual, [-1, 2, _PARTS]) / 4, -2.0, 2.0),
         tf.zeros_like(slopes)[..., None] + tf.constant([[0.0], [1.0]]),  # which direction
         tf.repeat(common[:, None], 2, axis=1),
-    ]  # fmt: skip
+    ]
     found = tf.concat(parts, -1)
     return tf.reshape(found, [-1, found.shape[-1]])

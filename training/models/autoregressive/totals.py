@@ -83,8 +83,9 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tupl
             tf.math.log(share) - tf.math.log1p(-share),
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), _SMALLEST)),
-        ], 1,
-    )  # fmt: skip
+        ],
+        1,
+    )
     return values, tf.cast(layer_energy > 0, tf.float32)
 
 

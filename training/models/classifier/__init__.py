@@ -41,6 +41,9 @@ class ClassifierConfig(FitConfig):
         from training.models.classifier.model import Discriminator  # noqa: PLC0415  TensorFlow
 
         return Discriminator(
-            geometry, high=self.model.startswith("high"), hidden=self.hidden, layers=self.hidden_layers,
+            geometry,
+            high=self.model.startswith("high"),
+            hidden=self.hidden,
+            layers=self.hidden_layers,
             dropout=self.dropout,
-        )  # fmt: skip
+        )

@@ -39,5 +39,7 @@ def _mesh(geometry: Geometry) -> dict[str, npt.NDArray[Any]]:
     mesh = mesh_of(geometry)
     named = ("x", "y", "ring", "log_area", "depth", "exists", "kind", "around", "mirror", "per_unit", "middle", "most")
     return {name: getattr(mesh, name) for name in named} | {
-        "start": np.array(mesh.start), "lattice": np.array(mesh.lattice_shape), "levels": proposals.LEVELS,
-    }  # fmt: skip
+        "start": np.array(mesh.start),
+        "lattice": np.array(mesh.lattice_shape),
+        "levels": proposals.LEVELS,
+    }

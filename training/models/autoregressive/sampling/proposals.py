@@ -35,9 +35,11 @@ def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
     layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
     return {
         "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),  # in training
-        "far_table": (layers, _entries(places)), "far_total": (layers,), "rate": (layers, places),
+        "far_table": (layers, _entries(places)),
+        "far_total": (layers,),
+        "rate": (layers, places),
         "core": (layers, mesh.core_most),
-    }  # fmt: skip
+    }
 
 
 def _entries(places: int) -> int:
