@@ -27,7 +27,7 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
     const float least = kSure * whole + kNone;
     for (const float part : {even, middle}) *out++ = std::log(part + least) - std::log(whole - part + least);
   }
-  frame.place_numbers(frame.met_place, frame.distance(frame.met_place), out, 1);
+  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out, 1);
 }
 
 void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts,
@@ -46,7 +46,7 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::size_t cell = std::min(first + r, places.size() - 1);
       rows[r] = places[cell];
-      where[cell] = frame.distance(rows[r]);
+      where[cell] = frame.seen(rows[r]);
       std::copy(shared_.begin(), shared_.end(), into + r * wide_);
     }
     const int count = gather(frame, images, rows, neighbours);

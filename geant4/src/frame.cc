@@ -45,6 +45,16 @@ Distance LayerFrame::distance(int place) const {
   return {dx, dy, ring, std::sqrt(dx * dx + dy * dy + ring * ring)};
 }
 
+Distance LayerFrame::seen(int place) const {
+  Distance found = distance(place);
+  for (std::size_t k = 0; k < 2; ++k) {
+    const float away = std::max(std::abs(found[k]) - mesh.spare[size(2 * layer) + k], 0.0f);
+    found[k] = std::copysign(away, found[k]) / mesh.short_side[size(layer)];
+  }
+  found[3] = std::sqrt(found[0] * found[0] + found[1] * found[1] + found[2] * found[2]);
+  return found;
+}
+
 float LayerFrame::prior(const Numbers& table, float radius) const {
   const float place = std::min(std::log(1.0f + radius / 0.5f) / 0.15f, static_cast<float>(of.knots) - 1.001f);
   const float left = std::floor(place);

@@ -10,7 +10,7 @@ namespace calopipe {
 // SUMS of training/models/autoregressive/frame.py, in their order.
 enum Sum { kEnergy, kCells, kHits, kSquares, kBeyondHalf, kBeyondMost, kX, kY, kXX, kYY, kXDepth, kYDepth };
 using Sums = std::array<float, kSums>;
-using Distance = std::array<float, 4>;  // from the axis, in cells: dx, dy, ring, radius
+using Distance = std::array<float, 4>;  // from the axis: dx, dy, ring, radius
 
 constexpr float kHit = 3e-4f / kUnitGev;
 
@@ -30,7 +30,8 @@ inline float clip(float value, float most) { return std::clamp(value, -most, mos
 struct LayerFrame {
   LayerFrame(const Model::Contents& model, const Plan& plan, int layer);
 
-  Distance distance(int place) const;
+  Distance distance(int place) const;  // in cells
+  Distance seen(int place) const;      // as the densities see it: `Mesh.seen` in Python
   // A number of a `table` (layers, knots) at this radius.
   float prior(const Numbers& table, float radius) const;
   // What its place says of a cell: kPlaceNumbers, each `stride` after the one before.

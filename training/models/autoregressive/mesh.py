@@ -76,6 +76,23 @@ class Mesh:
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
+        size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
+        self._short = size.min(1)
+        self._spare = (size - self._short[:, None]) / 2
+
+    def seen(self, dx: Tensor, dy: Tensor, layer: Tensor) -> tuple[Tensor, Tensor]:
+        """Distances `dx`, `dy` (R,) from the axis as the density of a cell of `layer` (R,) sees them.
+
+        In units of the shorter side of the layer's cells, and to the nearest of the squares of this side that an oblong
+        cell consists of. So a strip is as near as the axis is to it, wherever along it. In rings they are as they are.
+        """
+        if (self._short == 1).all() and not self._spare.any():
+            return dx, dy
+        short = tf.gather(tf.constant(self._short), layer)
+        spare = tf.gather(tf.constant(self._spare), layer)
+        return tuple(
+            tf.sign(each) * tf.maximum(tf.abs(each) - spare[..., k], 0.0) / short for k, each in enumerate((dx, dy))
+        )
 
     def cells_across(self, depth: float) -> Array:
         """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""
@@ -94,7 +111,7 @@ class Mesh:
         return self.lattice_shape[1] // 2 + self.lattice_shape[1] % 2
 
     def lattice_radius(self) -> Array:
-        """The least distance of each place of the lattice from an axis anywhere in the cell that it meets.
+        """The least distance, as `seen`, of each place of the lattice from an axis anywhere in the cell that it meets.
 
         (layers, lattice); infinite where there is no cell. In rings the axis is the calorimeter's.
         """
@@ -106,8 +123,9 @@ class Mesh:
             indexing="ij",
         )
         steps = np.stack([each.reshape(-1) for each in grid], 1)
-        away = np.maximum(np.abs(steps) - 0.5, 0.0) / self.per_unit[:, None]  # (layers, lattice, 2)
-        return np.hypot(away[..., 0], away[..., 1]).astype(np.float32)
+        away = (np.maximum(np.abs(steps) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
+        layer = np.repeat(np.arange(self.layers), len(steps)).reshape(self.layers, -1)
+        return np.hypot(*(np.asarray(each) for each in self.seen(away[..., 0], away[..., 1], layer)))
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""

@@ -101,8 +101,7 @@ class LayerDrawing:
     def _drawn_share(self, given: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
         met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
-        dx, dy, ring = self._distance(met)
-        about = self._known(met, self._images[0], (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)), odd=False)
+        about = self._known(met, self._images[0], self._seen(met), odd=False)
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         return drawn_share(*self._share.cases_and_mixture(contexts), self._of_layer(0))
 
@@ -155,13 +154,13 @@ class LayerDrawing:
         The deposits of a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
         """
         (shower, place), least = (cell[:, 0], cell[:, 1]), self._store["least"]
-        dx, dy, ring = self._distance(cell)
-        radius = tf.sqrt(dx * dx + dy * dy + ring * ring)
+        seen = self._seen(cell)
+        *_, radius = seen
         density = self._densities[colour]
         numbers = self._of_layer(1 + colour)
         number = self._number(colour, given, energy, numbers)
         contexts = normalised(with_count(given, number, energy), self._store, odd=bool(colour))
-        known = self._known(cell, own, (dx, dy, radius), odd=bool(colour))
+        known = self._known(cell, own, seen, odd=bool(colour))
         hidden = density.hidden(known, tf.gather(density.of_layers(contexts), shower))
         layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
@@ -223,6 +222,12 @@ class LayerDrawing:
         mesh, axis = self._mesh, tf.gather(self._planned.axis, cell[:, 0])
         x, y, ring = (mesh.of(table, self._layer, cell[:, 1]) for table in (mesh.x, mesh.y, mesh.ring))
         return x - axis[:, 0], y - axis[:, 1], ring
+
+    def _seen(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances (R,) from the axis in x, in y and on the whole, as the densities see them."""
+        dx, dy, ring = self._distance(cell)
+        dx, dy = self._mesh.seen(dx, dy, tf.zeros_like(cell[:, 1]) + self._layer)
+        return dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)
 
     def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
         """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""
