@@ -33,8 +33,9 @@ def test_a_cell_is_as_far_as_the_nearest_of_its_squares() -> None:
         squares = np.stack([there.x_mm[layer], there.y_mm[layer]], -1)[:, None] + _squares(size)
         nearest = np.hypot(*(squares - axis).T).min(0) / min(size)
         away = (np.stack([mesh.x[layer], mesh.y[layer]]) - axis[:, None] / mesh.geometry.cell_mm).astype(np.float32)
-        seen = mesh.seen(*away, np.full(63, layer))
-        np.testing.assert_allclose(np.hypot(*seen), nearest, atol=0.02)  # squares lie up to .05 mm apart
+        *along, seen = mesh.seen(*away, np.zeros(63, np.float32), np.full(63, layer))
+        np.testing.assert_allclose(along, away * mesh.geometry.cell_mm / min(size), rtol=1e-5)
+        np.testing.assert_allclose(seen, nearest, atol=0.02)  # squares lie up to .05 mm apart
         axes = np.stack(np.meshgrid(*(np.linspace(-each / 2, each / 2, 25) for each in size)), -1).reshape(-1, 2)
         away = np.hypot(*(squares[:, :, None] - axes).T).min((0, 1)) / min(size)
         np.testing.assert_allclose(mesh.lattice_radius()[layer], away, atol=0.02)
@@ -44,4 +45,6 @@ def test_squares_of_one_size_are_as_far_as_they_are() -> None:
     """To the bit: in units of the calorimeter's cells."""
     mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (9, 7), size_mm=(5.1, 5.1))] * 2, 0.001))
     away = np.random.default_rng(1).normal(size=(2, 50)).astype(np.float32)
-    np.testing.assert_array_equal(mesh.seen(*away, np.zeros(50, int)), away)
+    *along, seen = mesh.seen(*away, np.zeros(50, np.float32), np.zeros(50, int))
+    np.testing.assert_array_equal(along, away)
+    np.testing.assert_allclose(seen, np.hypot(*away), rtol=1e-6)

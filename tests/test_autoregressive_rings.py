@@ -172,12 +172,21 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
                     where, layer - back, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place]
                 )
                 assert seen == pytest.approx(scaled[shower, layer - back, near], rel=1e-5, abs=1e-6)
-        away = np.array([where.x_mm[layer, place], where.y_mm[layer, place]]) / geometry.cell_mm
-        away -= view["axis"][shower, layer].numpy()
-        expected = math.hypot(*away, where.ring_mm[layer, place] / geometry.cell_mm)
+        expected = _distance(geometry, layer, place, view["axis"][shower, layer].numpy() * geometry.cell_mm)
         assert radius[row] == pytest.approx(expected, rel=1e-4, abs=1e-5)
         if odd:
             assert found[row, 50 + middle] == 0
+
+
+def _distance(geometry: Geometry, layer: int, place: int, axis_mm: Any = (0.0, 0.0)) -> float:
+    """A cell's distance from the axis: of the nearest of its squares, in units of their side; in rings in cells."""
+    where, size = positions(geometry), geometry.layers[layer].size_mm
+    away = where.x_mm[layer, place] - axis_mm[0], where.y_mm[layer, place] - axis_mm[1]
+    if size is None:
+        return math.hypot(*away, where.ring_mm[layer, place]) / geometry.cell_mm
+    ends = [(side - min(size)) / 2 for side in size]
+    nearest = [min(max(-end, each), end) for each, end in zip(away, ends, strict=True)]
+    return math.dist(away, nearest) / min(size)
 
 
 def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
@@ -212,9 +221,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
                 keys=tf.zeros([2, 2], tf.int32),
             )  # fmt: skip
             np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
-            dx, dy, ring = drawing._distance(cell)
-            distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
-            found = drawing._known(cell, tf.constant(own, tf.float32), distance, odd=odd)
+            found = drawing._known(cell, tf.constant(own, tf.float32), drawing._seen(cell), odd=odd)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -287,7 +294,7 @@ def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: G
     mesh, where = mesh_of(geometry), positions(geometry)
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
-        radius = tf.constant(where.r_mm[layer, there] / geometry.cell_mm, tf.float32)
+        radius = tf.constant([_distance(geometry, layer, place) for place in there], tf.float32)
         odds = cells.prior(model._store["odds"], tf.fill(radius.shape, layer), radius).numpy()
         occupied = (images[..., layer] > 0).reshape(300, -1)[:, there].mean()
         assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)

@@ -50,7 +50,7 @@ struct Mesh {
   bool rings;
   float unit;  // layers' pitch over the size of cells
   Numbers x, y, ring, log_area, depth, per_unit, middle, levels;
-  Numbers short_side, spare;  // of a layer's cells; half of what either side is longer
+  Numbers short_side, spare;  // of a layer's cells; half of what a side is longer, over it
   std::vector<std::int32_t> exists, kind, around, mirror, most;
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }

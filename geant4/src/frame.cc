@@ -46,13 +46,13 @@ Distance LayerFrame::distance(int place) const {
 }
 
 Distance LayerFrame::seen(int place) const {
-  Distance found = distance(place);
-  for (std::size_t k = 0; k < 2; ++k) {
-    const float away = std::max(std::abs(found[k]) - mesh.spare[size(2 * layer) + k], 0.0f);
-    found[k] = std::copysign(away, found[k]) / mesh.short_side[size(layer)];
-  }
-  found[3] = std::sqrt(found[0] * found[0] + found[1] * found[1] + found[2] * found[2]);
-  return found;
+  auto [dx, dy, ring, r] = distance(place);
+  const float short_side = mesh.short_side[size(layer)];
+  dx /= short_side;
+  dy /= short_side;
+  const float* spare = mesh.spare.data() + 2 * layer;
+  const float x = std::max(std::abs(dx) - spare[0], 0.0f), y = std::max(std::abs(dy) - spare[1], 0.0f);
+  return {dx, dy, ring, std::sqrt(x * x + y * y + ring * ring)};
 }
 
 float LayerFrame::prior(const Numbers& table, float radius) const {

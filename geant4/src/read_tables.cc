@@ -32,7 +32,7 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   for (std::size_t k = 0; k < mesh.per_unit.size(); k += 2) {
     const auto side = [&](std::size_t at) { return mesh.per_unit[at] > 0 ? 1 / mesh.per_unit[at] : 1.0f; };
     mesh.short_side.push_back(std::min(side(k), side(k + 1)));
-    for (const std::size_t at : {k, k + 1}) mesh.spare.push_back((side(at) - mesh.short_side.back()) / 2);
+    for (const std::size_t at : {k, k + 1}) mesh.spare.push_back((side(at) / mesh.short_side.back() - 1) / 2);
   }
   mesh.levels = file.floats("mesh.levels", file.shape("mesh.levels"));
   mesh.exists = file.integers("mesh.exists", {layers, places});

@@ -138,7 +138,7 @@ class Adaptation:
         cell, energy, theta = (tf.constant(scouts[name]) for name in ("cell", "value", "theta_rad"))
         more = More.of(scouts, self._with)
         hits, _ = frame.reflect(cell, energy, theta, self._store, self._geometry, more=more)
-        radius = _radius(hits.dx, hits.dy, hits.ring).numpy().reshape(-1)
+        radius = tf.sqrt(hits.dx**2 + hits.dy**2 + hits.ring**2).numpy().reshape(-1)
         middle = np.average(depth[seen], weights=value[seen])
         away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
         across = mesh.cells_across(float(middle))
@@ -161,7 +161,7 @@ class Adaptation:
         sums = frame.layer_sums(hits, self._store, self._geometry)
         values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
         seen = hits.value > 0
-        radius = _radius(*mesh_of(self._geometry).seen(hits.dx, hits.dy, hits.layer), hits.ring)
+        *_, radius = mesh_of(self._geometry).seen(hits.dx, hits.dy, hits.ring, hits.layer)
         return (
             sums, values, there, axis.x, axis.y,
             *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value))),
@@ -182,7 +182,7 @@ class Adaptation:
             x, y, ring = (each[layer][mesh.exists[layer]] for each in (mesh.x, mesh.y, mesh.ring))
             dx, dy = x - axis_x[some, layer, None], y - axis_y[some, layer, None]
             which = np.full(dx.shape, layer)
-            radius = np.asarray(_radius(*mesh.seen(dx, dy, which), ring))
+            radius = np.asarray(mesh.seen(dx, dy, np.broadcast_to(ring, dx.shape), which)[2])
             _spread(every, which.reshape(-1), radius.reshape(-1), knots, np.ones(radius.size))
         every *= len(axis_x) / len(some)
         share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
@@ -225,10 +225,6 @@ def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
             chosen[name] = np.pad(chosen[name], ((0, 0), (0, more)), constant_values=filler)
         some.append(chosen)
     return {name: np.concatenate([each[name] for each in some]) for name in some[0]}
-
-
-def _radius(dx: Tensor, dy: Tensor, ring: Tensor) -> Tensor:
-    return tf.sqrt(dx**2 + dy**2 + ring**2)
 
 
 def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:

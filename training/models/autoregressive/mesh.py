@@ -78,21 +78,21 @@ class Mesh:
             self.middle = ((counts - 1) / 2).astype(np.float32)
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
         self._short = size.min(1)
-        self._spare = (size - self._short[:, None]) / 2
+        self._spare = (size / self._short[:, None] - 1) / 2  # half of what a side is longer, over the shorter one
+        self._alike = bool((size == 1).all())  # squares of one size, or rings
 
-    def seen(self, dx: Tensor, dy: Tensor, layer: Tensor) -> tuple[Tensor, Tensor]:
-        """Distances `dx`, `dy` (R,) from the axis as the density of a cell of `layer` (R,) sees them.
+    def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances (R,) from the axis as the density of a cell of `layer` (R,) sees them: `dx`, `dy`, on the whole.
 
-        In units of the shorter side of the layer's cells, and to the nearest of the squares of this side that an oblong
-        cell consists of. So a strip is as near as the axis is to it, wherever along it. In rings they are as they are.
+        In units of the shorter side of the layer's cells. On the whole it is the distance of the nearest of the squares
+        of this side that an oblong cell consists of: a strip is as near as the axis is to it, wherever along it.
         """
-        if (self._short == 1).all() and not self._spare.any():
-            return dx, dy
-        short = tf.gather(tf.constant(self._short), layer)
-        spare = tf.gather(tf.constant(self._spare), layer)
-        return tuple(
-            tf.sign(each) * tf.maximum(tf.abs(each) - spare[..., k], 0.0) / short for k, each in enumerate((dx, dy))
-        )
+        along = dx, dy
+        if not self._alike:
+            short, spare = (tf.gather(tf.constant(each), layer) for each in (self._short, self._spare))
+            dx, dy = dx / short, dy / short
+            along = tuple(tf.maximum(tf.abs(each) - spare[..., k], 0.0) for k, each in enumerate((dx, dy)))
+        return dx, dy, tf.sqrt(along[0] * along[0] + along[1] * along[1] + ring * ring)
 
     def cells_across(self, depth: float) -> Array:
         """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""
@@ -125,7 +125,7 @@ class Mesh:
         steps = np.stack([each.reshape(-1) for each in grid], 1)
         away = (np.maximum(np.abs(steps) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
         layer = np.repeat(np.arange(self.layers), len(steps)).reshape(self.layers, -1)
-        return np.hypot(*(np.asarray(each) for each in self.seen(away[..., 0], away[..., 1], layer)))
+        return np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""

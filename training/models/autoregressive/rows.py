@@ -47,8 +47,8 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
         beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
         neighbours = tf.concat([neighbours, beside], 1)
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * mesh.layers + layer)
-    dx, dy = mesh.seen(mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1], layer)
-    r = tf.sqrt(dx * dx + dy * dy + tf.square(mesh.of(mesh.ring, layer, own)))
+    dx, dy = mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1]
+    dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, own), layer)
     slope = tf.gather(view["slope"], shower)
     return tf.concat([neighbours, cells.place(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
 

@@ -225,9 +225,7 @@ class LayerDrawing:
 
     def _seen(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis in x, in y and on the whole, as the densities see them."""
-        dx, dy, ring = self._distance(cell)
-        dx, dy = self._mesh.seen(dx, dy, tf.zeros_like(cell[:, 1]) + self._layer)
-        return dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)
+        return self._mesh.seen(*self._distance(cell), tf.zeros_like(cell[:, 1]) + self._layer)
 
     def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
         """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""
