@@ -279,4 +279,6 @@ def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pyt
     monkeypatch.setattr(trainjob, "launch", lambda **given: launched.append(given))
     with pytest.raises(InputError, match="the nodes left no model there; do they mount what this step sees there"):
         fit_on_nodes("small", **job)(dataset, model, replace(config, seed=4), rival)
-    assert launched[0]["training"] != launched[1]["training"]
+    with pytest.raises(InputError, match="the nodes left no model there"):
+        fit_on_nodes("small", **job)(dataset, model, config, None)  # which is another attempt
+    assert len({each["training"] for each in launched}) == 3

@@ -25,10 +25,10 @@ def assert_same(first: Observables, second: Observables) -> None:
 
 
 def test_pieces_are_measured_as_all_at_once(tmp_path: Path) -> None:
-    """Files of several pieces, one with a corrupt shower, in a split: against all in memory at once."""
+    """Files of several pieces, one with a corrupt shower and empty ones, in a split: against all in memory at once."""
     first = make_file(tmp_path / "a.h5", events=1_200)
     second = make_showers(events=130, seed=2)
-    second.cells[70, 2, 3, 1] = np.nan
+    second.cells[70, 2, 3, 1], second.cells[80:90] = np.nan, 0
     paths = [first, write_file(tmp_path / "b.h5", second)]
     rule = SplitRule()
     showers = ShowerSet.open(paths, "Monte Carlo", Selection("train", rule, bad_event="skip"))
@@ -38,10 +38,11 @@ def test_pieces_are_measured_as_all_at_once(tmp_path: Path) -> None:
     for file, made in zip(showers.files, (make_showers(events=1_200), second), strict=True):
         digests = event_digests(Hits.of(made.cells), made.energy_gev, made.theta_rad)
         good = rule.mask("train", file.path.name, digests) & np.isfinite(made.cells).all(axis=(1, 2, 3))
-        digested.append(Hits.of(made.cells[good]).digests())
+        digested.append(Hits.of(made.cells[good & made.cells.any(axis=(1, 2, 3))]).digests())
         parts.append(observe(made.cells[good], file.energy_gev[good], file.theta_rad[good], SMALL_GEOMETRY))
     assert_same(found.table[:], Observables.joined(parts))
     np.testing.assert_array_equal(found.digests, np.concatenate(digested))
+    assert len(found.digests) < len(found.table)
     assert [picture.energy_gev for picture in found.gallery] == parts[0].energy_gev[:3].tolist()
 
 
