@@ -61,6 +61,7 @@ def resolutions(table: Observables) -> Resolutions:
 def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equal_in_log_e() -> None:
     linear = np.random.default_rng(0).uniform(100, 200, 30_000)
     assert not wide(linear)
+    assert [wide(np.array([100.0, highest])) for highest in (299, 301)] == [False, True]
     assert energy_bins(linear, 30_000) == energy_bins(linear, 70_000) == bins(linear, 4, "GeV")
     energy = log_uniform(30_000)
     found = energy_bins(energy, 30_000)

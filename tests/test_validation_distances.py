@@ -97,3 +97,4 @@ def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candida
         assert found[name]["value"] == distance(reference, candidate).value > 3 * abs(found[name]["own"])
         assert found[name]["own"] == distance(*halves).value
     assert distances(reference[:99], reference) is distances(reference, reference[:49]) is None
+    assert distances(reference[:100], reference[:50], batch=draw) is not None
