@@ -13,7 +13,7 @@ from trainings import fit_small
 
 from calopipe.errors import InputError
 from training import __main__ as command
-from training import folder
+from training import configs, folder
 from training.configs import CONFIGS, as_options, named_config
 from training.models.source import ModelFile, offered
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_too_long_does_not_run_cut_off(before: str, tmp_path: Pat
         ModelFile.read(place)
 
 
-def test_only_the_configs_of_the_file_are_offered() -> None:
+def test_only_the_configs_of_the_file_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     file = ModelFile.read(LAYERS)
     with offered(file):
         with pytest.raises(InputError, match="--config 'fast' is unknown; known: layers"):
@@ -125,6 +125,8 @@ def test_only_the_configs_of_the_file_are_offered() -> None:
         changed = ModelFile("changed.py", file.text + "# changed").run()  # as of a folder beside the file of now
         assert changed["layers"].model_file != config.model_file
         assert as_options(config, "layers") == ["--model-file", str(LAYERS), "--config", "layers", "--hidden", "3"]
+        monkeypatch.setattr(configs, "address", lambda path: f"gs://runs/{path.name}")  # as of a file in a mirror
+        assert as_options(config, "layers")[:2] == ["--model-file", "gs://runs/layers.py"]
     stored = ModelFile("gs://runs/layers.py", file.text + "# in a bucket")
     with offered(stored):
         assert as_options(CONFIGS["layers"], "layers") == ["--model-file", stored.place, "--config", "layers"]

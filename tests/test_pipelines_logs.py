@@ -252,6 +252,7 @@ INITIALIZING = {"waiting": kube.V1ContainerStateWaiting(reason="PodInitializing"
         (KILLED, {}, "Error (exit code 143)"),
         (KILLED, {"message": "Node is shutting down."}, "Node is shutting down."),
         (KILLED, {"reason": "DeadlineExceeded"}, "DeadlineExceeded"),
+        (ended("a.h5: no such file"), {"message": "Node is shutting down."}, "a.h5: no such file"),
         (
             {"terminated": kube.V1ContainerStateTerminated(exit_code=137, reason="OOMKilled")},
             {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from showers import make_showers, write_file
 
 from preprocessing import __main__ as command
 from preprocessing.dataset import ShowerManifest, read_manifest
+from preprocessing.showers.cut import whole_from
 
 _VISIBLE = 0.02  # GeV of a GeV, of the test showers
 
@@ -51,6 +53,14 @@ def test_a_cut_of_the_low_energies_says_so_and_bounds_the_valid_range(
     for least, most, count, lost in manifest.cut_by_energy:
         inside = (energy >= least) & (energy < most)
         assert (inside.sum(), dropped[inside].sum()) == (count, lost)
+
+
+@pytest.mark.parametrize(("lost", "whole"), [(25, 2), (35, 3)])
+def test_showers_are_whole_where_three_bins_lose_less_than_a_hundredth(lost: int, whole: int) -> None:
+    """Bins of 1,000 each: half are lost of two, `lost` of the next, none of the others."""
+    edges, losses = 10 ** (np.arange(9) / 20), (500, 500, lost, 0, 0, 0, 0, 0)
+    rows = [(*pair, 1_000, count) for pair, count in zip(pairwise(edges), losses, strict=True)]
+    assert whole_from(rows) == edges[whole]
 
 
 def test_a_cut_that_takes_all_energies_alike_bounds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

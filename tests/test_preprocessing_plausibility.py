@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 from showers import (
     SAMPLE,
     SMALL_GEOMETRY,
@@ -32,7 +32,7 @@ from pipelines.checks import check
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
 from preprocessing.inputs import discover
-from preprocessing.showers.plausibility import Look, _doubt_of_widths, look_at
+from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_of_widths, look_at
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
 
@@ -204,6 +204,18 @@ def test_a_beam_is_doubted_from_twenty_showers_that_spread_fourfold(
     energy = np.linspace(least, 150, events)
     doubts = _look(write_file(tmp_path / "a.h5", showers, energy=energy, ECAL=cells)).doubts
     assert any(doubt.startswith("all energies are") for doubt in doubts) == doubted
+
+
+@pytest.mark.parametrize(
+    ("share", "highest", "doubted"), [(0.30, 190, True), (0.35, 190, False), (0.30, 181, True), (0.30, 179, False)]
+)
+def test_energies_that_vary_by_four_fifths_are_doubted_below_a_rank_correlation_of_three_tenths(
+    share: float, highest: float, doubted: bool
+) -> None:
+    energy = np.linspace(100, highest, 200, dtype=np.float32)
+    visible = share * np.arange(200) + (1 - share) * np.random.default_rng(0).permutation(200)
+    assert (stats.spearmanr(energy, visible).statistic < 0.3) == (share < 0.35)
+    assert ("does not rise" in _doubt_of_energies(energy, visible)) == doubted
 
 
 @pytest.mark.parametrize(("kind", "doubted"), [(11, True), (-11, True), (22, True), (111, True), (-211, False)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calopipe import storage
 from training.run.checkpoints import Checkpoints
 
 
@@ -36,15 +37,35 @@ def test_the_newest_comes_back_whole(checkpoints: Checkpoints) -> None:
 
 
 def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    ranked = []
     for step, metric in ((1, 0.5), (2, 0.2), (3, None), (4, 0.2), (5, float("nan")), (6, 0.9)):
         _save(checkpoints, step, metric)
+        best = checkpoints.best()
+        assert best is not None
+        ranked.append(best.step)
+    assert ranked == [1, 2, 2, 2, 2, 2]  # the first of equals, also while the other is there
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
         f"step-00000000{step}.{kind}" for step in (2, 5, 6) for kind in ("json", "npz")
     ]
-    best = checkpoints.best()
-    assert best is not None
-    assert best.step == 2
     assert checkpoints.best_metric() == (2, 0.2)
+
+
+def test_what_is_described_is_whole_while_checkpoints_are_removed(
+    checkpoints: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each file, at which the process may be killed."""
+    remove = storage.remove
+
+    def looked(path: Path) -> None:
+        remove(path)
+        described, whole = ({each.stem for each in path.parent.glob(f"*.{kind}")} for kind in ("json", "npz"))
+        assert described <= whole
+
+    for step in (1, 2):
+        _save(checkpoints, step)
+    monkeypatch.setattr(storage, "remove", looked)
+    checkpoints.discard()
+    assert not list((tmp_path / "c").iterdir())
 
 
 def test_without_a_metric_the_newest_is_the_best(checkpoints: Checkpoints) -> None:

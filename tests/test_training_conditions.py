@@ -41,9 +41,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """One with corrupt events and events below the cut, and two good ones, of which one is stored in one piece."""
+    """One with corrupt events, events below the cut and one below the threshold, and two good ones, of which one is
+    stored in one piece.
+    """
     showers, whole = make_showers(events=60), make_showers(events=30, seed=1)
     showers.cells[::7] *= 1e-3
+    showers.cells[10] *= 1e-7
     showers.cells[3, 1, 1, 1] = np.nan
     theta = np.where(np.arange(60) == 5, -1, showers.theta_rad).astype(np.float32)
     return [
@@ -144,14 +147,15 @@ def test_a_model_and_the_incumbent_ask_once(trained: Path, tmp_path: Path, reads
     assert expected.read_bytes() == (tmp_path / "generated.h5").read_bytes() == (tmp_path / "incumbent.h5").read_bytes()
 
 
-def test_labels_of_one_kind_are_asked_for_in_degrees() -> None:
+@pytest.mark.parametrize("phi", [10.0, 0.0])
+def test_labels_of_one_kind_are_asked_for_in_degrees(phi: float) -> None:
     card: Any = SimpleNamespace(
         valid_range={"energy_gev": (10, 20), "theta_rad": (1, 2), "phi_rad": (-0.5, 0.5), "particle": (11, 22)}
     )
-    given = {"energy_gev": 15.0, "theta_rad": 90.0, PHI: 10.0, PARTICLE: 22}
+    given = {"energy_gev": 15.0, "theta_rad": 90.0, PHI: phi, PARTICLE: 22}
     events = LabelsAlone.one(card, 3, given).events
     np.testing.assert_allclose(events.theta_rad, [np.pi / 2] * 3)
-    np.testing.assert_allclose(events.more[PHI], [np.pi / 18] * 3)
+    np.testing.assert_allclose(events.more[PHI], [phi * np.pi / 180] * 3, rtol=1e-6)
     assert (events.energy_gev.tolist(), events.more[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
 
 

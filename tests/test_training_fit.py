@@ -355,10 +355,14 @@ def test_patience_does_not_end_a_training_between_two_looks(
 
 
 @pytest.mark.usefixtures("one_phase")
-def test_a_checkpoint_is_left_at_each_multiple_also_where_an_epoch_is_not_judged(dataset: Path, tmp_path: Path) -> None:
-    fit_small(dataset, tmp_path / "m", *_LOOKS, "--checkpoint-steps", "7", "--checkpoints-kept", "9")
+def test_a_checkpoint_is_left_once_a_multiple_is_passed_also_where_an_epoch_is_not_judged(
+    dataset: Path, tmp_path: Path
+) -> None:
+    """Calls end after steps 5, 7, 12, 14 and so on; 14, 28 and 35 are judged, after 21 no multiple of six is new."""
+    asked = ("--checkpoint-steps", "6", "--checkpoints-kept", "9", "--steps-a-call", "5")
+    fit_small(dataset, tmp_path / "m", *_LOOKS, *asked)
     kept = [int(path.stem.partition("-")[2]) for path in (tmp_path / "m/checkpoints").glob("*.npz")]
-    assert sorted(kept) == [7, 14, 21, 28, 35]
+    assert sorted(kept) == [7, 12, 14, 19, 26, 28, 33, 35]
 
 
 def _interrupted(_: object) -> None:

@@ -25,6 +25,7 @@ from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
@@ -33,7 +34,7 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import generate
+from training.generation import _request, generate
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -161,6 +162,18 @@ def test_showers_of_another_split_do_not_stand(trained: Path, tmp_path: Path) ->
         np.testing.assert_array_equal(open_showers(output).energy_gev, mc.energy_gev[mask])
 
 
+def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path) -> None:
+    card, chosen = folder.read_card(trained / "model"), Selection("test", cut_gev=0.1)
+    others: list[dict[str, Any]] = [
+        {"split": "all"}, {"rule": SplitRule.parse(["test=a*"])}, {"cut_gev": 0.2}, {"geometry": "file_unit_gev=1"},
+        {"bad_event": "skip"},
+    ]  # fmt: skip
+    asked = [(card, ["a"], replace(chosen, **other), 1, 2) for other in ({}, *others)]
+    asked += [(card, ["a"], chosen, *more) for more in ((2, 2), (1, 3))]
+    asked += [(card, ["b"], chosen, 1, 2), (replace(card, weights={"w": "0"}), ["a"], chosen, 1, 2)]
+    assert len({_request(*each) for each in asked}) == len(asked)
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kills: int
@@ -258,15 +271,20 @@ def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatc
     assert sum(map(len, found)) == 6
 
 
-def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path) -> None:
+def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts, which a later run without them joins."""
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "one.h5", *settings)
-    program = "import sys, tensorflow as tf; from training import __main__; "
+    program = "import sys, tensorflow as tf; from training import parts, __main__; parts._PART_SHOWERS = 30; "
     program += "cpu = tf.config.list_physical_devices('CPU')[0]; one = tf.config.LogicalDeviceConfiguration; "
     program += "tf.config.set_logical_device_configuration(cpu, [one(), one()]); __main__.main(sys.argv[1:])"
     arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
     given = [sys.executable, "-c", program, "generate", *map(str, arguments), "--strategy", "mirrored"]
-    subprocess.run(given, check=True, capture_output=True)
+    subprocess.run([*given, "--share", "0/1"], check=True, capture_output=True)
+    parts = sorted((tmp_path / ".two.h5.parts").iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))
+    assert [h5py.File(path)["energy"].len() for path in parts] == [30] * 13 + [10]
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    _generate(trained, tmp_path / "two.h5", *settings)
     one, two = (open_showers(tmp_path / f"{name}.h5").read().cells for name in ("one", "two"))
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
 
@@ -334,6 +352,8 @@ def test_the_cut_is_that_of_the_training(trained: Path, tmp_path: Path) -> None:
     card = json.loads((other / "card.json").read_text())
     card["dataset"]["cut_gev"] = float(sums[[59, 60]].mean())
     (other / "card.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"--cut-gev is 0, the model was trained on showers above \d"):
+        _generate(tmp_path, tmp_path / "g.h5", "--cut-gev", 0, like=trained / "mc.h5")
     _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
     assert open_showers(tmp_path / "g.h5").events == 40
     with pytest.raises(InputError, match=r"g.h5: generated for showers above .* above 0; give --cut-gev"):

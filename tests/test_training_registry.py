@@ -181,6 +181,9 @@ def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp
     assert two.grade == one.grade
     registry.rollback()
     assert [each.grade for each in registry.history()] == 3 * [one.grade]
+    used = registry.in_use()
+    registry.regrade(WIDE | {"name": "a copy of it"})
+    assert registry.in_use() == used  # under no other grade than is asked for
 
 
 class Tomorrow(datetime):

@@ -12,7 +12,7 @@ import h5py
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
 
-from calopipe import storage
+from calopipe import mirror, storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
@@ -255,7 +255,7 @@ def test_an_origin_that_is_not_known(site: Site) -> None:
 
 
 def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch is played: its workers train here, or see another file system."""
+    """The launch is played: its workers train here, or see another file system. They are told addresses."""
     job: dict[str, Any] = {"nodes": 2.0, "image": "i:1", "resources": {"cpu": "1"}, "runtime": "r", "deadline_s": 60.0}
     launched: list[dict[str, Any]] = []
     dataset, model, rival = site.place / "ds", site.place / "model", site.place / "rival"
@@ -267,15 +267,18 @@ def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pyt
         site.fit(dataset, model, config, rival)
 
     monkeypatch.setattr(trainjob, "launch", train)
+    monkeypatch.setattr(mirror, "address", lambda path: f"gs://runs/{path.name}")  # as of folders in mirrors
     assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
     given = launched[0]
     assert given["arguments"] == [
-        "fit", "--dataset", str(dataset), "--output", str(model), "--overwrite", "--config", "small",
-        "--strategy", "multi-worker", "--seed", "3", "--warm-start", str(rival),
+        "fit", "--dataset", str(dataset), "--output", "gs://runs/model", "--overwrite", "--config", "small",
+        "--strategy", "multi-worker", "--seed", "3", "--warm-start", "gs://runs/rival",
     ]  # fmt: skip
     assert {name: given[name] for name in job} == job
     assert type(given["nodes"]) is int
     monkeypatch.setattr(trainjob, "launch", lambda **given: launched.append(given))
     with pytest.raises(InputError, match="the nodes left no model there; do they mount what this step sees there"):
         fit_on_nodes("small", **job)(dataset, model, replace(config, seed=4), rival)
-    assert launched[0]["training"] != launched[1]["training"]
+    with pytest.raises(InputError, match="the nodes left no model there"):
+        fit_on_nodes("small", **job)(dataset, model, config, None)  # which is another attempt
+    assert len({each["training"] for each in launched}) == 3

@@ -200,6 +200,11 @@ def test_showers_that_do_not_follow_the_energy() -> None:
     assert faults.no_rise_with_energy(mine, replace(mine, scalars=mine.scalars[shuffled])) is not None
     falling = replace(mine, energy_gev=300 - mine.energy_gev)
     assert (faults.no_rise_with_energy(mine, falling) or {})["name"] == "Visible energy does not rise with E"
+    visible = mine.column("visible_gev")
+    for share, faulty in ((0.08, True), (0.12, False)):  # of the slope, which is known to a hundredth
+        flat = replace(mine, scalars=mine.scalars.copy())
+        flat.column("visible_gev")[:] = visible.mean() + share * (visible - visible.mean())
+        assert (faults.no_rise_with_energy(mine, flat) is not None) == faulty
     few = table(20)
     noisy = replace(few, scalars=few.scalars.copy())
     noisy.column("visible_gev")[:] *= np.random.default_rng(1).uniform(0.3, 3, 20)  # whose slope is not known
@@ -211,10 +216,12 @@ def test_showers_that_do_not_follow_the_energy() -> None:
 def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> None:
     mine = table()
     some, many = (replace(mine, scalars=mine.scalars.copy()) for _ in range(2))
-    some.column("hits")[:3] = 0
-    many.column("hits")[:20] = 0
+    some.column("hits")[:9] = 0
+    many.column("hits")[:10] = 0
+    # how often all that are empty would be of one set of two of 200 by chance
+    assert math.comb(200, 9) / math.comb(400, 9) > 1e-3 > math.comb(200, 10) / math.comb(400, 10)
     assert faults.too_many_empty(mine, some) is None
-    assert (faults.too_many_empty(mine, many) or {})["count"] == 20
+    assert (faults.too_many_empty(mine, many) or {})["count"] == 10
     assert faults.too_many_empty(many, some) is None  # fewer are no fault
 
 

@@ -158,9 +158,9 @@ def test_energy_where_there_is_no_cell_is_an_error() -> None:
 
 def test_pictures_show_each_cell_at_its_place() -> None:
     """One cell of rings: the view from the front is bright where the cell is, and holds its energy up to the raster."""
-    geometry = replace(known()["calochallenge-2"], file_unit_gev=1.0)
+    geometry = replace(known()["calochallenge-2"], file_unit_gev=0.5)
     cells = np.zeros((1, *geometry.shape), np.float32)
-    cells[0, 9, 5, 30] = 7.0  # angle of pi/8 + pi/16, radius of 23.25 to 27.9 mm
+    cells[0, 9, 5, 30] = 14.0  # 7 GeV at an angle of pi/8 + pi/16, radius of 23.25 to 27.9 mm
     (shown,) = pictures(cells, observed(cells, geometry), geometry, 3)
     (z, y), (front_x, front_y) = views_mm(geometry)
     assert shown.side.sum() == pytest.approx(7.0, rel=1e-5)

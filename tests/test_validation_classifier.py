@@ -84,6 +84,13 @@ def test_sets_of_one_truth_are_rarely_told_apart() -> None:
     assert abs(np.mean([each.value for each in found if each.value is not None]) - 0.5) < 0.02
 
 
+@pytest.mark.parametrize("few", [49, 50])
+def test_fewer_than_fifty_showers_teach_nothing(few: int) -> None:
+    rng = np.random.default_rng(0)
+    found = auc(rng.normal(size=(few, 2)), rng.normal(size=(60, 2)), per_event=0, rng=rng)
+    assert (found.value is None) == (few < 50)
+
+
 def test_a_shift_is_found_up_to_the_best_possible_auc() -> None:
     values = rng(7).normal(size=(4_000, 3))
     candidate = values[2_000:] + np.array([1.0, 0.0, 0.0])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from calopipe.showers.selection import Selection
 from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
 from validation.compare import validate
+from validation.document import Comparison
 from validation.judge.answers import Measurement, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables, observe
@@ -138,7 +141,7 @@ def test_a_beam_of_one_energy_and_angle_can_be_compared() -> None:
 
 
 def test_the_document_and_the_report(tmp_path: Path) -> None:
-    """One run, all that it leaves: paired, the second time nothing is done, another seed is another request."""
+    """One run, all that it leaves: paired, and the second time nothing is done."""
     reference = make_file(tmp_path / "mc.h5", events=60)
     labels = make_showers(events=60)
     cells = make_showers(events=180, seed=9).cells
@@ -166,6 +169,31 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in output.iterdir()}
     assert validate([reference], [candidate], output) == json.loads((output / "verdict.json").read_text())
     assert {path.name: path.stat().st_mtime_ns for path in output.iterdir()} == before
+
+
+def test_a_request_heeds_all_that_is_asked_for_and_not_where_files_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[str] = []
+    monkeypatch.setattr(Comparison, "standing", lambda asked: requests.append(asked.request) or {})
+    mc, made, third = (make_file(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2, 3))
+    (tmp_path / "elsewhere").mkdir()
+    moved, renamed = (shutil.copyfile(mc, tmp_path / name) for name in ("elsewhere/1.h5", "renamed.h5"))
+
+    def request(reference: Path = mc, candidate: Path = made, **more: Any) -> str:
+        validate([reference], [candidate], tmp_path / "out", **more)
+        return requests[-1]
+
+    assert request(moved) == request()
+    selections = (
+        Selection("train"), Selection(cut_gev=0.1), Selection(bad_event="skip"),
+        Selection(rule=SplitRule.parse(["test=1.h5"])), Selection(geometry="file_unit_gev=0.01"),
+    )  # fmt: skip
+    asked: list[dict[str, Any]] = [
+        {}, {"reference": renamed}, {"candidate": third}, {"incumbent": [third]}, {"training": [third]},
+        {"training_split": "validation"}, {"grade": "gan"}, {"seed": 2}, *({"selection": each} for each in selections),
+    ]  # fmt: skip
+    assert len({request(**each) for each in asked}) == len(asked)
 
 
 def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def resolutions(table: Observables) -> Resolutions:
 def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equal_in_log_e() -> None:
     linear = np.random.default_rng(0).uniform(100, 200, 30_000)
     assert not wide(linear)
+    assert [wide(np.array([100.0, highest])) for highest in (299, 301)] == [False, True]
     assert energy_bins(linear, 30_000) == energy_bins(linear, 70_000) == bins(linear, 4, "GeV")
     energy = log_uniform(30_000)
     found = energy_bins(energy, 30_000)
@@ -249,6 +250,9 @@ def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     table = toys(np.random.default_rng(0).uniform(100, 200, 4_000), a=0.2, b=0, c=0.01)
     fit = resolutions(table).fit(2.0)
     assert fit == {"reason": "The energies span a factor of 2; a fit needs 3.", "terms": {}, "chi2_per_dof": None}
+    spread = resolutions(toys(log_uniform(4_000), a=0.2, b=0, c=0.01))
+    assert spread.fit(9.9)["terms"].keys() == {"a", "c"}  # too near for b/E
+    assert spread.fit(10.0)["terms"].keys() == {"a", "b", "c"}
     few = resolutions(toys(log_uniform(120), a=0.2, b=0, c=0.01)).fit(100.0)
     assert few["reason"].startswith("Bins with 50 showers: ")
     single = resolutions(toys(np.full(100, 50.0), a=0.2, b=0, c=0.01))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -86,12 +87,14 @@ def test_features_are_finite_and_independent() -> None:
 
 def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candidate() -> None:
     rng = np.random.default_rng(10)
-    reference = rng.normal(size=(400, 5))
-    found = distances(reference, rng.normal(0.5, 1, (300, 5)))
+    reference, candidate, draw = rng.normal(size=(400, 5)), rng.normal(0.5, 1, (300, 5)), 100
+    found = distances(reference, candidate, batch=draw)
     assert found is not None
     assert json.loads(json.dumps(found)) == found
     assert found["fpd"]["value"] == pytest.approx(5 * (0.5 / 3) ** 2, rel=0.4)  # the largest of 400 is 3 sigma
-    for name, distance in (("fpd", fpd), ("kpd", kpd)):
-        assert found[name]["value"] > 3 * abs(found[name]["own"])
-        assert found[name]["own"] == distance(reference[::2], reference[1::2]).value
+    halves = reference[::2], reference[1::2]  # each larger than a draw
+    for name, distance in (("fpd", fpd), ("kpd", partial(kpd, batch=draw))):
+        assert found[name]["value"] == distance(reference, candidate).value > 3 * abs(found[name]["own"])
+        assert found[name]["own"] == distance(*halves).value
     assert distances(reference[:99], reference) is distances(reference, reference[:49]) is None
+    assert distances(reference[:100], reference[:50], batch=draw) is not None

@@ -19,7 +19,7 @@ from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
 from validation.flow.compare import _RULES, _floor, _mean
-from validation.flow.pairs import floor_frames, pair_of
+from validation.flow.pairs import _same_flow, floor_frames, pair_of
 from validation.report.summary import summary
 
 CELL_D, INTERVAL_D = 0.25, 0.5
@@ -252,6 +252,15 @@ def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_pat
     assert verdict["verdict"] == "accepted"  # a floor decides nothing
     with pytest.raises(InputError, match=r"few.h5: 9 frames beside those of .*; a shedding period has 10"):
         judged(tmp_path, "--floor", str(street(tmp_path / "few.h5", frames=9, start=8)))
+
+
+@pytest.mark.parametrize("away", [0.009, 0.011])
+def test_flows_are_one_up_to_a_hundredth_of_reynolds_number_and_obstacle(away: float) -> None:
+    solver, other, longer = (
+        SimpleNamespace(reynolds=reynolds, obstacle_d=(length, 1.0))
+        for reynolds, length in ((100.0, 0.5), (100.0 * (1 + away), 0.5), (100.0, 0.5 * (1 + away)))
+    )
+    assert _same_flow(other, solver) == _same_flow(longer, solver) == (away < 0.01)
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,10 @@ def test_a_generator_of_narrow_showers_is_not_a_copier() -> None:
 
 
 def test_memorisation_of_too_few_showers_is_not_judged() -> None:
-    found = memorisation(blobs(50, 401), blobs(150, 402), blobs(50, 403))
-    assert found["share"] is None
-    assert found["copied"] is False
+    few, enough = (memorisation(blobs(50, 401), blobs(events, 402), blobs(50, 403)) for events in (199, 200))
+    assert few["share"] is None
+    assert few["copied"] is False
+    assert enough["share"] is not None
 
 
 def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:

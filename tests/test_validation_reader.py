@@ -14,6 +14,7 @@ from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
+from validation.measure import reader
 from validation.measure.observables import Observables, observe
 from validation.measure.reader import measure
 from validation.measure.sets import COUNT, ShowerSet
@@ -24,37 +25,40 @@ def assert_same(first: Observables, second: Observables) -> None:
         np.testing.assert_allclose(getattr(first, field.name), getattr(second, field.name), rtol=1e-6, atol=1e-9)
 
 
-def test_pieces_are_measured_as_all_at_once(tmp_path: Path) -> None:
-    """Files of several pieces, one with a corrupt shower, in a split: against all in memory at once."""
+def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of several pieces, one with a corrupt shower and empty ones, in a split: against all in memory at once."""
     first = make_file(tmp_path / "a.h5", events=1_200)
     second = make_showers(events=130, seed=2)
-    second.cells[70, 2, 3, 1] = np.nan
+    second.cells[70, 2, 3, 1], second.cells[80:90] = np.nan, 0
     paths = [first, write_file(tmp_path / "b.h5", second)]
     rule = SplitRule()
     showers = ShowerSet.open(paths, "Monte Carlo", Selection("train", rule, bad_event="skip"))
+    monkeypatch.setattr(reader, "_GALLERY", 150)  # more than a piece has
     found = measure(showers)
 
     parts, digested = [], []
     for file, made in zip(showers.files, (make_showers(events=1_200), second), strict=True):
         digests = event_digests(Hits.of(made.cells), made.energy_gev, made.theta_rad)
         good = rule.mask("train", file.path.name, digests) & np.isfinite(made.cells).all(axis=(1, 2, 3))
-        digested.append(Hits.of(made.cells[good]).digests())
+        digested.append(Hits.of(made.cells[good & made.cells.any(axis=(1, 2, 3))]).digests())
         parts.append(observe(made.cells[good], file.energy_gev[good], file.theta_rad[good], SMALL_GEOMETRY))
     assert_same(found.table[:], Observables.joined(parts))
     np.testing.assert_array_equal(found.digests, np.concatenate(digested))
-    assert [picture.energy_gev for picture in found.gallery] == parts[0].energy_gev[:3].tolist()
+    assert len(found.digests) < len(found.table)
+    assert [picture.energy_gev for picture in found.gallery] == parts[0].energy_gev[:150].tolist()
 
 
 def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
-    made = make_showers(events=40)
-    made.cells[7, 1, 1, 1], made.cells[9, 0, 0, 0], made.cells[9, 8, 8, 1] = -2, np.nan, np.inf
+    """In the second piece of a file."""
+    made = make_showers(events=140)
+    made.cells[107, 1, 1, 1], made.cells[109, 0, 0, 0], made.cells[109, 8, 8, 1] = -2, np.nan, np.inf
     path = write_file(tmp_path / "bad.h5", made)
-    with pytest.raises(InputError, match=r"bad\.h5: event 7: ECAL holds -2"):
+    with pytest.raises(InputError, match=r"bad\.h5: event 107: ECAL holds -2"):
         measure(ShowerSet.open([path], "Monte Carlo", Selection()))
     skipped = measure(ShowerSet.open([path], "Monte Carlo", Selection(bad_event="skip")))
-    assert len(skipped.table) == 38
+    assert len(skipped.table) == 138
     counted = measure(ShowerSet.open([path], "candidate", Selection(bad_event=COUNT)))
-    assert (len(counted.table), counted.bad, counted.first_bad) == (40, 2, "event 7 of bad.h5")
+    assert (len(counted.table), counted.bad, counted.first_bad) == (140, 2, "event 107 of bad.h5")
     clean = np.where(np.isfinite(made.cells) & (made.cells >= 0), made.cells, 0)
     assert_same(counted.table[:], observe(clean, made.energy_gev, made.theta_rad, SMALL_GEOMETRY))
 

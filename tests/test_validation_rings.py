@@ -162,13 +162,14 @@ def test_the_ratios_are_those_of_mean_shares_and_tails_have_a_criterion_of_their
 
 
 def test_the_energy_scale_moves_no_ring_and_few_showers_have_no_interval() -> None:
-    showers = make_showers(events=120, seed=1)
+    showers = make_showers(events=200, seed=1)
     mine = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
     found = criteria(mine, replace(mine, ring_energy=mine.ring_energy * np.float32(1.5)), per_event=1)
     assert found["Energy in rings about the axis"].value == pytest.approx(1.0)
-    few = criteria(mine[:60], mine[60:])
+    few, enough = (criteria(mine[:events], mine[events:]) for events in (99, 100))
     assert few["Energy in rings about the axis"].interval is None
     assert few["Energy in rings about the axis"].verdict == "inconclusive"
+    assert enough["Energy in rings about the axis"].interval is not None
 
 
 def test_hits_are_counted_and_summed_by_their_place() -> None:
