@@ -250,6 +250,8 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     first = {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
     _generate(trained, tmp_path / "g.h5", "--share", "1/2", "--batch", 25)
     assert first < {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
+    _generate(trained, tmp_path / "g.h5", "--seed", 9)  # another request leaves nothing of them
+    assert not (tmp_path / ".g.h5.parts").exists()
 
 
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
