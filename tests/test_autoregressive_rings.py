@@ -155,23 +155,25 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
     mesh, where = mesh_of(geometry), positions(geometry)
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
               for p in np.flatnonzero(where.exists[k])]  # fmt: skip
-    found, radius = (each.numpy() for each in rows.known(view, tf.constant(places, tf.int32), geometry, odd=odd))
-    scaled = np.log1p(images / float(model._store["deposit"])) / 4
+    given = {"constants": model._store, "geometry": geometry}
+    found, radius = (each.numpy() for each in rows.known(view, tf.constant(places, tf.int32), **given, odd=odd))
+    scaled = np.log1p(images / float(model._store["deposit"]))
     middle = AROUND.index((0, 0))
     for row, (shower, x, y, layer) in enumerate(places):
         place = x * mesh.shape[1] + y
         for back in (1, 2):
             seen = found[row, (back - 1) * 25 + middle]
-            if layer < back:
+            other = max(layer - back, 0)  # to the second layer, the first is both layers before it
+            if layer == 0:
                 assert not found[row, (back - 1) * 25 : back * 25].any()
                 continue
-            if where.ring_mm[layer - back].any() == where.ring_mm[layer].any() and _inside(
-                where, layer, place, layer - back
-            ):
+            if where.ring_mm[other].any() == where.ring_mm[layer].any() and _inside(where, layer, place, other):
                 near = _cell_at(
-                    where, layer - back, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place]
+                    where, other, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place]
                 )
-                assert seen == pytest.approx(scaled[shower, layer - back, near], rel=1e-5, abs=1e-6)
+                assert seen == pytest.approx(scaled[shower, other, near], rel=1e-5, abs=1e-6)
+                share = images[shower, other, near] / images[shower, other].sum()
+                assert found[row, (75 if odd else 50) + back - 1] == pytest.approx(share, rel=1e-4, abs=1e-6)
         expected = _distance(geometry, layer, place, view["axis"][shower, layer].numpy() * geometry.cell_mm)
         assert radius[row] == pytest.approx(expected, rel=1e-4, abs=1e-5)
         if odd:
@@ -204,21 +206,23 @@ def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
 def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geometry) -> None:
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
-    scaled = np.log1p(images / float(model._store["deposit"])) / 4
+    scaled = np.log1p(images / float(model._store["deposit"]))
+    of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
         for odd in (False, True):
             colours = _colours(view, geometry, layer)
             cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
             place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
-            expected, _ = rows.known(view, tf.constant(place, tf.int32), geometry, odd=odd)
+            at = tf.constant(place, tf.int32)
+            expected, _ = rows.known(view, at, constants=model._store, geometry=geometry, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
             planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
             drawing = LayerDrawing(
                 model._sampler._densities, mesh, 0, tf.constant(layer), planned,
-                images=tuple(tf.constant(each, tf.float32) for each in before), sums=(),  # type: ignore[arg-type]
-                keys=tf.zeros([2, 2], tf.int32),
+                images=tuple(tf.constant(each, tf.float32) for each in before),  # type: ignore[arg-type]
+                sums=(of_layers[:, 0], of_layers[:, layer + 1], of_layers[:, layer]), keys=tf.zeros([2, 2], tf.int32),
             )  # fmt: skip
             np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
             found = drawing._known(cell, tf.constant(own, tf.float32), drawing._seen(cell), odd=odd)

@@ -158,22 +158,29 @@ def _every_place(showers: int) -> Array:
     return np.array(list(np.ndindex(showers, *SMALL_GEOMETRY.shape)))
 
 
+def _known(model: Autoregressive, view: Batch, place: Any, *, odd: bool) -> Any:
+    at = tf.constant(place, tf.int32)
+    return rows.known(view, at, constants=model._store, geometry=SMALL_GEOMETRY, odd=odd)
+
+
 @pytest.mark.parametrize("odd", [False, True])
 def test_what_is_known_of_a_cell_is_what_is_around_it(model: Autoregressive, *, odd: bool) -> None:
     view = _view(model, 2)
     place = _every_place(2)[::3]
-    found, radius = (each.numpy() for each in rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=odd))
+    found, radius = (each.numpy() for each in _known(model, view, place, odd=odd))
     assert found.shape[1] == (cells.ODD_INPUTS if odd else cells.EVEN_INPUTS)
-    wide = [np.pad(_image(view, shower), [(2, 2), (2, 2), (2, 0)]) for shower in range(2)]
-    wide = [np.log1p(image / float(model._store["deposit"])) / 4 for image in wide]
+    showers = [_image(view, shower) for shower in range(2)]
+    wide = [np.pad(np.log1p(each / float(model._store["deposit"])), [(2, 2), (2, 2), (0, 0)]) for each in showers]
     axis = view["axis"].numpy()
     for row, (shower, x, y, layer) in enumerate(place):
         window = wide[shower][x : x + 5, y : y + 5]
-        expected = [window[..., layer + 1].ravel(), window[..., layer].ravel()]
+        before = {0: [], 1: [0, 0]}.get(layer, [layer - 1, layer - 2])
+        around = [window[..., each].ravel() for each in before] or [np.zeros(25)] * 2
         if odd:
             other = np.add.outer(np.arange(5), np.arange(5)) % 2 == 1
-            expected.append((window[..., layer + 2] * other).ravel())
-        flat = np.concatenate(expected)
+            around.append((window[..., layer] * other).ravel())
+        shares = [showers[shower][x, y, each] / showers[shower][..., each].sum() for each in before] or [0, 0]
+        flat = np.concatenate([*around, shares])
         np.testing.assert_allclose(found[row, : len(flat)], flat, rtol=1e-5, atol=1e-6)
         away = np.array([x - 8, y - 8]) - axis[shower, layer]
         assert radius[row] == pytest.approx(np.hypot(*away), rel=1e-4, abs=1e-5)
@@ -190,7 +197,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
         for odd in (False, True):
             of_layer = every[every[:, 3] == layer]
             place = tf.constant(of_layer[_colours(view, of_layer) == int(odd)], tf.int32)
-            expected, _ = rows.known(view, place, SMALL_GEOMETRY, odd=odd)
+            expected, _ = _known(model, view, place, odd=odd)
             colours = _colours(view, of_layer).reshape(2, _NX, _NY)
             own = _flat(tf.where(tf.constant(colours == 0), scaled[..., layer], 0.0))
             drawing = _drawing(model, view, layer, tuple(before))
@@ -204,21 +211,23 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
 def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, ...]) -> LayerDrawing:
     planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
     given = model._sampler._densities, mesh_of(SMALL_GEOMETRY), 0, tf.constant(layer), planned
-    return LayerDrawing(*given, images=before, sums=(), keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
+    of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
+    sums = (tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer])
+    return LayerDrawing(*given, images=before, sums=sums, keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
 
 
 def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
     view = _view(model, 2)
-    known, _ = rows.known(view, rows.met(view, SMALL_GEOMETRY), SMALL_GEOMETRY, odd=False)
+    known, _ = _known(model, view, rows.met(view, SMALL_GEOMETRY), odd=False)
     told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
     np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
     unit = float(model._store["deposit"])
     for shower in range(2):
-        wide = np.pad(_image(view, shower), [(2, 2), (2, 2), (2, 0)]) / unit
+        wide = np.pad(_image(view, shower), [(2, 2), (2, 2), (0, 0)]) / unit
         for layer in range(_LAYERS):
             x, y = np.rint(view["axis"][shower, layer]).astype(int) + 8
             for back in (1, 2):
-                window = wide[x : x + 5, y : y + 5, layer + 2 - back]
+                window = wide[x : x + 5, y : y + 5, max(layer - back, 0)] * (layer > 0)
                 for part, these in enumerate((np.add.outer(np.arange(5), np.arange(5)) % 2 == 0, np.s_[2:3, 2:3])):
                     mine, whole = window[these].sum(), window.sum()
                     least = 3e-3 * whole + 1e-3
@@ -234,7 +243,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     place, axis = rows.met(view, SMALL_GEOMETRY).numpy(), view["axis"].numpy()
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
-    known, _ = rows.known(view, tf.constant(place, tf.int32), SMALL_GEOMETRY, odd=False)
+    known, _ = _known(model, view, place, odd=False)
     told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], cells.of_met(known)], 1)
     cases, mixtures = model._share.cases_and_mixture(told)
     dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
@@ -278,7 +287,7 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
 
     def of_cells(place: Array) -> tuple[Any, Any]:
         where = tf.constant(place, tf.int32)
-        known, radius = rows.known(one, where, SMALL_GEOMETRY, odd=odd)
+        known, radius = _known(model, one, where, odd=odd)
         shared = density.of_layers(one["odd" if odd else "even"])
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
         odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))

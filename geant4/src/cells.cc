@@ -5,9 +5,27 @@
 
 namespace calopipe {
 
+namespace {
+
+// The shares that the cells behind a cell hold of either layer before: kBehind numbers, each `stride` after the other.
+void behind(const LayerFrame& frame, const Images& images, int place, float* out, int stride) {
+  const int* middle = frame.around(place) + kAround + kAround / 2;
+  for (const Image* image : {&images.one, &images.two}) {
+    *out = image->share[size(*middle)];
+    middle += kAround;
+    out += stride;
+  }
+}
+
+}  // namespace
+
+void Image::clear(std::size_t places) {
+  for (Numbers* each : {&scaled, &share}) each->assign(places + 1, 0.0f);
+}
+
 void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image) {
   for (std::size_t k = 0; k < drawn.place.size(); ++k) {
-    image[size(drawn.place[k])] += std::log(1.0f + drawn.value[k] / of.deposit) / 4.0f;
+    image[size(drawn.place[k])] += std::log(1.0f + drawn.value[k] / of.deposit);
   }
 }
 
@@ -15,11 +33,11 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
   constexpr float kSure = 3e-3f, kNone = 1e-3f;
   const int* around = frame.around(frame.met_place);
   int layers = 0;
-  for (const Numbers* image : {&images.one, &images.two}) {
+  for (const Image* image : {&images.one, &images.two}) {
     ++layers;
     float whole = 0, even = 0, middle = 0;
     for (int k = 0; k < kAround; ++k) {
-      const float energy = std::exp(4.0f * (*image)[size(around[layers * kAround + k])]) - 1.0f;
+      const float energy = std::exp(image->scaled[size(around[layers * kAround + k])]) - 1.0f;
       whole += energy;
       if (k % 2 == 0) even += energy;  // steps of the two indices, in turn
       if (k == kAround / 2) middle = energy;
@@ -27,14 +45,16 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
     const float least = kSure * whole + kNone;
     for (const float part : {even, middle}) *out++ = std::log(part + least) - std::log(whole - part + least);
   }
-  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out, 1);
+  behind(frame, images, frame.met_place, out, 1);
+  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kBehind, 1);
 }
 
 void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts,
                      const Images& images) {
   share(density, contexts);
   const std::size_t blocks = (places.size() + kRows - 1) / kRows;
-  const int inputs = density.cell_in.inputs, neighbours = inputs - kPlaceNumbers;
+  constexpr int kOfPlace = kBehind + kPlaceNumbers;
+  const int inputs = density.cell_in.inputs, neighbours = inputs - kOfPlace;
   features_.resize(blocks * kRows * wide_);
   where.resize(places.size());
   values_.resize(size(inputs * kRows));
@@ -50,12 +70,14 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
       std::copy(shared_.begin(), shared_.end(), into + r * wide_);
     }
     const int count = gather(frame, images, rows, neighbours);
-    for (int k = 0; k < kPlaceNumbers; ++k) which_[size(count + k)] = neighbours + k;
+    for (int k = 0; k < kOfPlace; ++k) which_[size(count + k)] = neighbours + k;
     for (std::size_t r = 0; r < kRows; ++r) {
       const Distance& distance = where[std::min(first + r, places.size() - 1)];
-      frame.place_numbers(rows[r], distance, values_.data() + size(count) * kRows + r, kRows);
+      float* of_place = values_.data() + size(count) * kRows + r;
+      behind(frame, images, rows[r], of_place, kRows);
+      frame.place_numbers(rows[r], distance, of_place + kBehind * kRows, kRows);
     }
-    features(density.cell_in, density.hidden, which_.data(), values_.data(), count + kPlaceNumbers, into);
+    features(density.cell_in, density.hidden, which_.data(), values_.data(), count + kOfPlace, into);
   }
 }
 
@@ -70,7 +92,7 @@ void Cells::share(const CellDensity& density, const Numbers& contexts) {
 
 // Gathers what is known of the deposits around some cells; says how many of these numbers are not 0 of all of them.
 int Cells::gather(const LayerFrame& frame, const Images& images, const Rows& rows, int neighbours) {
-  const std::array<const Numbers*, 3> image_of = {&images.one, &images.two, &images.own};
+  const std::array<const Numbers*, 3> image_of = {&images.one.scaled, &images.two.scaled, &images.own};
   const std::array<int, 3> parts = {1, 2, 0};
   std::array<const int*, kRows> around;
   for (std::size_t r = 0; r < kRows; ++r) {

@@ -5,12 +5,19 @@
 
 namespace calopipe {
 
-// What deposits there are, scaled as the networks see them: (places + 1) each, the last of which is none.
-struct Images {
-  Numbers one, two, own;  // of the layer before, of the one before that, and of this layer's even cells
+// The deposits of a layer as the networks see them: (places + 1) each, the last of which is none.
+struct Image {
+  Numbers scaled, share;  // their logarithms, and their parts of the layer's energy
+  void clear(std::size_t places);
 };
 
-// Adds deposits to an image.
+// To the second layer, the first is both layers before it.
+struct Images {
+  Image one, two;  // of the layer before, and of the one before that
+  Numbers own;     // scaled, of this layer's even cells
+};
+
+// Adds deposits to an image of scaled ones.
 void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image);
 // What the share of the even cells is given of the cell that the axis meets: kMetNumbers.
 void known_of_met(const LayerFrame& frame, const Images& images, float* out);

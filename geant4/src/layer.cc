@@ -11,7 +11,7 @@ namespace calopipe {
 LayerDrawing::LayerDrawing(const Model::Contents& model) : model_(model), proposals_(model), hits_(model) {}
 
 void LayerDrawing::begin() {
-  for (Numbers* each : {&images_.one, &images_.two}) each->assign(size(model_.mesh.places + 1), 0.0f);
+  for (Image* each : {&images_.one, &images_.two}) each->clear(size(model_.mesh.places));
   before_ = {};
 }
 
@@ -39,8 +39,13 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
   before_.one = frame.sums(all_);
   for (std::size_t k = 0; k < kSums; ++k) before_.all[k] += before_.one[k];
   std::swap(images_.one, images_.two);
-  images_.one.assign(images_.one.size(), 0.0f);
-  add_scaled(model_.constants, all_, images_.one);
+  images_.one.clear(size(model_.mesh.places));
+  add_scaled(model_.constants, all_, images_.one.scaled);
+  const float whole = before_.one[kEnergy];
+  for (std::size_t k = 0; whole > 0 && k < all_.place.size(); ++k) {
+    images_.one.share[size(all_.place[k])] += all_.value[k] / whole;
+  }
+  if (layer == 0) images_.two = images_.one;
   return all_;
 }
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 from training.models.autoregressive.frame import Constants
 from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor
 
-PLACE = 16
-EVEN_INPUTS = 2 * len(AROUND) + PLACE
+PLACE, BEHIND = 16, 2
+EVEN_INPUTS = 2 * len(AROUND) + BEHIND + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _SHARES_BEFORE = 4
-MET_INPUTS = _SHARES_BEFORE + PLACE
+MET_INPUTS = _SHARES_BEFORE + BEHIND + PLACE
 _EVEN = np.array([(first + second) % COLOURS == 0 for first, second in AROUND], np.float32)
 _MIDDLE = AROUND.index((0, 0))
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
@@ -45,8 +45,18 @@ def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
 
 
 def scaled(energy: Tensor, constants: Constants) -> Tensor:
-    """Energies as the networks see them: 0 for none, about 1 for the largest."""
-    return tf.math.log(1.0 + energy / constants["deposit"]) / 4.0
+    """Energies as the networks see them: 0 for none, 0.7 for a usual deposit, 4 to 6 for the largest."""
+    return tf.math.log(1.0 + energy / constants["deposit"])
+
+
+def behind(around: Tensor, energy: Tensor, constants: Constants) -> Tensor:
+    """The shares (R, BEHIND) that the cell behind a cell, in either layer before, holds of that layer's `energy`.
+
+    `around` (R, 50 or more) are the cells around it in these layers, scaled; `energy` (R, BEHIND) in units of 0.02 GeV.
+    A core that stays in its cell is told by them at any energy, in the first layers too, where deposits are small.
+    """
+    middle = tf.gather(around, [_MIDDLE, len(AROUND) + _MIDDLE], axis=1)
+    return tf.math.divide_no_nan((tf.exp(middle) - 1.0) * constants["deposit"], energy)
 
 
 def of_met(known: Tensor) -> Tensor:
@@ -56,7 +66,7 @@ def of_met(known: Tensor) -> Tensor:
     """
     shares = []
     for layer in range(2):
-        energy = tf.exp(4.0 * known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
+        energy = tf.exp(known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
         whole = tf.reduce_sum(energy, 1)
         for part in (tf.reduce_sum(energy * _EVEN, 1), energy[:, _MIDDLE]):
             least = _SURE * whole + _NONE

@@ -30,19 +30,25 @@ def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
     return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
 
 
-def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple[Tensor, Tensor]:
+def known(
+    view: Batch, place: Tensor, *, constants: Constants, geometry: Geometry, odd: bool
+) -> tuple[Tensor, Tensor]:
     """What is known of cells `place` (R, 4), which are shower, x, y, layer; and their radii (R,).
 
-    `view` holds the `planes` and where the `axis` (N, layers, 2) meets the layers.
+    `view` holds the `planes`, the `sums`, and where the `axis` (N, layers, 2) meets the layers.
     """
     mesh, number = mesh_of(geometry), len(AROUND)
     shower, x, y, layer = tf.unstack(place, axis=1)
     own = mesh.place(x, y)
     around = mesh.neighbours(mesh.around, layer, own)  # (R, 75), of this layer and of the two before
-    first = (shower * (mesh.layers + 2) + layer + 2) * (mesh.places + 1)
-    back = tf.repeat(tf.constant([0, 1, 2]) * (mesh.places + 1), number)[None]
-    at = first[:, None] - back + around
+    # to the second layer, the first is both layers before it: a core looks as it does to all later layers
+    seen = tf.stack([layer, layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0))], 1)
+    first = (shower[:, None] * (mesh.layers + 2) + seen + 2) * (mesh.places + 1)
+    at = tf.repeat(first, number, axis=1) + around
     neighbours = tf.gather(view["planes"], at[:, number:])
+    whole = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
+    energy = tf.gather(whole, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
+    shares = cells.behind(neighbours, energy, constants)
     if odd:
         beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
         neighbours = tf.concat([neighbours, beside], 1)
@@ -50,7 +56,7 @@ def known(view: Batch, place: Tensor, geometry: Geometry, *, odd: bool) -> tuple
     dx, dy = mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1]
     dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, own), layer)
     slope = tf.gather(view["slope"], shower)
-    return tf.concat([neighbours, cells.place(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
+    return tf.concat([neighbours, shares, cells.place(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
 
 
 def met(view: Batch, geometry: Geometry) -> Tensor:

@@ -57,7 +57,11 @@ class LayerDrawing:
     ) -> None:  # fmt: skip
         self._store, self._share, self._densities = densities.constants, densities.share, densities.cells
         self._counts, self._mesh, self._capacity = densities.counts, mesh, capacity
-        self._layer, self._planned, self._images, self._sums, self._keys = layer, planned, images, sums, keys
+        self._layer, self._planned, self._sums, self._keys = layer, planned, sums, keys
+        second = tf.equal(layer, 1)  # to which the first layer is both layers before it
+        (one, two), energies = images, [frame.column(each, "energy") for each in sums[1:]]
+        self._images = one, tf.where(second, one, two)
+        self._energies = tf.stack([energies[0], tf.where(second, *energies)], 1)
         self._met = self._mesh.met(planned.axis, layer)
         # where the lattice begins
         self._corner = self._met + self._mesh.start
@@ -214,8 +218,9 @@ class LayerDrawing:
         known = [tf.gather(tf.reshape(image, [-1]), part) for image, part in zip(images, parts, strict=False)]
         if odd:
             known[2] *= mesh.neighbours(mesh.other_colour, layer, place)
+        shares = cells.behind(tf.concat(known[:2], 1), tf.gather(self._energies, shower), self._store)
         slope = tf.gather(self._planned.slope, shower)
-        return tf.concat([*known, cells.place(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1)
+        return tf.concat([*known, shares, cells.place(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1)
 
     def _distance(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis in x and y, and the ring's radius, in cells."""
