@@ -155,8 +155,8 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
     mesh, where = mesh_of(geometry), positions(geometry)
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
               for p in np.flatnonzero(where.exists[k])]  # fmt: skip
-    given = {"constants": model._store, "geometry": geometry}
-    found, radius = (each.numpy() for each in rows.known(view, tf.constant(places, tf.int32), **given, odd=odd))
+    at = tf.constant(places, tf.int32)
+    found, radius = (each.numpy() for each in rows.known(view, at, model._store, geometry, odd=odd))
     scaled = np.log1p(images / float(model._store["deposit"]))
     middle = AROUND.index((0, 0))
     for row, (shower, x, y, layer) in enumerate(places):
@@ -215,7 +215,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
             place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
             at = tf.constant(place, tf.int32)
-            expected, _ = rows.known(view, at, constants=model._store, geometry=geometry, odd=odd)
+            expected, _ = rows.known(view, at, model._store, geometry, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
             planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))

@@ -159,8 +159,7 @@ def _every_place(showers: int) -> Array:
 
 
 def _known(model: Autoregressive, view: Batch, place: Any, *, odd: bool) -> Any:
-    at = tf.constant(place, tf.int32)
-    return rows.known(view, at, constants=model._store, geometry=SMALL_GEOMETRY, odd=odd)
+    return rows.known(view, tf.constant(place, tf.int32), model._store, SMALL_GEOMETRY, odd=odd)
 
 
 @pytest.mark.parametrize("odd", [False, True])

@@ -247,8 +247,7 @@ class Autoregressive(ShowerModel):
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
         whole = tf.reduce_sum(energy, -1)
         logit = tf.reshape(share_logit(energy[..., 0], whole), [-1])
-        given = {"constants": self._store, "geometry": self._geometry}
-        known, _ = rows.known(view, rows.met(view, self._geometry), **given, odd=False)
+        known, _ = rows.known(view, rows.met(view, self._geometry), self._store, self._geometry, odd=False)
         contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
         found = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
         return {"shares": -tf.reduce_sum(tf.where(whole > 0, tf.reshape(found, tf.shape(whole)), 0.0), 1)}
@@ -268,10 +267,11 @@ class Autoregressive(ShowerModel):
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers
         hit, value, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
-        given = {"constants": self._store, "geometry": self._geometry}
-        empty, weights = rows.some_empty(view, colour, static * EMPTY_A_SHOWER, draws, **given)
+        empty, weights = rows.some_empty(
+            view, colour, static * EMPTY_A_SHOWER, draws, constants=self._store, geometry=self._geometry
+        )
         place = tf.concat([hit, empty], 0)
-        known, radius = rows.known(view, place, **given, odd=odd)
+        known, radius = rows.known(view, place, self._store, self._geometry, odd=odd)
         layers = self._geometry.shape[2]
         shared = density.of_layers(view[_COLOURS[colour]])
         hidden = density.hidden(known, tf.gather(shared, place[:, 0] * layers + place[:, 3]))

@@ -30,7 +30,7 @@ def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
     return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
 
 
-def known(view: Batch, place: Tensor, *, constants: Constants, geometry: Geometry, odd: bool) -> tuple[Tensor, Tensor]:
+def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, *, odd: bool) -> tuple[Tensor, Tensor]:
     """What is known of cells `place` (R, 4), which are shower, x, y, layer; and their radii (R,).
 
     `view` holds the `planes`, the `sums`, and where the `axis` (N, layers, 2) meets the layers.
