@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <stdexcept>
 
 #include "reading.hh"
@@ -29,10 +28,10 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   mesh.depth = file.floats("mesh.depth", {layers});
   mesh.per_unit = file.floats("mesh.per_unit", {layers, 2});
   mesh.middle = file.floats("mesh.middle", {layers, 2});
-  for (std::size_t k = 0; k < mesh.per_unit.size(); k += 2) {
-    const auto side = [&](std::size_t at) { return mesh.per_unit[at] > 0 ? 1 / mesh.per_unit[at] : 1.0f; };
-    mesh.short_side.push_back(std::min(side(k), side(k + 1)));
-    for (const std::size_t at : {k, k + 1}) mesh.spare.push_back((side(at) / mesh.short_side.back() - 1) / 2);
+  mesh.short_side = file.floats("mesh.short_side", {layers});
+  mesh.spare = file.floats("mesh.spare", {layers, 2});
+  for (const float side : mesh.short_side) {
+    if (!(side > 0)) refuse("mesh.short_side");
   }
   mesh.levels = file.floats("mesh.levels", file.shape("mesh.levels"));
   mesh.exists = file.integers("mesh.exists", {layers, places});

@@ -40,7 +40,8 @@ class Mesh:
     layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
     in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
     beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
-    the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest.
+    the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what
+    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -77,8 +78,8 @@ class Mesh:
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
-        self._short = size.min(1)
-        self._spare = (size / self._short[:, None] - 1) / 2  # half of what a side is longer, over the shorter one
+        self.short_side = size.min(1)
+        self.spare = (size / self.short_side[:, None] - 1) / 2
         self._alike = bool((size == 1).all())  # squares of one size, or rings
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +90,7 @@ class Mesh:
         """
         along = dx, dy
         if not self._alike:
-            short, spare = (tf.gather(tf.constant(each), layer) for each in (self._short, self._spare))
+            short, spare = (tf.gather(tf.constant(each), layer) for each in (self.short_side, self.spare))
             dx, dy = dx / short, dy / short
             along = tuple(tf.maximum(tf.abs(each) - spare[..., k], 0.0) for k, each in enumerate((dx, dy)))
         return dx, dy, tf.sqrt(along[0] * along[0] + along[1] * along[1] + ring * ring)

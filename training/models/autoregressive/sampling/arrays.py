@@ -37,8 +37,9 @@ def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict
 
 def _mesh(geometry: Geometry) -> dict[str, npt.NDArray[Any]]:
     mesh = mesh_of(geometry)
-    named = ("x", "y", "ring", "log_area", "depth", "exists", "kind", "around", "mirror", "per_unit", "middle", "most")
-    return {name: getattr(mesh, name) for name in named} | {
+    cells, layers = ("x", "y", "ring", "log_area", "exists", "around", "mirror"), ("depth", "kind", "short_side")
+    along = ("per_unit", "middle", "most", "spare")
+    return {name: getattr(mesh, name) for name in cells + layers + along} | {
         "start": np.array(mesh.start),
         "lattice": np.array(mesh.lattice_shape),
         "levels": proposals.LEVELS,
