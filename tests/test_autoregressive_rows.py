@@ -247,12 +247,12 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     cases, mixtures = model._share.cases_and_mixture(told)
     dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
     np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
-    planes = tf.reshape(view["planes"], [2, _LAYERS + 2, _NX * _NY + 1])
+    planes = tf.reshape(view["planes"], [2, _LAYERS + 1, _NX * _NY + 1])
     context = tf.reshape(told[:, : -cells.MET_INPUTS], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
     monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
-        drawing = _drawing(model, view, layer, (planes[:, layer + 1], planes[:, layer]))
+        drawing = _drawing(model, view, layer, (planes[:, layer], planes[:, max(layer - 1, 0)]))
         found = drawing._drawn_share(context[:, layer] * scale + mean)
         for mine, other in zip(found, mixtures, strict=True):
             np.testing.assert_allclose(mine, tf.reshape(other, [2, _LAYERS, -1])[:, layer], rtol=1e-3, atol=1e-4)

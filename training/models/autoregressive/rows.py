@@ -19,14 +19,14 @@ from training.models.randomness import Draws
 
 
 def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
-    """The showers (N * (layers + 2) * (places + 1),), scaled; two empty layers first, an empty cell after each."""
+    """The showers (N * (layers + 1) * (places + 1),), scaled; an empty layer first, an empty cell after each layer."""
     mesh = mesh_of(geometry)
     showers = tf.shape(hits.value)[0]
     shower = tf.zeros_like(hits.x) + tf.range(showers)[:, None]
     place = tf.reshape(tf.stack([shower, hits.x, hits.y, hits.layer], -1), [-1, 4])
     # hits of no energy, at the end of a shower, add nothing to a cell
     values = tf.reshape(cells.scaled(hits.value, constants), [-1])
-    size = showers * (mesh.layers + 2) * (mesh.places + 1)
+    size = showers * (mesh.layers + 1) * (mesh.places + 1)
     return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
 
 
@@ -41,7 +41,7 @@ def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, 
     around = mesh.neighbours(mesh.around, layer, own)  # (R, 75), of this layer and of the two before
     # to the second layer, the first is both layers before it: a core looks as it does to all later layers
     seen = tf.stack([layer, layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0))], 1)
-    first = (shower[:, None] * (mesh.layers + 2) + seen + 2) * (mesh.places + 1)
+    first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
     at = tf.repeat(first, number, axis=1) + around
     neighbours = tf.gather(view["planes"], at[:, number:])
     whole = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
@@ -70,7 +70,7 @@ def _own(place: Tensor, geometry: Geometry) -> Tensor:
     """Where cells `place` (R, 4) are in the planes."""
     mesh = mesh_of(geometry)
     shower, x, y, layer = tf.unstack(place, axis=1)
-    return (shower * (mesh.layers + 2) + layer + 2) * (mesh.places + 1) + mesh.place(x, y)
+    return (shower * (mesh.layers + 1) + layer + 1) * (mesh.places + 1) + mesh.place(x, y)
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
