@@ -136,8 +136,8 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
     return cells
 
 
-def _check(program: Path, generator: Generator, file: Path) -> None:
-    """The same cells are hit in nearly all showers, and hold the same energies."""
+def _check(program: Path, generator: Generator, file: Path) -> FloatArray:
+    """The showers of TensorFlow: in nearly all the program hits the same cells, which hold the same energies."""
     energy, theta, more, noise = _asked(generator)
     draws, given = GivenNoise(tf.constant(noise)), {name: tf.constant(each) for name, each in more.items()}
     labels = tf.constant(energy), tf.constant(theta)
@@ -147,6 +147,7 @@ def _check(program: Path, generator: Generator, file: Path) -> None:
     assert same.mean() >= _ALIKE
     assert (expected > 0).sum(axis=(1, 2, 3)).mean() > 10
     np.testing.assert_allclose(found[same], expected[same], rtol=2e-3, atol=1e-6)
+    return np.asarray(expected)
 
 
 def test_of_squares(program: Path, squares: tuple[Generator, Path]) -> None:
@@ -160,6 +161,26 @@ def test_of_logarithms_far_from_zero(program: Path, squares: tuple[Generator, Pa
     bias.assign(bias + np.repeat(np.array([0, 300, 0], np.float32), bias.shape[0] // 3))
     (tmp_path / "far.safetensors").write_bytes(arrays_file(generator.model, generator.card))
     _check(program, generator, tmp_path / "far.safetensors")
+
+
+@pytest.mark.parametrize("which", ["squares", "labelled"])
+def test_of_an_empty_layer_and_of_shares_that_decide(
+    program: Path, which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Layer 1 is empty, and what the cell at the same place held of the layers before weighs much."""
+    generator = Generator(request.getfixturevalue(which)[1].parent / "model")
+    presence = generator.model._store["presence"].numpy()
+    presence[1] = -50
+    generator.model._store.set({"presence": presence})
+    for name, first in (("even", 50), ("odd", 75)):
+        kernel = generator.model.networks[name]._cell_in.kernel
+        weights = kernel.numpy()
+        weights[first : first + 2] *= 30
+        kernel.assign(weights)
+    (tmp_path / "empty.safetensors").write_bytes(arrays_file(generator.model, generator.card))
+    expected = _check(program, generator, tmp_path / "empty.safetensors")
+    assert not expected[..., 1].any()
+    assert expected[..., 2].any()
 
 
 def test_of_rings(program: Path, tmp_path: Path) -> None:

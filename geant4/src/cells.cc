@@ -7,8 +7,8 @@ namespace calopipe {
 
 namespace {
 
-// The shares that the cells behind a cell hold of either layer before: kBehind numbers, each `stride` after the other.
-void behind(const LayerFrame& frame, const Images& images, int place, float* out, int stride) {
+// The shares of either layer before that the cell at the same place holds: kSharesBefore numbers, `stride` apart.
+void shares_before(const LayerFrame& frame, const Images& images, int place, float* out, int stride) {
   const int* middle = frame.around(place) + kAround + kAround / 2;
   for (const Image* image : {&images.one, &images.two}) {
     *out = image->share[size(*middle)];
@@ -45,15 +45,15 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
     const float least = kSure * whole + kNone;
     for (const float part : {even, middle}) *out++ = std::log(part + least) - std::log(whole - part + least);
   }
-  behind(frame, images, frame.met_place, out, 1);
-  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kBehind, 1);
+  shares_before(frame, images, frame.met_place, out, 1);
+  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kSharesBefore, 1);
 }
 
 void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts,
                      const Images& images) {
   share(density, contexts);
   const std::size_t blocks = (places.size() + kRows - 1) / kRows;
-  constexpr int kOfPlace = kBehind + kPlaceNumbers;
+  constexpr int kOfPlace = kSharesBefore + kPlaceNumbers;
   const int inputs = density.cell_in.inputs, neighbours = inputs - kOfPlace;
   features_.resize(blocks * kRows * wide_);
   where.resize(places.size());
@@ -74,8 +74,8 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
     for (std::size_t r = 0; r < kRows; ++r) {
       const Distance& distance = where[std::min(first + r, places.size() - 1)];
       float* of_place = values_.data() + size(count) * kRows + r;
-      behind(frame, images, rows[r], of_place, kRows);
-      frame.place_numbers(rows[r], distance, of_place + kBehind * kRows, kRows);
+      shares_before(frame, images, rows[r], of_place, kRows);
+      frame.place_numbers(rows[r], distance, of_place + kSharesBefore * kRows, kRows);
     }
     features(density.cell_in, density.hidden, which_.data(), values_.data(), count + kOfPlace, into);
   }

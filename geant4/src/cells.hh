@@ -7,7 +7,7 @@ namespace calopipe {
 
 // The deposits of a layer as the networks see them: (places + 1) each, the last of which is none.
 struct Image {
-  Numbers scaled, share;  // their logarithms, and their parts of the layer's energy
+  Numbers scaled, share;  // their logarithms, and their shares of the layer's energy
   void clear(std::size_t places);
 };
 

@@ -13,8 +13,8 @@
 namespace calopipe {
 
 constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
-constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kBehind = 2;
-constexpr int kPlaceNumbers = 16, kMetNumbers = 4 + kBehind + kPlaceNumbers;
+constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kSharesBefore = 2;
+constexpr int kPlaceNumbers = 16, kMetNumbers = 4 + kSharesBefore + kPlaceNumbers;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
 constexpr int kCases = 3, kDraws = 256, kBlock = 4, kLayerBlocks = 3;
 

@@ -122,7 +122,7 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
   const int offsets = 2 * model.mesh.groups() + labels + 6;
   const int even = static_cast<int>(model.constants.context_mean[0].size());
   const int odd = static_cast<int>(model.constants.context_mean[1].size());
-  const int known = 2 * kAround + kBehind + kPlaceNumbers, count = 2, share = 2;  // numbers that contexts end in
+  const int known = 2 * kAround + kSharesBefore + kPlaceNumbers, count = 2, share = 2;  // numbers that contexts end in
   const auto number = [&](const std::string& name, int inputs, std::size_t cases = 0) {
     return perceptron(file, name, inputs, mixture_numbers(file, name + ".last.kernel", cases));
   };

@@ -8,11 +8,11 @@ import tensorflow as tf
 from training.models.autoregressive.frame import Constants
 from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor
 
-PLACE, BEHIND = 16, 2
-EVEN_INPUTS = 2 * len(AROUND) + BEHIND + PLACE
+PLACE, SHARES_BEFORE = 16, 2
+EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
-_SHARES_BEFORE = 4
-MET_INPUTS = _SHARES_BEFORE + BEHIND + PLACE
+_OF_COLOURS = 4
+MET_INPUTS = _OF_COLOURS + SHARES_BEFORE + PLACE
 _EVEN = np.array([(first + second) % COLOURS == 0 for first, second in AROUND], np.float32)
 _MIDDLE = AROUND.index((0, 0))
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
@@ -49,10 +49,10 @@ def scaled(energy: Tensor, constants: Constants) -> Tensor:
     return tf.math.log(1.0 + energy / constants["deposit"])
 
 
-def behind(around: Tensor, energy: Tensor, constants: Constants) -> Tensor:
-    """The shares (R, BEHIND) that the cell behind a cell, in either layer before, holds of that layer's `energy`.
+def shares_before(around: Tensor, energy: Tensor, constants: Constants) -> Tensor:
+    """The shares (R, 2) of the `energy` of either layer before that the cell at the same place holds there.
 
-    `around` (R, 50 or more) are the cells around it in these layers, scaled; `energy` (R, BEHIND) in units of 0.02 GeV.
+    `around` (R, 50 or more) are the cells around it in these layers, scaled; `energy` (R, 2) in units of 0.02 GeV.
     A core that stays in its cell is told by them at any energy, in the first layers too, where deposits are small.
     """
     middle = tf.gather(around, [_MIDDLE, len(AROUND) + _MIDDLE], axis=1)

@@ -33,7 +33,7 @@ def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
 def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, *, odd: bool) -> tuple[Tensor, Tensor]:
     """What is known of cells `place` (R, 4), which are shower, x, y, layer; and their radii (R,).
 
-    `view` holds the `planes`, the `sums`, and where the `axis` (N, layers, 2) meets the layers.
+    `view` holds the `planes`, the `sums` (N, layers, 2, 12), and where the `axis` (N, layers, 2) meets the layers.
     """
     mesh, number = mesh_of(geometry), len(AROUND)
     shower, x, y, layer = tf.unstack(place, axis=1)
@@ -46,7 +46,7 @@ def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, 
     neighbours = tf.gather(view["planes"], at[:, number:])
     whole = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
     energy = tf.gather(whole, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
-    shares = cells.behind(neighbours, energy, constants)
+    shares = cells.shares_before(neighbours, energy, constants)
     if odd:
         beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
         neighbours = tf.concat([neighbours, beside], 1)

@@ -218,7 +218,7 @@ class LayerDrawing:
         known = [tf.gather(tf.reshape(image, [-1]), part) for image, part in zip(images, parts, strict=False)]
         if odd:
             known[2] *= mesh.neighbours(mesh.other_colour, layer, place)
-        shares = cells.behind(tf.concat(known[:2], 1), tf.gather(self._energies, shower), self._store)
+        shares = cells.shares_before(tf.concat(known[:2], 1), tf.gather(self._energies, shower), self._store)
         slope = tf.gather(self._planned.slope, shower)
         return tf.concat([*known, shares, cells.place(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1)
 
