@@ -21,12 +21,17 @@ _SHOWERS = 16
 
 
 def showers() -> dict[str, list[Any]]:
-    """Number of hits and energy of each of some showers, by layer."""
+    """Number of hits, energy and place of the hottest cell of each of some showers, by layer."""
     energy_gev = np.geomspace(20, 200, _SHOWERS, dtype=np.float32)
     theta_rad = np.linspace(1.2, 1.9, _SHOWERS, dtype=np.float32)
     model = of_every_cell(new_model())
     cells = drawn(model, energy_gev, theta_rad, noise_of(model, _SHOWERS))
-    return {"hits": (cells > 0).sum((1, 2)).tolist(), "energy": cells.sum((1, 2)).round(4).tolist()}
+    hottest = cells.reshape(_SHOWERS, -1, cells.shape[3]).argmax(1)
+    return {
+        "hits": (cells > 0).sum((1, 2)).tolist(),
+        "energy": cells.sum((1, 2)).round(4).tolist(),
+        "hottest": hottest.tolist(),
+    }
 
 
 def tables() -> str:
