@@ -37,9 +37,8 @@ def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict
 
 def _mesh(geometry: Geometry) -> dict[str, npt.NDArray[Any]]:
     mesh = mesh_of(geometry)
-    cells, layers = ("x", "y", "ring", "log_area", "exists", "around", "mirror"), ("depth", "kind", "short_side")
-    along = ("per_unit", "middle", "most", "spare")
-    return {name: getattr(mesh, name) for name in cells + layers + along} | {
+    named = "x y ring log_area exists around mirror depth kind short_side per_unit middle most spare"
+    return {name: getattr(mesh, name) for name in named.split()} | {
         "start": np.array(mesh.start),
         "lattice": np.array(mesh.lattice_shape),
         "levels": proposals.LEVELS,
