@@ -141,7 +141,7 @@ class FitConfig(ABC):
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""
         changed = self.to_json() | dict(values)
-        own = {each.name for each in fields(_kind(changed["model"], self.model_file))}
+        own = {field.name for field in fields(_kind(changed["model"], self.model_file))}
         for name in values.keys() - own:
             raise InputError(f"{option(name)} is not for the model {changed['model']}; leave it out")
         return self.from_json(changed)
@@ -158,7 +158,7 @@ class FitConfig(ABC):
         file = document.get("model_file", "")
         unread = bool(file) and (document["model"], file) not in _KINDS
         kind = UnreadConfig if unread else _kind(document["model"], file)
-        values = {each.name: document[each.name] for each in fields(kind) if each.name in document}
+        values = {field.name: document[field.name] for field in fields(kind) if field.name in document}
         return kind(**values | ({"document": document} if unread else {}))
 
 
@@ -227,19 +227,19 @@ def stating(file: str) -> Iterator[None]:
 
 def all_settings() -> dict[str, Field[Any]]:
     """The settings of all models by name, the common ones first."""
-    return {name: each for fields_ in settings_by_models().values() for name, each in fields_.items()}
+    return {name: field for fields_ in settings_by_models().values() for name, field in fields_.items()}
 
 
 def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
     """The settings by name, for each set of models that a training can name: the common ones, of "", then others'."""
-    found = {"": {each.name: each for each in settings_of(FitConfig)}}
+    settings = {"": {field.name: field for field in settings_of(FitConfig)}}
     kinds = {config.model: type(config) for config in CONFIGS.values()}
     for kind in kinds.values():
-        for each in settings_of(kind):
-            if each.name not in found[""]:
-                having = [model for model, other in kinds.items() if each.name in {own.name for own in fields(other)}]
-                found.setdefault(", ".join(having), {})[each.name] = each
-    return found
+        for field in settings_of(kind):
+            if field.name not in settings[""]:
+                having = [model for model, other in kinds.items() if field.name in {own.name for own in fields(other)}]
+                settings.setdefault(", ".join(having), {})[field.name] = field
+    return settings
 
 
 def _kind(model: Any, file: str = "") -> type[FitConfig]:

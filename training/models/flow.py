@@ -58,7 +58,7 @@ class FlowModel(Model):
         made = self.advance(batch["now"], batch["solid"], batch["reynolds"])
         missed, axes = made - batch["next"], (1, 2, 3)
         error, frame, change = (
-            ops.sqrt(ops.sum(ops.square(each), axes)) for each in (missed, batch["next"], batch["next"] - batch["now"])
+            ops.sqrt(ops.sum(ops.square(flow), axes)) for flow in (missed, batch["next"], batch["next"] - batch["now"])
         )
         losses = {
             "l1": ops.mean(ops.abs(missed), axes),
@@ -116,8 +116,8 @@ class FlowJudge(Judge):
 
     def add(self, batch: Batch, made: Any) -> Rows:
         for row in range(-self._seen % self._every, len(made), self._every):
-            values = (batch["next"], made, batch["solid"], batch["reynolds"])
-            self._shown.append(tuple(np.array(each[row]) for each in values))
+            arrays = (batch["next"], made, batch["solid"], batch["reynolds"])
+            self._shown.append(tuple(np.array(array[row]) for array in arrays))
         self._seen += len(made)
         return super().add(batch, made)
 

@@ -33,7 +33,7 @@ class ShowerJudge(Judge):
         generated = made.numpy().astype(np.float32)
         if generated.shape != cells.shape:
             raise InputError(f"the model made showers of shape {generated.shape}, expected {cells.shape}")
-        return np.hstack([Profiles.of(each, *labels, self._geometry).rows() for each in (cells, generated)])
+        return np.hstack([Profiles.of(showers, *labels, self._geometry).rows() for showers in (cells, generated)])
 
     def found(self, rows: Rows) -> dict[str, Any]:
         """`metric` as `calopipe.showers.metric` gives it; `energy_sum`, the mean visible energy over Monte Carlo's."""
@@ -62,7 +62,7 @@ def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) ->
             for energy, energy_reach in _grid(energy_gev, energies)
             for theta, theta_reach in _grid(theta_rad, angles)
         ]
-        if min(np.sum(each.holds(energy_gev, theta_rad)) for each in bins) >= LEAST_EVENTS:
+        if min(np.sum(metric_bin.holds(energy_gev, theta_rad)) for metric_bin in bins) >= LEAST_EVENTS:
             return bins
     return [MetricBin(0.0, 0.0, energy_reach_gev=math.inf, theta_reach_rad=math.inf)]
 

@@ -51,12 +51,12 @@ class Library:
 
         Threads may call this at once. InputError for labels that the model was not trained for.
         """
-        none = np.zeros(len(noise))
-        columns = np.stack([labels["energy"], labels["theta"], labels.get(PHI, none)], 1).astype(np.float64)
-        pdg = np.ascontiguousarray(labels.get(PARTICLE, none), np.int32)
+        zeros = np.zeros(len(noise))
+        columns = np.stack([labels["energy"], labels["theta"], labels.get(PHI, zeros)], 1).astype(np.float64)
+        pdg = np.ascontiguousarray(labels.get(PARTICLE, zeros), np.int32)
         noise = np.ascontiguousarray(noise, np.float32)
         cells = np.zeros((len(noise), *self.shape), np.float32)
-        addresses = (ctypes.c_void_p(each.ctypes.data) for each in (columns, pdg, noise, cells))
+        addresses = (ctypes.c_void_p(array.ctypes.data) for array in (columns, pdg, noise, cells))
         self._call(self._draw, self._model, ctypes.c_size_t(len(noise)), *addresses)
         return cells
 

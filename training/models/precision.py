@@ -44,12 +44,12 @@ def arithmetic(precision: str) -> Iterator[None]:
     stays as `precision` says, also after the block, when the model is run.
     """
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-    before = keras.config.dtype_policy()
+    policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(PRECISIONS[precision])
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(policy)
 
 
 def full_precision() -> str:

@@ -88,8 +88,8 @@ class ShowerModel(Model):
             if PARTICLE in more:
                 known = _known(more[PARTICLE], valid)
                 reason = f"the model is valid for {PARTICLE} {valid[PARTICLE]}; leave others out, found:"
-                found = tf.boolean_mask(more[PARTICLE], ~known)
-                checks.append(tf.debugging.Assert(tf.reduce_all(known), [reason, found], summarize=3))
+                unknown = tf.boolean_mask(more[PARTICLE], ~known)
+                checks.append(tf.debugging.Assert(tf.reduce_all(known), [reason, unknown], summarize=3))
             with tf.control_dependencies(checks):  # without them the networks run beside the checks, and may fail first
                 energy_gev, theta_rad, more = tf.nest.map_structure(tf.identity, (energy_gev, theta_rad, more))
             draws = ShowerDraws(seed, tf.constant(0, tf.int64))

@@ -120,7 +120,7 @@ def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
         with stating(file.sha256):
             _execute(file)
             return _checked(
-                file, {name: each for name, each in CONFIGS.items() if before.get(name) is not each}, before
+                file, {name: config for name, config in CONFIGS.items() if before.get(name) is not config}, before
             )
     finally:
         CONFIGS.clear()

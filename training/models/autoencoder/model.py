@@ -118,13 +118,13 @@ def _observed(showers: Profiles) -> dict[str, Any]:
 
     NaN in an empty shower.
     """
-    found = {"angle": showers.angle_rad}
+    observables = {"angle": showers.angle_rad}
     for name, profile in zip(_ALONG, showers.along, strict=True):
         energy = profile.sum(axis=1)
         place = np.arange(profile.shape[1])
         mean, square = (profile @ place**power / np.where(energy > 0, energy, np.nan) for power in (1, 2))
-        found |= {f"centre_{name}": mean, f"width_{name}": np.sqrt(np.maximum(square - mean**2, 0))}
-    return found
+        observables |= {f"centre_{name}": mean, f"width_{name}": np.sqrt(np.maximum(square - mean**2, 0))}
+    return observables
 
 
 class Offset(keras.layers.Layer):

@@ -55,11 +55,11 @@ class AutoregressiveConfig(FitConfig):
         for name, scaled in (("energy_gev", math.log), ("theta_rad", math.cos), ("phi_rad", math.sin)):
             if name not in earlier or name not in now:
                 continue
-            (low, high), ends = (sorted(map(scaled, each[name])) for each in (earlier, now))
+            (low, high), ends = (sorted(map(scaled, ranges[name])) for ranges in (earlier, now))
             beyond = _BEYOND * (high - low) + _ROUNDING
             if ends[0] < low - beyond or ends[1] > high + beyond:
-                of, to = (f"{each[name][0]:.4g} to {each[name][1]:.4g}" for each in (earlier, now))
-                return f"that is of {name} {of}, the dataset of {to}"
+                old, new = (f"{ranges[name][0]:.4g} to {ranges[name][1]:.4g}" for ranges in (earlier, now))
+                return f"that is of {name} {old}, the dataset of {new}"
         return ""
 
     def build(self, geometry: Geometry, labels: LabelRange = NO_LABELS) -> Autoregressive:

@@ -67,10 +67,10 @@ def of_met(known: Tensor) -> Tensor:
     shares = []
     for layer in range(2):
         energy = tf.exp(known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
-        whole = tf.reduce_sum(energy, 1)
+        total = tf.reduce_sum(energy, 1)
         for part in (tf.reduce_sum(energy * _EVEN, 1), energy[:, _MIDDLE]):
-            least = _SURE * whole + _NONE
-            shares.append(tf.math.log(part + least) - tf.math.log(whole - part + least))
+            least = _SURE * total + _NONE
+            shares.append(tf.math.log(part + least) - tf.math.log(total - part + least))
     return tf.concat([tf.stack(shares, 1), known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
 
 
@@ -80,7 +80,7 @@ def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) ->
     `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     `log_area` (R,) is that of the cell over the mean.
     """
-    far = [tf.minimum(each / 8.0, 8.0) for each in (r, tf.abs(dx), tf.abs(dy))]
+    far = [tf.minimum(distance / 8.0, 8.0) for distance in (r, tf.abs(dx), tf.abs(dy))]
     return tf.stack(
         [
             tf.clip_by_value(dx, -2.0, 2.0), tf.clip_by_value(dy, -2.0, 2.0),

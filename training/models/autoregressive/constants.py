@@ -87,25 +87,25 @@ class Adaptation:
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
         self._store.set(self._labels(energy_gev, theta_rad) | constants_of(self._with, self._geometry))
         self._store.set(self._scales(_some(kept, SCOUTS)))
-        found = [self._describe({name: tf.constant(each) for name, each in batch.items()}) for batch in kept]
-        sums, values, there, axis_x, axis_y = (np.concatenate([each[k].numpy() for each in found]) for k in range(5))
+        parts = [self._describe({name: tf.constant(array) for name, array in batch.items()}) for batch in kept]
+        sums, values, present, axis_x, axis_y = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
         energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
         reflected = frame.reflected_angle(tf.constant(theta))
         more = More.of({name: np.concatenate([batch[name] for batch in kept]) for name in self._with.names}, self._with)
         more = more.reflected(self._geometry)
         labels = totals.label_terms(tf.constant(energy), reflected, self._store, more).numpy()
-        known = totals.defined(tf.constant(there)).numpy() > 0
+        known = totals.defined(tf.constant(present)).numpy() > 0
         blurred = self._blurred(values, labels)
         energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
         mesh = mesh_of(self._geometry)
         phases = totals.phases(energy_of_layers, frame.Axis(axis_x, axis_y, tf.zeros([])), mesh).numpy()
         self._store.set(copula(blurred, labels, known, float(np.ptp(np.log(energy_gev))), phases))
-        rate = np.clip(there.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
+        rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, labels)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
-        self._store.set(self._priors([each[5:] for each in found], axis_x, axis_y))
-        self._store.set(self._contexts(sums, (values, there), energy, reflected.numpy(), more))
+        self._store.set(self._priors([part[5:] for part in parts], axis_x, axis_y))
+        self._store.set(self._contexts(sums, (values, present), energy, reflected.numpy(), more))
 
     @staticmethod
     def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Adaptation:
         scale = [mean_and_scale(offset, labels.astype(np.float64))[1] for offset in offsets.T]
         self._store.set({"blur_scale": np.stack(scale, 1)})
         noise = np.random.default_rng(0).normal(size=offsets.shape)
-        whole, terms, added = (tf.constant(each, tf.float32) for each in (values, labels, noise))
+        whole, terms, added = (tf.constant(array, tf.float32) for array in (values, labels, noise))
         return totals.blurred(whole, terms, added, self._store).numpy()
 
     def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
@@ -159,12 +159,12 @@ class Adaptation:
             batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry, more=more
         )
         sums = frame.layer_sums(hits, self._store, self._geometry)
-        values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
+        values, present = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
         seen = hits.value > 0
         *_, radius = mesh_of(self._geometry).seen(hits.dx, hits.dy, hits.ring, hits.layer)
         return (
-            sums, values, there, axis.x, axis.y,
-            *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value))),
+            sums, values, present, axis.x, axis.y,
+            *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
     def _priors(self, hits: list[tuple[Tensor, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
@@ -173,18 +173,18 @@ class Adaptation:
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
         hit, energy = np.zeros((2, layers * knots))
         for batch in hits:
-            layer, radius, log_energy = (each.numpy() for each in batch)
+            layer, radius, log_energy = (tensor.numpy() for tensor in batch)
             _spread(hit, layer, radius, knots, np.ones_like(radius))
             _spread(energy, layer, radius, knots, log_energy)
         every = np.zeros(layers * knots)
-        some = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
+        showers = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
         for layer in range(layers):
-            x, y, ring = (each[layer][mesh.exists[layer]] for each in (mesh.x, mesh.y, mesh.ring))
-            dx, dy = x - axis_x[some, layer, None], y - axis_y[some, layer, None]
+            x, y, ring = (table[layer][mesh.exists[layer]] for table in (mesh.x, mesh.y, mesh.ring))
+            dx, dy = x - axis_x[showers, layer, None], y - axis_y[showers, layer, None]
             which = np.full(dx.shape, layer)
             radius = np.asarray(mesh.seen(dx, dy, np.broadcast_to(ring, dx.shape), which)[2])
             _spread(every, which.reshape(-1), radius.reshape(-1), knots, np.ones(radius.size))
-        every *= len(axis_x) / len(some)
+        every *= len(axis_x) / len(showers)
         share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
         mean = np.average(energy[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
         log_deposit = (energy + 5 * mean) / (hit + 5)
@@ -199,74 +199,74 @@ class Adaptation:
         self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array, more: More
     ) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
-        some = np.linspace(0, len(energy) - 1, min(len(energy), 2 * SCOUTS)).astype(int)
-        energy_gev, theta_rad = (tf.constant(each[some]) for each in (energy, theta))
-        whole = tf.constant(values[0][some]), tf.constant(values[1][some])
-        planned = plan(whole, energy_gev, theta_rad, self._store, self._geometry, more=more[some])
-        found: dict[str, Any] = {}
+        showers = np.linspace(0, len(energy) - 1, min(len(energy), 2 * SCOUTS)).astype(int)
+        energy_gev, theta_rad = (tf.constant(label[showers]) for label in (energy, theta))
+        chosen = tf.constant(values[0][showers]), tf.constant(values[1][showers])
+        planned = plan(chosen, energy_gev, theta_rad, self._store, self._geometry, more=more[showers])
+        scales: dict[str, Any] = {}
         for name in ("even", "odd"):
             contexts = contexts_of(
-                planned.flat(), tf.constant(sums[some]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
+                planned.flat(), tf.constant(sums[showers]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
             ).numpy()
-            found |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
-        return found
+            scales |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
+        return scales
 
 
 def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
     """About so many showers, evenly from all batches, whose lists of hits differ in length."""
     step = max(1, sum(len(batch["energy_gev"]) for batch in batches) // number)
     longest = max(batch["cell"].shape[1] for batch in batches)
-    first, some = 0, []
+    first, parts = 0, []
     for batch in batches:
-        chosen = {name: each[first::step] for name, each in batch.items()}
+        chosen = {name: array[first::step] for name, array in batch.items()}
         first = (first - len(batch["energy_gev"])) % step
         for name, filler in (("cell", -1), ("value", 0)):
-            more = longest - batch[name].shape[1]
-            chosen[name] = np.pad(chosen[name], ((0, 0), (0, more)), constant_values=filler)
-        some.append(chosen)
-    return {name: np.concatenate([each[name] for each in some]) for name in some[0]}
+            missing = longest - batch[name].shape[1]
+            chosen[name] = np.pad(chosen[name], ((0, 0), (0, missing)), constant_values=filler)
+        parts.append(chosen)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:
     """`contexts` (M, ...), or the first of their numbers, with mean 0 and width 1 in the train split, never far off."""
-    name, given = "odd" if odd else "even", contexts.shape[1]
-    return tf.clip_by_value((contexts - store[f"{name}_mean"][:given]) / store[f"{name}_scale"][:given], -6.0, 6.0)
+    name, count = "odd" if odd else "even", contexts.shape[1]
+    return tf.clip_by_value((contexts - store[f"{name}_mean"][:count]) / store[f"{name}_scale"][:count], -6.0, 6.0)
 
 
-def contexts_of(planned: Plan, sums: Tensor, off: Tensor, *, odd: bool) -> Tensor:
+def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
     """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
 
-    `off` (N, 12) is added to what is spent before each layer.
+    `noise` (N, 12) is added to what is spent before each layer.
     """
-    whole = tf.reduce_sum(sums, 2)
-    before = tf.cumsum(whole, axis=1, exclusive=True) + off[:, None]
-    one, two = (tf.pad(whole, [[0, 0], [k, 0], [0, 0]])[:, : whole.shape[1]] for k in (1, 2))
-    flat = [tf.reshape(each, [-1, len(SUMS)]) for each in (before, one, two, sums[:, :, 0])]
-    found = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    layer_sums = tf.reduce_sum(sums, 2)
+    before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
+    one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
+    flat = [tf.reshape(part, [-1, len(SUMS)]) for part in (before, one, two, sums[:, :, 0])]
+    contexts = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
     own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
     energy = frame.column(own, "energy")
     if not odd:
-        both = tf.reshape(frame.column(whole, "energy"), [-1])
-        found = with_share(found, share_logit(energy, both), both)
-    return with_count(found, frame.column(own, "cells"), energy)
+        layer_energy = tf.reshape(frame.column(layer_sums, "energy"), [-1])
+        contexts = with_share(contexts, share_logit(energy, layer_energy), layer_energy)
+    return with_count(contexts, frame.column(own, "cells"), energy)
 
 
 def _expectations(sums: Array, labels: Array) -> Array:
     """Coefficients (6, layers, 8) of the log of what each layer takes of each budget."""
-    whole = sums.sum(axis=2, dtype=np.float64)
-    energy = whole[..., SUMS.index("energy")]
+    layer_sums = sums.sum(axis=2, dtype=np.float64)
+    energy = layer_sums[..., SUMS.index("energy")]
     terms = totals.layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
-    found = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
+    coefficients = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
     for number, name in enumerate(totals.BUDGETS):
-        amount = whole[..., SUMS.index(name)]
+        amount = layer_sums[..., SUMS.index(name)]
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
         logs = np.log(amount / unit + totals.EXPECTED_FLOOR[name])
         for layer in range(layers):
-            found[number, layer] = least_squares(terms[:, layer], logs[:, layer])
-            predicted = np.exp(terms[:, layer] @ found[number, layer]) * unit[:, layer]
-            found[number, layer, 0] += np.log(max(amount[:, layer].sum(), 1e-6) / predicted.sum())
-    return found
+            coefficients[number, layer] = least_squares(terms[:, layer], logs[:, layer])
+            predicted = np.exp(terms[:, layer] @ coefficients[number, layer]) * unit[:, layer]
+            coefficients[number, layer, 0] += np.log(max(amount[:, layer].sum(), 1e-6) / predicted.sum())
+    return coefficients
 
 
 def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array) -> None:

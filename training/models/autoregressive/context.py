@@ -58,7 +58,7 @@ class Plan:
     def flat(self) -> Plan:
         """The plan of N * layers layers, from that of all, (N, layers, ...)."""
         return Plan(
-            *(tf.reshape(each, [-1, *each.shape[2:]]) for each in (getattr(self, f.name) for f in fields(self)))
+            *(tf.reshape(tensor, [-1, *tensor.shape[2:]]) for tensor in (getattr(self, f.name) for f in fields(self)))
         )
 
 
@@ -78,10 +78,10 @@ def plan(
 
     `totals` are the numbers (N, D), and which layers are not empty, (N, layers).
     """
-    values, there = totals
+    values, present = totals
     layers = geometry.shape[2]
     labels = label_terms(energy_gev, theta_rad, constants, more)
-    energy, offset, logs = layers_of(values, there, energy_gev, REFERENCE_UNIT_GEV, layers)
+    energy, offset, logs = layers_of(values, present, energy_gev, REFERENCE_UNIT_GEV, layers)
     axis = axis_of(offset, theta_rad, constants, geometry, more)
     budgets = budgets_in_units(logs, energy)
     of_layers = expected_layers(energy, labels, constants)
@@ -138,7 +138,7 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
     `even` those of the layer's even cells, None for the even cells themselves.
     """
     energy = tf.maximum(column(before, "energy"), _TINY)
-    found = [
+    numbers = [
         *_of_layer(one),
         *_of_layer(two)[:3],
         tf.math.log(column(before, "beyond_most") / energy + 3e-3),
@@ -148,22 +148,22 @@ def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tenso
     spent = before
     if even is not None:
         spent = before + even
-        mine = tf.maximum(planned.energy, _TINY)
-        left = 1 - column(even, "energy") / mine
-        found += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(each, _TINY)) for each in (left, left * mine))]
-        found += _of_layer(even)
+        total = tf.maximum(planned.energy, _TINY)
+        left = 1 - column(even, "energy") / total
+        numbers += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(rest, _TINY)) for rest in (left, left * total))]
+        numbers += _of_layer(even)
     for number, name in enumerate(BUDGETS):
         remaining = tf.maximum(planned.budgets[:, number] - column(spent, name), 0.0) + _FLOORS[number]
         ratio = tf.math.log(remaining / (planned.expected[:, number] + _FLOORS[number]))
-        found.append(tf.clip_by_value(ratio, -2.0, 2.0))
-    found += _displacement(planned, before, spent)
-    return tf.concat([planned.promised, tf.stack(found, 1)], 1)
+        numbers.append(tf.clip_by_value(ratio, -2.0, 2.0))
+    numbers += _displacement(planned, before, spent)
+    return tf.concat([planned.promised, tf.stack(numbers, 1)], 1)
 
 
 def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
     """The contexts (M, ...) of even cells, which are to have a share of this `logit` (M,) of the layer's `energy`."""
-    mine = tf.math.log(tf.maximum(share_of(logit) * energy, _TINY))
-    return tf.concat([contexts, logit[:, None], mine[:, None]], 1)
+    log_energy = tf.math.log(tf.maximum(share_of(logit) * energy, _TINY))
+    return tf.concat([contexts, logit[:, None], log_energy[:, None]], 1)
 
 
 def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
@@ -195,9 +195,9 @@ def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> list[Tensor]:
     """
     energy = tf.maximum(planned.rest[:, 0] - (column(spent, "energy") - column(before, "energy")), _TINY)
     mean, variance = planned.rest[:, 1], planned.rest[:, 2]
-    found = []
+    numbers = []
     for place, moment in (("x", "x_depth"), ("y", "y_depth")):
         at = -column(spent, place) / energy
         slope = (-column(spent, moment) / energy - at * mean) / (variance + 0.5)
-        found += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
-    return found
+        numbers += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
+    return numbers

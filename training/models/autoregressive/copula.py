@@ -45,13 +45,13 @@ def copula(
             continue
         given = values[rows, k]
         if (budget := k - number + len(totals.BUDGETS)) >= 0:
-            both = least_squares(np.hstack([labels[rows], phases[rows]]), given)
-            of_phases[:, budget] = both[labels.shape[1] :]
+            coefficients = least_squares(np.hstack([labels[rows], phases[rows]]), given)
+            of_phases[:, budget] = coefficients[labels.shape[1] :]
             given = given - phases[rows] @ of_phases[:, budget]
         mean[:, k], scale[:, k], residual = mean_and_scale(given, labels[rows])
         quantiles[:, :, k] = _quantiles(residual, _about_energies(labels[rows, 1], log_energies), knots)
         given = (residual[:, None], labels[rows], quantiles[..., k : k + 1])
-        scores[rows, k] = totals.scores(*(tf.constant(each, tf.float32) for each in given))[:, 0]
+        scores[rows, k] = totals.scores(*(tf.constant(array, tf.float32) for array in given))[:, 0]
     spread = np.maximum(scores.std(axis=0), _SMALLEST_SPREAD)
     correlation = np.cov(scores.T, bias=True) / np.outer(spread, spread)
     np.fill_diagonal(correlation, 1.0)
@@ -85,13 +85,13 @@ def _about_energies(energy: Array, log_energies: float) -> Array:
 def _quantiles(residual: Array, weights: Array, knots: Array) -> Array:
     """Quantiles (ENERGIES, knots) at normal scores `knots` of `residual` (N,) that count as `weights` (N, energies)."""
     order = np.argsort(residual)
-    found = []
+    quantiles = []
     for weight in weights.T:
-        some = order[weight[order] > _LEAST_WEIGHT]
-        levels = ndtri((np.cumsum(weight[some]) - weight[some] / 2) / weight[some].sum())
-        found.append(_rising(np.interp(knots, levels, residual[some]), knots, levels, residual[some]))
-    ends = totals.interpolation(tf.linspace(-1.0, 1.0, totals.ENERGIES), len(found)).numpy()
-    return np.asarray(ends @ np.stack(found))
+        rows = order[weight[order] > _LEAST_WEIGHT]
+        levels = ndtri((np.cumsum(weight[rows]) - weight[rows] / 2) / weight[rows].sum())
+        quantiles.append(_rising(np.interp(knots, levels, residual[rows]), knots, levels, residual[rows]))
+    ends = totals.interpolation(tf.linspace(-1.0, 1.0, totals.ENERGIES), len(quantiles)).numpy()
+    return np.asarray(ends @ np.stack(quantiles))
 
 
 def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:

@@ -117,7 +117,7 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
     A shower in a single layer has no slope: 0.
     """
     total = tf.reduce_sum(weight, 1)
-    mean_depth, mean_place = (tf.math.divide_no_nan(tf.reduce_sum(weight * each, 1), total) for each in (depth, place))
+    mean_depth, mean_place = (tf.math.divide_no_nan(tf.reduce_sum(weight * term, 1), total) for term in (depth, place))
     away = depth - mean_depth[:, None]
     variance = tf.math.divide_no_nan(tf.reduce_sum(weight * away * away, 1), total)
     covariance = tf.math.divide_no_nan(tf.reduce_sum(weight * away * place, 1), total)
@@ -128,13 +128,13 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
 def terms(value: Tensor, distance: tuple[Tensor, Tensor, Tensor], depth: Tensor, constants: Constants) -> Tensor:
     """What each hit adds to SUMS, (..., 12), nothing if it has no energy: of its distances (dx, dy, ring) and depth."""
     dx, dy, ring = distance
-    there = tf.cast(value > 0, tf.float32)
+    nonzero = tf.cast(value > 0, tf.float32)
     square = dx * dx + dy * dy + ring * ring
     depth = depth - constants["depth"]
     half, most = (tf.square(constants[name]) for name in ("radius_half", "radius_most"))
     of_hit = {
         "energy": value,
-        "cells": there,
+        "cells": nonzero,
         "hits": tf.cast(value > HIT, tf.float32),
         "squares": value * value,
         "beyond_half": tf.where(square > half, value, 0.0),

@@ -35,8 +35,8 @@ class More:
             )
         return cls(tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
 
-    def __getitem__(self, some: Any) -> More:
-        return More(*(None if each is None else tf.gather(each, some) for each in (self.phi, self.kinds)))
+    def __getitem__(self, showers: Any) -> More:
+        return More(*(None if label is None else tf.gather(label, showers) for label in (self.phi, self.kinds)))
 
     def reflected(self, geometry: Geometry) -> More:
         """Those of the showers reflected in x to phi >= 0, if the calorimeter is the same then."""
@@ -52,15 +52,15 @@ class More:
 
     def terms(self, energy: Tensor, angle: Tensor, constants: Any) -> list[Tensor]:
         """(N,) each, from the scaled labels `energy` and `angle` (N,): `number_of_terms` polynomials of all labels."""
-        found = []
+        polynomials = []
         if self.phi is not None:
             middle, half = constants["sin_phi"][0], constants["sin_phi"][1]
             phi = (tf.sin(self.phi) - middle) / half
-            found += [phi, phi * phi, phi * energy, phi * angle]
+            polynomials += [phi, phi * phi, phi * energy, phi * angle]
         if self.kinds is not None:
             for kind in tf.unstack(self.kinds, axis=1):
-                found += [kind * each for each in (1.0, energy, angle, energy**2, energy * angle, angle**2)]
-        return found
+                polynomials += [kind * term for term in (1.0, energy, angle, energy**2, energy * angle, angle**2)]
+        return polynomials
 
 
 def number_of_terms(labels: LabelRange) -> int:

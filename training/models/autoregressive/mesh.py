@@ -51,15 +51,15 @@ class Mesh:
         self.geometry = geometry
         n, m, self.layers = geometry.shape
         self.shape, self.places = (n, m), n * m
-        found, unit = positions(geometry), geometry.cell_mm
-        self.exists = found.exists
+        cells, unit = positions(geometry), geometry.cell_mm
+        self.exists = cells.exists
         self.x, self.y, self.ring = (
-            np.nan_to_num(each / unit).astype(np.float32) for each in (found.x_mm, found.y_mm, found.ring_mm)
+            np.nan_to_num(length / unit).astype(np.float32) for length in (cells.x_mm, cells.y_mm, cells.ring_mm)
         )
-        area = np.where(found.exists, found.area_mm2, np.nan)
+        area = np.where(cells.exists, cells.area_mm2, np.nan)
         self.log_area = np.nan_to_num(np.log(area / np.nanmean(area))).astype(np.float32)
-        self.depth = (found.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
-        self.reach = float(max(n, m) if not geometry.layers else np.nanmax(found.r_mm) / unit)
+        self.depth = (cells.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
+        self.reach = float(max(n, m) if not geometry.layers else np.nanmax(cells.r_mm) / unit)
         self.parity = _parity(self.shape).reshape(-1)
         self._neighbours()
         self.folds = not geometry.rings
@@ -90,9 +90,9 @@ class Mesh:
         """
         along = dx, dy
         if not self._alike:
-            short, spare = (tf.gather(tf.constant(each), layer) for each in (self.short_side, self.spare))
+            short, spare = (tf.gather(tf.constant(table), layer) for table in (self.short_side, self.spare))
             dx, dy = dx / short, dy / short
-            along = tuple(tf.maximum(tf.abs(each) - spare[..., k], 0.0) for k, each in enumerate((dx, dy)))
+            along = tuple(tf.maximum(tf.abs(distance) - spare[..., k], 0.0) for k, distance in enumerate((dx, dy)))
         return dx, dy, tf.sqrt(along[0] * along[0] + along[1] * along[1] + ring * ring)
 
     def cells_across(self, depth: float) -> Array:
@@ -123,14 +123,14 @@ class Mesh:
             *(np.arange(count) + start for count, start in zip(self.lattice_shape, self.start, strict=True)),
             indexing="ij",
         )
-        steps = np.stack([each.reshape(-1) for each in grid], 1)
-        away = (np.maximum(np.abs(steps) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
-        layer = np.repeat(np.arange(self.layers), len(steps)).reshape(self.layers, -1)
+        shifts = np.stack([index.reshape(-1) for index in grid], 1)
+        away = (np.maximum(np.abs(shifts) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
+        layer = np.repeat(np.arange(self.layers), len(shifts)).reshape(self.layers, -1)
         return np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
-        per_unit, middle = (tf.gather(tf.constant(each), layer) for each in (self.per_unit, self.middle))
+        per_unit, middle = (tf.gather(tf.constant(table), layer) for table in (self.per_unit, self.middle))
         return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
     def met_by(self, axis: Tensor) -> Tensor:
@@ -182,18 +182,18 @@ class Mesh:
         described = [(layer.cells, layer.size_mm, layer.r_edges_mm) for layer in self.geometry.every_layer]
         kinds: dict[object, int] = {}
         self.kind = np.empty(self.layers, np.int32)
-        around, other = [], []
+        around, other_colour = [], []
         for layer in range(self.layers):
             before = [max(layer - back, 0) for back in range(_BEFORE + 1)]  # before the first there is nothing to see
-            key = tuple(described[each] for each in before)
+            key = tuple(described[other] for other in before)
             if key not in kinds:
                 kinds[key] = len(kinds)
-                found = [self._around(layer, each) for each in before]
-                around.append(np.concatenate(found, 1))
-                known = np.append(self.parity, -1)[found[0]]
-                other.append((known == 1 - self.parity[:, None]).astype(np.float32))
+                neighbours = [self._around(layer, other) for other in before]
+                around.append(np.concatenate(neighbours, 1))
+                known = np.append(self.parity, -1)[neighbours[0]]
+                other_colour.append((known == 1 - self.parity[:, None]).astype(np.float32))
             self.kind[layer] = kinds[key]
-        self.around, self.other_colour = np.stack(around), np.stack(other)
+        self.around, self.other_colour = np.stack(around), np.stack(other_colour)
         self.beside = self.around[..., _SIDES]
 
     def _around(self, layer: int, other: int) -> Index:
@@ -201,8 +201,8 @@ class Mesh:
         middle = nearest(self.geometry, layer, other)
         first, second = np.divmod(np.maximum(middle, 0), self.shape[1])
         steps_first, steps_second = np.array(AROUND).T
-        found, inside = steps(self.geometry, other, first[:, None] + steps_first, second[:, None] + steps_second)
-        return np.where(inside & (middle >= 0)[:, None], found, self.places).astype(np.int32)
+        place, inside = steps(self.geometry, other, first[:, None] + steps_first, second[:, None] + steps_second)
+        return np.where(inside & (middle >= 0)[:, None], place, self.places).astype(np.int32)
 
 
 @lru_cache(maxsize=8)
@@ -223,7 +223,7 @@ def _parity(shape: tuple[int, int]) -> Index:
 def _mirrored(geometry: Geometry, axis: int) -> Index:
     """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
     n, m, layers = geometry.shape
-    found = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
+    images = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
     for number, layer in enumerate(geometry.every_layer):
         rows, columns = layer.cells
         first, second = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
@@ -231,5 +231,5 @@ def _mirrored(geometry: Geometry, axis: int) -> Index:
             image = (first if axis == 0 else rows - 1 - first) * m + second
         else:
             image = (rows - 1 - first) * m + second if axis == 0 else first * m + columns - 1 - second
-        found[number, (first * m + second).reshape(-1)] = image.reshape(-1)
-    return found
+        images[number, (first * m + second).reshape(-1)] = image.reshape(-1)
+    return images

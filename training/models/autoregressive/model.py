@@ -153,22 +153,22 @@ class Autoregressive(ShowerModel):
         )
         more = more.reflected(self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry)
-        values, there = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
+        values, present = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
         labels = totals.label_terms(energy, theta, self._store, more)
         noise = draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS])
         blurred = totals.blurred(values, labels, noise, self._store)
         layers = tf.reduce_sum(frame.column(sums, "energy"), 2)
         drawn = offsets.Drawn(values, layers, theta, labels, more)
         rows_of_offsets = offsets.training_rows(drawn, draws, self._store, self._geometry)
-        off = self._off(values, labels, draws), there
-        planned = plan(off, energy, theta, self._store, self._geometry, more=more)
+        noisy = self._off(values, labels, draws), present
+        planned = plan(noisy, energy, theta, self._store, self._geometry, more=more)
         spent = self._spent_off(sums, draws)
         return {
             "normal": totals.to_normal(
-                blurred, totals.defined(there), labels, drawn.phases(self._store, self._geometry), self._store
+                blurred, totals.defined(present), labels, drawn.phases(self._store, self._geometry), self._store
             ),
             **rows_of_offsets,
-            "there": there,
+            "there": present,
             "sums": sums,
             "labels": totals.label_inputs(labels),
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
@@ -215,8 +215,8 @@ class Autoregressive(ShowerModel):
     def _of_offset(self, part: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the noise of the places, or of the slopes given those of the places."""
         density = (self._place, self._slope)[part]
-        found = log_mixture(view["noise"][:, part], *density.mixture(view[f"{density.name}_given"]))
-        return {"offsets": -tf.reduce_sum(tf.reshape(found, [-1, 2 * offsets.COPIES]), 1) / offsets.COPIES}
+        log_p = log_mixture(view["noise"][:, part], *density.mixture(view[f"{density.name}_given"]))
+        return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * offsets.COPIES]), 1) / offsets.COPIES}
 
     def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The totals with budgets that are a little off."""
@@ -236,29 +236,29 @@ class Autoregressive(ShowerModel):
 
     @tf.autograph.experimental.do_not_convert
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
-        there, labels = view["there"], view["labels"]
-        values = self._totals.log_density(view["normal"], there, labels) * totals.defined(there)
-        presence = self._totals.log_presence(there, labels, self._store["presence"])
+        present, labels = view["there"], view["labels"]
+        values = self._totals.log_density(view["normal"], present, labels) * totals.defined(present)
+        presence = self._totals.log_presence(present, labels, self._store["presence"])
         return {"totals": -tf.reduce_sum(values, 1) - presence}
 
     @tf.autograph.experimental.do_not_convert
     def _of_shares(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the shares of the layers' energies that their even cells hold."""
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
-        whole = tf.reduce_sum(energy, -1)
-        logit = tf.reshape(share_logit(energy[..., 0], whole), [-1])
+        layer_energy = tf.reduce_sum(energy, -1)
+        logit = tf.reshape(share_logit(energy[..., 0], layer_energy), [-1])
         known, _ = rows.known(view, rows.met(view, self._geometry), self._store, self._geometry, odd=False)
         contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
-        found = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
-        return {"shares": -tf.reduce_sum(tf.where(whole > 0, tf.reshape(found, tf.shape(whole)), 0.0), 1)}
+        log_p = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
+        return {"shares": -tf.reduce_sum(tf.where(layer_energy > 0, tf.reshape(log_p, tf.shape(layer_energy)), 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_counts(self, colour: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of how many cells of a colour are hit in each layer where it holds energy."""
         mixture = self._counts[colour].mixture(view[_COLOURS[colour]][:, :-COUNT_NUMBERS])
         hits = frame.column(view["sums"], "cells")[..., colour]  # (N, layers)
-        found = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
-        return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(found, tf.shape(hits)), 0.0), 1)}
+        log_p = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
+        return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
 
     @tf.autograph.experimental.do_not_convert
     def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:

@@ -45,7 +45,7 @@ class _Ladder(keras.layers.Layer):
     def call(self, known: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) of the networks that `chosen` (chosen,) counts, given `known` (N, inputs)."""
         weights = (self._first, self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
-        first, first_bias, second, second_bias, last, last_bias = (tf.gather(each.value, chosen) for each in weights)
+        first, first_bias, second, second_bias, last, last_bias = (tf.gather(part.value, chosen) for part in weights)
         hidden = tf.nn.silu(tf.einsum("ni,dih->dnh", known, first * tf.gather(self._mask, chosen)) + first_bias)
         hidden += tf.nn.silu(tf.matmul(hidden, second) + second_bias)
         return tf.matmul(hidden, last) + last_bias
@@ -75,18 +75,18 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), _constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, there: Tensor, labels: Tensor, chosen: Any) -> Tensor:
+    def call(self, values: Tensor, present: Tensor, labels: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the numbers that `chosen` counts, given `values` (N, at least steps)."""
         row = tf.transpose(values[:, : self._numbers])  # (steps, N)
         padded = tf.pad(row, [[_LAST, 0], [0, 0]])
         last = [tf.gather(padded, chosen + back) for back in range(_LAST)]
         at = np.arange(self._numbers, dtype=np.float32)[:, None] / self._numbers
         before = tf.sqrt(tf.cast(tf.maximum(chosen, 1), tf.float32))[:, None]
-        sums = [tf.gather(tf.cumsum(each, 0, exclusive=True), chosen) / before for each in (row, row * at)]
+        sums = [tf.gather(tf.cumsum(terms, 0, exclusive=True), chosen) / before for terms in (row, row * at)]
         first = row[:1] * tf.cast(chosen > 0, tf.float32)[:, None]
-        padded = tf.transpose(tf.pad(there - 1, [[0, 0], [1, _PRESENT - 1]]))
-        present = [tf.gather(padded, chosen + k) for k in range(_PRESENT)]
-        numbers = tf.stack([*last, *sums, first, *present], -1)
+        padded = tf.transpose(tf.pad(present - 1, [[0, 0], [1, _PRESENT - 1]]))
+        presence = [tf.gather(padded, chosen + k) for k in range(_PRESENT)]
+        numbers = tf.stack([*last, *sums, first, *presence], -1)
         showers = tf.zeros_like(numbers[..., :1])
         given = tf.concat([numbers, showers + labels, showers + tf.gather(self.where, chosen)[:, None]], -1)
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
@@ -114,16 +114,16 @@ class TotalsDensity(keras.Model):
         self._others = _Ladder("others", totals - layers, 1 + _HATS + labels, width=width, bias=normal)
         self.built = True
 
-    def log_presence(self, there: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
-        """log p (N,) of the layers `there` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
-        odds = self._presence(tf.concat([there - 1, labels], 1), tf.range(self.layers_seen))[..., 0]
-        return -tf.reduce_sum(tf.nn.softplus((1 - 2 * there) * (tf.transpose(odds) + prior)), 1)
+    def log_presence(self, present: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
+        """log p (N,) of the layers `present` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
+        odds = self._presence(tf.concat([present - 1, labels], 1), tf.range(self.layers_seen))[..., 0]
+        return -tf.reduce_sum(tf.nn.softplus((1 - 2 * present) * (tf.transpose(odds) + prior)), 1)
 
-    def log_density(self, normal: Tensor, there: Tensor, labels: Tensor) -> Tensor:
-        """log p(v_k | v_<k, there, labels), (N, D)."""
+    def log_density(self, normal: Tensor, present: Tensor, labels: Tensor) -> Tensor:
+        """log p(v_k | v_<k, present, labels), (N, D)."""
         layers = self.layers_seen
         outputs = [
-            self._of_layers(normal, there, labels, tf.range(layers)),
+            self._of_layers(normal, present, labels, tf.range(layers)),
             self._others(self._known(normal, labels), tf.range(self.totals - layers)),
         ]
         mixtures = _mixture(tf.concat(outputs, 0))
@@ -144,7 +144,7 @@ class TotalsDensity(keras.Model):
         none = tf.cast(tf.reduce_sum(drawn, 1, keepdims=True) == 0, tf.float32)
         return drawn + none * tf.one_hot(0, self.layers_seen)
 
-    def sample(self, there: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+    def sample(self, present: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
         """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`."""
 
         def step(k: Tensor, drawn: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ class TotalsDensity(keras.Model):
         layers = self.layers_seen
         state = tf.while_loop(
             lambda k, _: k < layers,
-            lambda k, drawn: step(k, drawn, self._of_layers(drawn, there, labels, k[None])),
+            lambda k, drawn: step(k, drawn, self._of_layers(drawn, present, labels, k[None])),
             (tf.constant(0), tf.zeros_like(noise)),
             maximum_iterations=layers,
         )
@@ -232,10 +232,10 @@ class CellDensity(keras.Model):
 
     def hidden(self, cells: Tensor, shared: Tensor) -> Tensor:
         """The features (R, width) of cells, of what is known of each (R, neighbours) and of its layer (R, width)."""
-        found = tf.nn.silu(self._cell_in(cells) + shared)
+        features = tf.nn.silu(self._cell_in(cells) + shared)
         for layer in self._hidden:
-            found += layer(found)
-        return found
+            features += layer(features)
+        return features
 
     def log_odds(self, hidden: Tensor, prior: Tensor) -> Tensor:
         """log p / (1 - p) of being non-zero, (R,)."""

@@ -47,7 +47,7 @@ class Drawn:
         """Each shower COPIES times."""
         showers = tf.range(tf.shape(self.theta_rad)[0] * COPIES) // COPIES
         values, energy, theta, labels = (
-            tf.gather(each, showers) for each in (self.values, self.energy, self.theta_rad, self.labels)
+            tf.gather(tensor, showers) for tensor in (self.values, self.energy, self.theta_rad, self.labels)
         )
         return Drawn(values, energy, theta, labels, self.more[showers])
 
@@ -70,12 +70,12 @@ def training_rows(drawn: Drawn, draws: Draws, constants: Constants, geometry: Ge
     """`noise` (M, 2), and what each of the densities is given, of M / 2 copies of showers."""
     copies = drawn.copies()
     noise = draws.normal("offsets", [tf.shape(copies.values)[0] * 2, _PARTS])
-    found = {"noise": noise}
+    rows = {"noise": noise}
     for part, name in enumerate(("place", "slope")):
         left = noise * tf.constant([1.0 - part, 1.0])
         inputs = _given(copies.with_noise(left, constants), constants, geometry)
-        found[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
-    return found
+        rows[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
+    return rows
 
 
 def sharp(
@@ -86,7 +86,7 @@ def sharp(
     geometry: Geometry,
 ) -> Drawn:
     """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
-    choice, one, two = (tf.reshape(each, [-1, _PARTS]) for each in tf.split(uniform, 3, 1))
+    choice, one, two = (tf.reshape(numbers, [-1, _PARTS]) for numbers in tf.split(uniform, 3, 1))
     normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
     for part, density in enumerate(densities):
         inputs = tf.concat([_given(drawn.with_noise(-noise, constants), constants, geometry), noise[:, :part]], 1)
@@ -116,5 +116,5 @@ def _given(drawn: Drawn, constants: Constants, geometry: Geometry) -> Tensor:
         tf.zeros_like(slopes)[..., None] + tf.constant([[0.0], [1.0]]),  # which direction
         tf.repeat(common[:, None], 2, axis=1),
     ]
-    found = tf.concat(parts, -1)
-    return tf.reshape(found, [-1, found.shape[-1]])
+    inputs = tf.concat(parts, -1)
+    return tf.reshape(inputs, [-1, inputs.shape[-1]])

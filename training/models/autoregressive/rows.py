@@ -44,8 +44,8 @@ def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, 
     first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
     at = tf.repeat(first, number, axis=1) + around
     neighbours = tf.gather(view["planes"], at[:, number:])
-    whole = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
-    energy = tf.gather(whole, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
+    layer_energy = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
+    energy = tf.gather(layer_energy, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
     shares = cells.shares_before(neighbours, energy, constants)
     if odd:
         beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
@@ -93,7 +93,7 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
     counted = tf.cumsum(tf.cast(of_colour & tf.gather(taken, layer), tf.int32))
     chosen = tf.minimum(tf.searchsorted(counted, tf.range(1, number + 1)), tf.size(counted) - 1)
     energy = tf.maximum(tf.gather(value, chosen), 1e-12)
-    represents = tf.math.divide_no_nan(*(tf.cast(each, tf.float32) for each in (tf.reduce_sum(held), counted[-1])))
+    represents = tf.math.divide_no_nan(*(tf.cast(count, tf.float32) for count in (tf.reduce_sum(held), counted[-1])))
     weight = tf.where(tf.range(number) < counted[-1], represents, 0.0)
     return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
 

@@ -94,14 +94,14 @@ def log_shares(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) 
     over even steps about where the integrand is largest; other maxima of it, which mixtures of narrow components have
     where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.
     """
-    middle, width = (tf.stop_gradient(each) for each in _shift(log_value, mixture, group, groups))
+    middle, width = (tf.stop_gradient(tensor) for tensor in _shift(log_value, mixture, group, groups))
     shift = middle[:, None] + width[:, None] * tf.constant(_STEPS)
-    weights, means, widths = (each[:, None] for each in mixture)
+    weights, means, widths = (part[:, None] for part in mixture)
     at = log_value[:, None] + tf.gather(shift, tf.minimum(group, groups - 1))
-    found = log_mixture(at, weights, means, widths)
+    log_p = log_mixture(at, weights, means, widths)
     inside = (group < groups)[:, None]
-    found = tf.math.unsorted_segment_sum(tf.where(inside, found, 0.0), tf.minimum(group, groups - 1), groups)
-    return tf.reduce_logsumexp(found + tf.math.log(_STEPS[1] - _STEPS[0]), 1) + tf.math.log(width)
+    log_p = tf.math.unsorted_segment_sum(tf.where(inside, log_p, 0.0), tf.minimum(group, groups - 1), groups)
+    return tf.reduce_logsumexp(log_p + tf.math.log(_STEPS[1] - _STEPS[0]), 1) + tf.math.log(width)
 
 
 def _shift(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
@@ -110,17 +110,17 @@ def _shift(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> t
     inside = tf.cast(group < groups, tf.float32)
     place = tf.minimum(group, groups - 1)
 
-    def summed(each: Tensor) -> Tensor:
-        return tf.math.unsorted_segment_sum(each * inside, place, groups)
+    def summed(values: Tensor) -> Tensor:
+        return tf.math.unsorted_segment_sum(values * inside, place, groups)
 
     chance = tf.exp(weights)
     mean = tf.reduce_sum(chance * means, 1)
     variance = tf.reduce_sum(chance * (tf.exp(2 * widths) + tf.square(means - mean[:, None])), 1)
-    whole = summed(1 / variance) + _TINY
-    middle = summed((mean - log_value) / variance) / whole
+    total = summed(1 / variance) + _TINY
+    middle = summed((mean - log_value) / variance) / total
     for _ in range(_SHIFT_STEPS):
         away = means - (log_value + tf.gather(middle, place))[:, None]
         chance = tf.nn.softmax(weights - widths - 0.5 * tf.square(away * tf.exp(-widths)), 1) * tf.exp(-2 * widths)
-        whole = summed(tf.reduce_sum(chance, 1)) + _TINY
-        middle += summed(tf.reduce_sum(chance * away, 1)) / whole
-    return middle, tf.math.rsqrt(whole)
+        total = summed(tf.reduce_sum(chance, 1)) + _TINY
+        middle += summed(tf.reduce_sum(chance * away, 1)) / total
+    return middle, tf.math.rsqrt(total)

@@ -89,12 +89,12 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tupl
     return values, tf.cast(layer_energy > 0, tf.float32)
 
 
-def defined(there: Tensor) -> Tensor:
-    """Which totals (N, layers + 10) showers with these layers, `there` (N, layers), have: 1 or 0."""
-    later = tf.cumsum(there, axis=1, reverse=True, exclusive=True)
-    logits = there[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
+def defined(present: Tensor) -> Tensor:
+    """Which totals (N, layers + 10) showers with these layers, `present` (N, layers), have: 1 or 0."""
+    later = tf.cumsum(present, axis=1, reverse=True, exclusive=True)
+    logits = present[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
     others = tf.ones([number_of_totals(0)])
-    return tf.concat([tf.ones_like(there[:, :1]), logits, tf.ones_like(there[:, :1]) * others], 1)
+    return tf.concat([tf.ones_like(present[:, :1]), logits, tf.ones_like(present[:, :1]) * others], 1)
 
 
 def blur_scale(labels: Tensor, constants: Constants) -> Tensor:
@@ -123,13 +123,13 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
 
 
 def layers_of(
-    totals: Tensor, there: Tensor, energy_gev: Tensor, unit: float, layers: int
+    totals: Tensor, present: Tensor, energy_gev: Tensor, unit: float, layers: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
     visible = energy_gev * tf.exp(totals[:, 0]) / unit
     logits = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
-    last = tf.cast(tf.cumsum(there, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
-    share = there * (last + (1 - last) * logits)
+    last = tf.cast(tf.cumsum(present, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
+    share = present * (last + (1 - last) * logits)
     passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
     return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
 
@@ -209,9 +209,9 @@ def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
 def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
     """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
     terms = layer_terms(layer_energy, labels)
-    found = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
+    expected = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
     counted = tf.constant([name in COUNTED for name in BUDGETS])
-    return tf.where(counted, found, found * layer_energy[..., None])
+    return tf.where(counted, expected, expected * layer_energy[..., None])
 
 
 def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:

@@ -28,8 +28,8 @@ class Accuracy(Judge):
     """The share of showers whose origin is found."""
 
     def add(self, batch: Batch, made: Any) -> Rows:
-        right = (made.numpy() > 0) == (batch["monte_carlo"].numpy() > 0.5)
-        return np.reshape(right, (-1, 1)).astype(np.float64)
+        correct = (made.numpy() > 0) == (batch["monte_carlo"].numpy() > 0.5)
+        return np.reshape(correct, (-1, 1)).astype(np.float64)
 
     def found(self, rows: Rows) -> dict[str, Any]:
         return {"accuracy": float(rows.mean())}
@@ -60,8 +60,8 @@ class Discriminator(Model):
         monte_carlo = {"monte_carlo": tf.cast(number % 2 == 0, tf.float32)}
         if not self._high:
             return decode_hits(records, manifest) | monte_carlo
-        found = decode(records, manifest)
-        inputs = tf.numpy_function(self._features, [found["cells"], found["energy_gev"]], tf.float32)
+        showers = decode(records, manifest)
+        inputs = tf.numpy_function(self._features, [showers["cells"], showers["energy_gev"]], tf.float32)
         return {"inputs": tf.ensure_shape(inputs, [records.shape[0], self._size])} | monte_carlo
 
     def view(self, batch: Batch, draws: Draws) -> Batch:  # noqa: ARG002

@@ -206,8 +206,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         if not (training and self._first):
             return super().call(inputs, training=training)
-        gamma, beta = (tf.cast(ops.convert_to_tensor(each), self.variable_dtype) for each in (self.gamma, self.beta))
+        gamma, beta = (tf.cast(ops.convert_to_tensor(term), self.variable_dtype) for term in (self.gamma, self.beta))
         normalised, mean, variance = cellwise.normalised(inputs, gamma, beta, self.epsilon)
-        for moving, found in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            moving.assign(moving * self.momentum + found * (1.0 - self.momentum))
+        for moving, of_batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + of_batch * (1.0 - self.momentum))
         return normalised

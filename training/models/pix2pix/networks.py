@@ -27,8 +27,8 @@ def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> ker
     the two `outputs` are the curl of a stream function, free of divergence whatever the weights (Kim et al., Computer
     Graphics Forum 38, 59 (2019)).
     """
-    given = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
-    flow = given
+    image = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
+    flow = image
     skips = []
     if table.full:
         flow = layers.LeakyReLU(_LEAK)(layers.Conv2D(table.full, 3, padding="same")(flow))
@@ -50,20 +50,20 @@ def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> ker
     else:
         flow = layers.Conv2DTranspose(outputs, 4, 2, activation="tanh", **last)(flow)
     made = Scale(unit, dtype=full_precision(), name="scale")(flow)
-    return keras.Model(given, made, name="generator")
+    return keras.Model(image, made, name="generator")
 
 
 def patch_gan(table: Networks2D, inputs: int) -> keras.Model:
     """Images with what is made of them (N, x, y, inputs) to logits of being real, (N, patches x, patches y, 1)."""
-    given = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
-    flow = given
+    image = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
+    flow = image
     for level, filters in enumerate(table.patch):
         flow = layers.LeakyReLU(_LEAK)(_convolution(table, layers.Conv2D, filters, normalised=level > 0)(flow))
     flow = layers.ZeroPadding2D()(flow)
     flow = _convolution(table, layers.Conv2D, table.patch_last, normalised=True, stride=1, padding="valid")(flow)
     flow = layers.ZeroPadding2D()(layers.LeakyReLU(_LEAK)(flow))
     last = layers.Conv2D(1, 4, kernel_initializer=_initial(table), dtype=full_precision())
-    return keras.Model(given, last(flow), name="discriminator")
+    return keras.Model(image, last(flow), name="discriminator")
 
 
 class Curl(layers.Layer):

@@ -20,18 +20,18 @@ _WHOLE = ("far_table", "core")  # constants that are whole numbers
 
 def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict[str, npt.NDArray[Any]]:
     """Float32, and int32 of what is counted: weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     networks = (densities.totals, densities.place, densities.slope, densities.share)
     for network in (*networks, *densities.counts, *densities.cells):
-        found |= {f"{network.name}.{each.path.replace('/', '.')}": each.numpy() for each in network.weights}
+        numbers |= {f"{network.name}.{weight.path.replace('/', '.')}": weight.numpy() for weight in network.weights}
     for name in constants.shapes(geometry, labels):
         if name not in _ONLY_IN_TRAINING:
-            found[f"constants.{name}"] = densities.constants[name].numpy()
-    found |= {f"mesh.{name}": each for name, each in _mesh(geometry).items()}
+            numbers[f"constants.{name}"] = densities.constants[name].numpy()
+    numbers |= {f"mesh.{name}": table for name, table in _mesh(geometry).items()}
     whole = {f"constants.{name}" for name in _WHOLE}
     return {
-        name: np.asarray(each, np.float32 if each.dtype.kind == "f" and name not in whole else np.int32, order="C")
-        for name, each in found.items()
+        name: np.asarray(array, np.float32 if array.dtype.kind == "f" and name not in whole else np.int32, order="C")
+        for name, array in numbers.items()
     }
 
 

@@ -44,8 +44,8 @@ _BLOCK, _OF_LAYER = 4, 3
 
 def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
     """The rows of each of `columns` that `mask` (R,) selects, and so many `more` of zeros."""
-    found = (tf.boolean_mask(each, mask) for each in columns)
-    return [tf.pad(each, [[0, more], *[[0, 0]] * (each.shape.rank - 1)]) for each in found]
+    selected = (tf.boolean_mask(column, mask) for column in columns)
+    return [tf.pad(column, [[0, more], *[[0, 0]] * (column.shape.rank - 1)]) for column in selected]
 
 
 class LayerDrawing:
@@ -59,7 +59,7 @@ class LayerDrawing:
         self._counts, self._mesh, self._capacity = densities.counts, mesh, capacity
         self._layer, self._planned, self._sums, self._keys = layer, planned, sums, keys
         second = tf.equal(layer, 1)  # to which the first layer is both layers before it
-        (one, two), energies = images, [frame.column(each, "energy") for each in sums[1:]]
+        (one, two), energies = images, [frame.column(layer_sums, "energy") for layer_sums in sums[1:]]
         self._images = one, tf.where(second, one, two)
         self._energies = tf.stack([energies[0], tf.where(second, *energies)], 1)
         self._met = self._mesh.met(planned.axis, layer)
@@ -204,7 +204,7 @@ class LayerDrawing:
     def _chance(self, cell: Tensor) -> Tensor:
         """With which chance (R,) each cell was proposed."""
         mesh = self._mesh
-        x, y = (each - tf.gather(self._corner[:, k], cell[:, 0]) for k, each in enumerate(mesh.indices(cell[:, 1])))
+        x, y = (index - tf.gather(self._corner[:, k], cell[:, 0]) for k, index in enumerate(mesh.indices(cell[:, 1])))
         at = tf.clip_by_value(x * mesh.lattice_shape[1] + y, 0, mesh.lattice_shape[0] * mesh.lattice_shape[1] - 1)
         return self._proposals.chance(at, cell[:, 0])
 
@@ -241,8 +241,8 @@ class LayerDrawing:
     def image(self, cell: Tensor, value: Tensor) -> Tensor:
         """The layer (N, places) of deposits `value` (R,) in `cell` (R, 2), each of which comes once."""
         places, showers = self._mesh.places, tf.shape(self._keys)[0]
-        found = tf.math.unsorted_segment_sum(value, cell[:, 0] * places + cell[:, 1], showers * places)
-        return tf.reshape(found, [showers, places])
+        image = tf.math.unsorted_segment_sum(value, cell[:, 0] * places + cell[:, 1], showers * places)
+        return tf.reshape(image, [showers, places])
 
     def turned(self, cell: Tensor, turned: Tensor) -> Tensor:
         """The cells (R, 2) of showers of which those `turned` (N, 2) are reflected in x, in y."""
@@ -257,8 +257,8 @@ class LayerDrawing:
         mesh, showers = self._mesh, tf.shape(self._keys)[0]
         energy = self._planned.energy
         value = scaled(value, cell[:, 0], energy, self._store["least"])
-        got = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
+        deposited = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
         axis = mesh.clipped(self._met, self._layer)
         cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
-        value = tf.concat([value, tf.where(got > 0, 0.0, energy)], 0)
+        value = tf.concat([value, tf.where(deposited > 0, 0.0, energy)], 0)
         return cell, value, self._summed(cell, value)

@@ -53,19 +53,17 @@ def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
     """
     layers, radius = mesh.layers, mesh.lattice_radius()
     knots, places = np.arange(share.shape[1]), radius.shape[1]
-    there = np.broadcast_to(np.isfinite(radius), (layers, places))
+    exists = np.broadcast_to(np.isfinite(radius), (layers, places))
     at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells.FINEST) / cells.STEP
     at = np.broadcast_to(at, (layers, places))
-    chance = np.stack(
-        [np.interp(*given) for given in zip(at, [knots] * layers, share, strict=True)]
-    )  # (layers, lattice)
+    chance = np.stack([np.interp(*row) for row in zip(at, [knots] * layers, share, strict=True)])  # (layers, lattice)
 
-    grid = np.where(there, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
+    grid = np.where(exists, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
     padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
     pairs = padded.reshape(*padded.shape[:2], -1, 2).sum(axis=-1)
     cumulative = np.cumsum(pairs.reshape(-1))
 
-    bound = np.where(there, np.clip(_HEADROOM * kinds * chance, 2e-4, 1 - 1e-6), 0.0)
+    bound = np.where(exists, np.clip(_HEADROOM * kinds * chance, 2e-4, 1 - 1e-6), 0.0)
     rate = -np.log1p(-bound)
     core = np.argsort(-rate, axis=1, kind="stable")[:, : mesh.core_most]
     core = np.pad(core, ((0, 0), (0, mesh.core_most - core.shape[1])), constant_values=-1)

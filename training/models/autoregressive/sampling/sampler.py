@@ -50,19 +50,19 @@ class Sampler:
         layers, number = self._geometry.shape[2], totals.number_of_totals(self._geometry.shape[2])
         choice, one, two, presence, offset = tf.split(noise, [number, number, number, layers, 3 * totals.OFFSETS], 1)
         labels = totals.label_terms(energy_gev, reflected, self._store, more)
-        inputs = totals.label_inputs(labels)
-        there = self._densities.totals.sample_presence(inputs, self._store["presence"], presence)
-        normal = self._densities.totals.sample(there, totals.defined(there), inputs, choice, box_muller(one, two)[0])
+        terms = totals.label_inputs(labels)
+        present = self._densities.totals.sample_presence(terms, self._store["presence"], presence)
+        normal = self._densities.totals.sample(present, totals.defined(present), terms, choice, box_muller(one, two)[0])
         none = tf.zeros([1, totals.number_of_phases(layers)])
         values = totals.from_normal(normal, labels, none, self._store)
-        energy = totals.layers_of(values, there, energy_gev, REFERENCE_UNIT_GEV, layers)[0]
+        energy = totals.layers_of(values, present, energy_gev, REFERENCE_UNIT_GEV, layers)[0]
         given = self._store, self._geometry
         drawn = offsets.Drawn(values, energy, reflected, labels, more)
         drawn = offsets.sharp(drawn, (self._densities.place, self._densities.slope), offset, *given)
         # the budgets depend on where the axis is in its cells
         again = totals.from_normal(normal, labels, drawn.phases(*given), self._store)
         values = tf.concat([drawn.values[:, : -len(totals.BUDGETS)], again[:, -len(totals.BUDGETS) :]], 1)
-        return plan((values, there), energy_gev, reflected, self._store, self._geometry, more=more)
+        return plan((values, present), energy_gev, reflected, self._store, self._geometry, more=more)
 
     def _all_layers(self, planned: Plan, keys: Tensor, turned: Tensor) -> Tensor:
         """Showers; those `turned` (N, 2) are reflected in x and in y."""
@@ -71,15 +71,15 @@ class Sampler:
         none = tf.zeros([showers, len(SUMS)])
         deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None, mesh.places])
 
-        def step(layer: Tensor, seen: Any, sums: Any, deposits: Any) -> Any:
+        def step(layer: Tensor, images: Any, sums: Any, deposits: Any) -> Any:
             drawing = LayerDrawing(
-                self._densities, mesh, self._capacity, layer, planned.at(layer), images=seen, sums=sums, keys=keys
+                self._densities, mesh, self._capacity, layer, planned.at(layer), images=images, sums=sums, keys=keys
             )
             cell, value, own = drawing.draw()
             image = tf.pad(drawing.image(cell, cells.scaled(value, self._store)), [[0, 0], [0, 1]])
             before, one, _ = sums
             written = deposits.write(layer, drawing.image(drawing.turned(cell, turned), value))
-            return layer + 1, (image, seen[0]), (before + own, own, one), written
+            return layer + 1, (image, images[0]), (before + own, own, one), written
 
         state = (tf.constant(0), (empty, empty), (none, none, none), deposits)
         *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)

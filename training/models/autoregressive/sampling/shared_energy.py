@@ -27,11 +27,11 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     missed, factor = 1 - chance, tf.ones_like(number)
     for _ in range(_NEWTON_STEPS):
         likely = _with_odds(chance * tf.gather(factor, shower), missed)
-        got, give = _sums(shower, number, likely, likely * (1 - likely))
-        factor *= tf.exp(tf.clip_by_value((number - got) / (give + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
+        expected, variance = _sums(shower, number, likely, likely * (1 - likely))
+        factor *= tf.exp(tf.clip_by_value((number - expected) / (variance + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
     likely = tf.cast(_with_odds(chance * tf.gather(factor, shower), missed), tf.float64)
-    (got,) = _sums(shower, number, likely)
-    likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), got), shower)
+    (expected,) = _sums(shower, number, likely)
+    likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), expected), shower)
     # doubles hold shower, random number and row in one number
     rows = tf.cast(tf.range(tf.size(shower)), tf.float64)
     order = tf.argsort(tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + rows * 2.0**-45)
@@ -54,7 +54,7 @@ def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
 
 def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
     """Of each of `columns` (R,) the sums (N,) of the showers; `like` has N."""
-    return [tf.math.unsorted_segment_sum(each, shower, tf.size(like)) for each in columns]
+    return [tf.math.unsorted_segment_sum(column, shower, tf.size(like)) for column in columns]
 
 
 def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
@@ -66,12 +66,12 @@ def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> T
     hits, level = _sums(shower, like, counts, tf.where(is_hit, log_value, 0.0))
     log_value -= tf.gather(tf.math.divide_no_nan(level, hits), shower)
     part = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
-    (whole,) = _sums(shower, like, part)
-    return tf.math.divide_no_nan(part, tf.gather(whole, shower))
+    (total,) = _sums(shower, like, part)
+    return tf.math.divide_no_nan(part, tf.gather(total, shower))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
     """The deposits (R,) scaled to sum to `energy` (N,), and none of less than `least`."""
-    got = tf.math.unsorted_segment_sum(value, shower, tf.shape(energy)[0])
-    value *= tf.gather(tf.math.divide_no_nan(energy, got), shower)
+    total = tf.math.unsorted_segment_sum(value, shower, tf.shape(energy)[0])
+    value *= tf.gather(tf.math.divide_no_nan(energy, total), shower)
     return tf.where(value > 0, tf.maximum(value, least), 0.0)
