@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import PreconditionFailed
+from google.cloud.storage import Blob
 from servers import store
 
 from calopipe import lock
@@ -74,6 +76,28 @@ def test_a_lease_holds_from_when_it_is_seen(clock: SimpleNamespace, monkeypatch:
     with pytest.raises(InputError, match="another run writes there, process 7 of another-host"), alone(RUN):
         pytest.fail("both run")
     assert renewed
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_end_of_a_run_leaves_a_lease_that_another_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    delete = Blob.delete
+
+    def heeding(blob: Blob, **how: Any) -> None:  # the generation, as Google's store does and this one does not
+        if how.get("if_generation_match") not in {None, LEASE.stat().generation}:
+            raise PreconditionFailed("another generation")
+        delete(blob, **how)
+
+    monkeypatch.setattr(Blob, "delete", heeding)
+    with alone(RUN):
+        LEASE.write(OTHER)
+    assert LEASE.read_text() == OTHER
+
+
+@pytest.mark.parametrize(("late", "who"), [(29, "process 7 of another-host"), (31, "")])
+def test_a_run_is_known_until_its_lease_ends(clock: SimpleNamespace, late: int, who: str) -> None:
+    written = LEASE.stat().st_mtime
+    clock.time = lambda: written + late
+    assert writer(RUN) == who
 
 
 def test_where_a_file_system_knows_no_locks_nobody_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,8 @@ def test_a_token_command(tmp_path: Path) -> None:
     credential = given("--endpoint", HERE, "--token-command", counting).credential
     assert [credential.read(), credential.read()] == ["t", "t"]
     assert (tmp_path / "count").read_text() == "x"  # kept for a while
+    credential._fetched_at -= credential.kept_s
+    assert (credential.read(), (tmp_path / "count").read_text()) == ("t", "xx")
 
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])

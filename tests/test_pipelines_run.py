@@ -26,13 +26,14 @@ import pytest
 import yaml
 from showers import make_file
 
-from calopipe.errors import run_command
+from calopipe.errors import InputError, run_command
 from calopipe.events.contents import MEMORY
 from calopipe.lock import alone
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
 from components.validate import validate
+from pipelines.checks import check
 from pipelines.submit import main
 from preprocessing.dataset import news, read_manifest
 from preprocessing.inputs import discover
@@ -563,6 +564,14 @@ def test_what_can_be_found_before_any_step_starts_is(
     assert error.count("\n") == 1
     assert told in error
     assert not (tmp_path / "out/dataset").exists()
+
+
+def test_one_shower_is_enough_to_judge_by_and_a_batch_to_train_on(tmp_path: Path) -> None:
+    files = [str(make_file(tmp_path / f"{number}.h5", events=number)) for number in (1, 7, 8)]
+    parameters = {"output": str(tmp_path / "out"), "config": "small", "split_files": ["test=1.h5", "train=*"]}
+    check(parameters | {"input": [files[0], files[2]]})
+    with pytest.raises(InputError, match="the train split of the input holds 7 showers at most, at least 8 are needed"):
+        check(parameters | {"input": files[:2]})
 
 
 def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -228,6 +229,11 @@ def test_status(kubeflow: Kubeflow, command: Command) -> None:
     assert lines[0] == f"one: running  {kubeflow.address}/#/runs/details/{first}"
     assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  running"]
     assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
+
+
+def test_a_step_that_took_more_than_a_day_says_so() -> None:
+    node = SimpleNamespace(start_time=datetime(2026, 1, 1, tzinfo=UTC), end_time=datetime(2026, 1, 2, 2, tzinfo=UTC))
+    assert runs._took(node) == "  1 day, 2:00:00"
 
 
 def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflow: Kubeflow, command: Command) -> None:

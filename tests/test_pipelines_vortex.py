@@ -11,7 +11,9 @@ from flows import street, write_flow
 from kubeflow_server import serve
 
 from calopipe.errors import InputError
+from calopipe.flow.files import open_flow
 from pipelines import parameters
+from pipelines.checks import _require_period
 from pipelines.submit import main
 
 
@@ -62,6 +64,16 @@ def test_what_is_wrong_is_found_before_any_step(tmp_path: Path, arguments: list[
         given += ["--split-file", "test=a.h5"]
     with pytest.raises(InputError, match=told):
         main(["run", "--pipeline", "vortex", "--input", *files, "--output", str(tmp_path / "run"), *given])
+
+
+@pytest.mark.parametrize(("pair_step", "least"), [(1, 19), (2, 9)])
+def test_a_roll_out_that_lasts_a_period_of_twenty_frames_is_long_enough(
+    tmp_path: Path, pair_step: int, least: int
+) -> None:
+    flow = open_flow(write_flow(tmp_path / "a.h5"))
+    _require_period(flow, least, pair_step)
+    with pytest.raises(InputError, match=f"--rollout-steps is {least - 1}, expected at least {least} for "):
+        _require_period(flow, least - 1, pair_step)
 
 
 def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,9 +75,10 @@ def test_the_second_run_reads_no_showers(tmp_path: Path, proxy: Proxy, capsys: p
 
 
 def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -> None:
-    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "a/b").mkdir(parents=True)
     for key in ("a/1.h5", "a/2.h5", "a/n.txt", "a/b/3.h5", "a/[4].h5"):
-        _put(tmp_path / "file", key)
+        (tmp_path / key).write_bytes(b"x")
+        _put(tmp_path / key, key)
 
     def keys(pattern: str) -> list[str]:
         return [path.key for path in storage.expand([f"gs://{BUCKET}/{pattern}"]) if isinstance(path, GcsPath)]
@@ -85,6 +86,8 @@ def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -
     assert keys("a/*.h5") == ["a/1.h5", "a/2.h5", "a/[4].h5"]
     assert keys("a/[12].h5") == ["a/1.h5", "a/2.h5"]
     assert keys("a/**/*.h5") == ["a/1.h5", "a/2.h5", "a/[4].h5", "a/b/3.h5"]
+    on_disk = storage.expand([f"{tmp_path}/a/**/*.h5"])
+    assert [str(path) for path in on_disk] == [f"{tmp_path}/{key}" for key in keys("a/**/*.h5")]
     assert keys("*/b/*") == ["a/b/3.h5"]
     assert keys("a/[4].h5") == ["a/[4].h5"]
     with pytest.raises(InputError, match="matches no object"):

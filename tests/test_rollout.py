@@ -35,12 +35,13 @@ def test_a_window_holds_what_the_core_sees(reach: int) -> None:
             assert window.stop >= min(core.stop + reach, cells)
 
 
-def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("first", [3, -9])  # of twelve
+def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int) -> None:
     """Behind the front of the undisturbed inflow, which no vortices follow, every frame is the closed form's."""
     solver = street(12)
     start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), carried(tmp_path / "m")
     movie = tmp_path / "made.gif"
-    _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
+    _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:{first}", "--steps", "6", "--movie", str(movie))
     assert "6 steps in " in capsys.readouterr().out
     made = open_flow(tmp_path / "r.h5")
     frames = made.velocity(0, 7)
@@ -81,6 +82,13 @@ def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str],
     with pytest.raises(InputError, match=told):
         _run("rollout", model, tmp_path / "r.h5", *(each.format(**files) for each in arguments))
     assert not (tmp_path / "r.h5").exists()
+
+
+def test_a_reynolds_number_may_lie_a_thousandth_outside_the_trainings(tmp_path: Path) -> None:
+    stepper = mapreduce.Stepper(carried(tmp_path / "m"))
+    for reynolds in (59.95, 160.1):
+        path = write_flow(tmp_path / f"{reynolds}.h5", velocity=street(2), grid=GRID, reynolds=reynolds)
+        stepper.require_fitting(open_flow(path))
 
 
 @pytest.fixture(scope="module")

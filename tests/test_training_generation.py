@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -31,13 +32,14 @@ from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder
 from training import parts as parts_of_files
-from training.asked.conditions import Conditions
+from training.asked.conditions import Conditions, Form
 from training.challenge import timing
 from training.configs import named_config
 from training.generation import _request, generate
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
+from training.parts import Parts, Share
 from validation.compare import validate
 
 
@@ -252,6 +254,21 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     assert first < {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
     _generate(trained, tmp_path / "g.h5", "--seed", 9)  # another request leaves nothing of them
     assert not (tmp_path / ".g.h5.parts").exists()
+
+
+def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two parts of 20, the first of which a share made; then of none. By a clock that shows two seconds."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 20)
+    showers = make_showers(events=40)
+    generator: Any = SimpleNamespace(
+        showers_at_a_time=20, showers=lambda *_, ranges, **__: (showers[each.start : each.stop] for each in ranges)
+    )
+    parts = Parts(tmp_path / "parts", "0123456789abcdef", generator, 40, like=Form(SMALL_GEOMETRY, ""))
+    rates = []
+    for share in (Share(0, 2), Share(), Share()):
+        monkeypatch.setattr(parts_of_files, "time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
+        rates.append(parts.make(share, showers.energy_gev, showers.theta_rad, seed=1))
+    assert rates == [10, 10, 0]
 
 
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

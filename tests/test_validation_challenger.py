@@ -60,6 +60,14 @@ def test_a_squared_distance_is_without_bias_and_scatters_as_its_resamples() -> N
         assert np.mean(squares) == pytest.approx((truth / TOLERANCE) ** 2, abs=4 * np.std(squares) / math.sqrt(2_000))
 
 
+@pytest.mark.parametrize("side", [0, -1])
+def test_a_resample_that_falls_short_by_more_is_farther_also_where_only_a_deficit_counts(side: int) -> None:
+    estimate = Estimate(0.8, 0.05, 500, replicates=np.array([0.75, 0.8, 0.85]))
+    found = _Distance.of(Measurement("a", "coverage", "all", "", 1.0, TOLERANCE, (estimate,), {}, side=side))
+    assert found is not None
+    assert found.scatter[0] > found.scatter[1] > found.scatter[2]
+
+
 @pytest.mark.parametrize(("excess", "square"), [(2.0, 3.0), (0.5, -0.75)])
 def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(excess: float, square: float) -> None:
     """About zero, with the variance 4 t^2 s^2 + 2 s^4, for an error as large as the tolerance."""

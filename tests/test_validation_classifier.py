@@ -49,6 +49,8 @@ def test_the_interval_of_both_halves_is_as_wide_as_that_of_one(monkeypatch: pyte
     assert (found.low, found.value, found.high) == pytest.approx(
         (np.mean(values) - reach, np.mean(values), np.mean(values) + reach), rel=1e-6
     )
+    away = (np.mean(values) - 0.5) * 1.959964 / reach
+    assert found.p_value == pytest.approx(math.erfc(away / math.sqrt(2)), rel=1e-5)  # to either side
 
 
 @pytest.mark.parametrize("per_event", [0, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -20,8 +21,8 @@ from validation.judge.faults import no_rise_with_energy
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.sets import ShowerSet, require_comparable
-from validation.measure.table import Tables
-from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins
+from validation.measure.table import Samples, Tables
+from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins, histograms
 from validation.statistics.decades import AtEnergy, pulls, responses
 from validation.statistics.estimates import Pair, ratio_of_widths
 from validation.statistics.resolution import Resolutions, curve, energy_edges
@@ -76,6 +77,19 @@ def test_a_value_at_an_edge_is_in_the_bin_above() -> None:
     assert Bin("", 1.0, 2.0).holds(np.array([1.0, 2.0])).tolist() == [True, False]
 
 
+def test_a_histogram_has_so_many_bins_of_equally_many_showers_of_both_sets() -> None:
+    mine, theirs = np.random.default_rng(4).normal(size=(2, 100, len(SCALARS))) * [[[1]], [[2]]]
+    sets = [SimpleNamespace(scalars=values) for values in (mine, theirs)]
+    found = histograms(Samples(*sets, 0), 5)["hits"]
+    assert sum(found(each).sum(axis=0) for each in sets).tolist() == [40] * 5
+
+
+def test_a_width_is_that_of_the_energy_that_the_mean_of_one_over_it_has() -> None:
+    found = Resolutions.of(toys(np.repeat([1.0, 3.0], 50), a=0.1, b=0.0, c=0.0), np.array([0.5, 4.0]))
+    assert found.energy_gev == pytest.approx([1.5])
+    assert len(energy_edges(1.0, 100.0, 1_000)) == 11  # of bins that hold twice the least, a hundred each
+
+
 def test_bins_of_decades_with_too_few_events_are_joined() -> None:
     """Of a beam uniform in E, one in eleven showers is in the lower decade."""
     energy = np.random.default_rng(0).uniform(1, 100, 30_000)
@@ -98,6 +112,9 @@ def test_rings_have_no_bins_of_angle() -> None:
     table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
     assert Binning.of(table, 50, angles=False).angle == ()
     assert len(Binning.of(table, 50).angle) == 1
+    made = make_showers(events=50)
+    tilted = observe(made.cells, made.energy_gev, made.theta_rad, SMALL_GEOMETRY)
+    assert [len(Binning.of(tilted, events).angle) for events in (999, 2_000, 7_000)] == [1, 2, 6]
 
 
 def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:

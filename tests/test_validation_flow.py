@@ -31,7 +31,7 @@ def street(
     path: Path,
     *,
     frames: int = 40,
-    start: int = 0,
+    start: float = 0,
     phase: float = 0.0,
     strength: float = 1.0,
     frequency: float = 1.0,
@@ -128,14 +128,21 @@ def test_a_wake_that_decays_only_late_is_rejected_by_its_last_period(tmp_path: P
 
 
 @pytest.mark.parametrize(("frames", "compared"), [(34, 25), (33, 25), (32, 24), (24, 16)])
-def test_frames_are_compared_as_far_as_both_go(tmp_path: Path, frames: int, compared: int) -> None:
-    """A roll-out of 25 from the frame 8 of a simulation that goes on, ends with it, or before."""
+def test_frames_are_compared_as_far_as_both_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: int, compared: int
+) -> None:
+    """A roll-out of 25 from the frame 8 of a simulation that goes on, ends with it, or before; or is stored twice as
+    often.
+    """
     reference = street(tmp_path / "solver.h5", frames=frames)
     rollout = street(tmp_path / "rollout.h5", frames=25, start=8)
     main(["--reference", str(reference), "--candidate", str(rollout), "--output", str(tmp_path)])
     (found,) = read_verdict(tmp_path / "verdict.json")["simulations"]
     assert len(found["by_step"]["relative_l2"]) == compared
     assert max(found["by_step"]["relative_l2"]) < 1e-6
+    monkeypatch.setitem(globals(), "INTERVAL_D", INTERVAL_D / 2)
+    often = open_flow(street(tmp_path / "often.h5", frames=2 * frames - 1))
+    assert pair_of(open_flow(rollout), [often]).count == compared
 
 
 def test_roll_outs_of_training_simulations_are_not_accepted(tmp_path: Path) -> None:
@@ -270,6 +277,7 @@ def test_flows_are_one_up_to_a_hundredth_of_reynolds_number_and_obstacle(away: f
         (lambda path: street(path, frames=20, finer=2), "no --reference has its grid"),
         (lambda path: street(path, frames=8), "8 frames beside those of .*a shedding period has 10"),
         (lambda path: street(path, start=50), "a frame at 25 D/U"),
+        (lambda path: street(path, start=8.5, frames=20), "a frame at 4.25 D/U"),  # between two
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:

@@ -15,7 +15,8 @@ from showers import SMALL_GEOMETRY, make_showers
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry
 from validation.measure.observables import observe
 from validation.measure.voxels import coarse_blocks, root_shares
-from validation.statistics.neighbours import Array, coverage, memorisation
+from validation.statistics import neighbours
+from validation.statistics.neighbours import Array, _coverage_and_density, coverage, memorisation
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -61,6 +62,22 @@ def test_the_interval_covers_one_as_often_as_it_says() -> None:
         found = coverage(values[:500], values[500:], per_event=0, rng=rng(trial)).coverage
         inside += abs(found.value - 1) < student * found.standard_error
     assert 88 <= inside <= 99  # 95 expected
+
+
+def test_the_error_is_that_of_a_ratio_of_means_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[tuple[float, float]] = []
+
+    def noted(*pair: Array) -> tuple[float, float]:
+        blocks.append(_coverage_and_density(*pair))
+        return blocks[-1]
+
+    monkeypatch.setattr(neighbours, "_coverage_and_density", noted)
+    monkeypatch.setattr(neighbours, "BOOTSTRAP_RESAMPLES", 20_000)
+    values = rng(4).normal(size=(1_000, 2))
+    error = coverage(values[:500], values[500:], per_event=0, rng=rng(5)).coverage.standard_error
+    own, other = np.array(blocks)[:20, 0].reshape(2, 10)
+    away = other - own * other.mean() / own.mean()
+    assert error == pytest.approx(away.std(ddof=1) / math.sqrt(10) / own.mean(), rel=0.02)  # no less for ten blocks
 
 
 def test_a_dropped_mode_is_not_covered() -> None:

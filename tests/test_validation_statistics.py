@@ -194,6 +194,23 @@ def test_estimates_without_an_error_or_with_few_events_have_no_interval() -> Non
     assert Estimate(1.0, 0.1, 9).interval(0.95) is None
     low, high = Estimate(1.0, 0.1, 10).interval(0.95) or (0, 0)
     assert high - low == pytest.approx(2 * 2.262 * 0.1, rel=1e-3)  # Student's t with nine degrees of freedom
+    assert Estimate(1.0, 0.1, 3_500, groups=10).interval(0.95) == (low, high)  # ten blocks are what was resampled
+    assert Estimate(1.0, 0.1, 3_500, groups=9).interval(0.95) is None
+
+
+@pytest.mark.parametrize("events", [(100, 100), (99, 750), (750, 99)])
+def test_a_correlation_has_an_error_from_a_hundred_showers_a_side(events: tuple[int, int]) -> None:
+    values = [with_products(np.random.default_rng(seed).normal(size=(n, 2))) for seed, n in enumerate(events)]
+    found = _Bin("all", {"correlation": 0.1}, drawn(*values))
+    (estimate,) = found.worst("", "correlation", correlation_differences("f", 2), ["a and b"], target=0.0).estimates
+    assert math.isfinite(estimate.standard_error) == (min(events) == 100)
+
+
+def test_the_floor_of_a_correlation_is_the_distance_of_independent_sets_of_these_sizes() -> None:
+    values = [with_products(np.random.default_rng(seed).normal(size=(n, 2))) for seed, n in enumerate((400, 4_000))]
+    found = _Bin("all", {"correlation": 0.1}, drawn(*values))
+    floor = found.worst("", "correlation", correlation_differences("f", 2), ["a and b"], target=0.0).floor["value"]
+    assert floor == pytest.approx(math.sqrt(2 / math.pi * (1 / 400 + 1 / 4_000)), rel=0.2)  # r spreads by 1/sqrt(n)
 
 
 def test_the_events_that_resolve_a_gap() -> None:

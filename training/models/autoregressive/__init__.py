@@ -68,7 +68,7 @@ class AutoregressiveConfig(FitConfig):
         return Autoregressive(geometry, width=self.width, labels=labels)
 
 
-# Likelihoods of a shower's totals and of its cells, for about 3, 12 and 60 minutes on two cores.
+# Likelihoods of a shower's totals and of its cells, for about 5, 17 and 84 minutes of one core.
 CONFIGS |= {
     name: AutoregressiveConfig(
         model="autoregressive",
