@@ -101,10 +101,10 @@ def validate(
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    found = _measured(sets)
-    some, document = _judged(found, limits, seed)
+    measured = _measured(sets)
+    some, document = _judged(measured, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
-    pictures = _plots(found, some, document, output)
+    pictures = _plots(measured, some, document, output)
     return comparison.write(document, lambda whole: report.page(whole, pictures))
 
 
@@ -141,37 +141,37 @@ class _Found:
 
 
 def _measured(sets: Sets) -> _Found:
-    mine = measure(sets.reference)
+    reference = measure(sets.reference)
     candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
-    pairs = [pairing(mine.table, each) for each in candidates]  # before the minutes that measuring them may take
-    found = [measure(each) for each in candidates]
+    pairs = [pairing(reference.table, each) for each in candidates]  # before the minutes that measuring them may take
+    measured = [measure(each) for each in candidates]
     training = None if sets.training is None else measure(sets.training)
-    return _Found(mine, found, pairs, training, sets.reference.geometry)
+    return _Found(reference, measured, pairs, training, sets.reference.geometry)
 
 
-def _judged(found: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
+def _judged(sets: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
     """A sample of the showers that are compared, and what the document says of them all."""
-    mine, candidate = found.reference, found.candidates[0]
-    events = min(len(each.table) for each in (mine, *found.candidates))
+    reference, candidate = sets.reference, sets.candidates[0]
+    events = min(len(each.table) for each in (reference, *sets.candidates))
     # Particles come along the axis of rings, and whichever way their showers lean is chance.
-    binning, names = Binning.of(mine.table, events, angles=not found.geometry.rings), ring_labels(found.geometry)
+    binning, names = Binning.of(reference.table, events, angles=not sets.geometry.rings), ring_labels(sets.geometry)
     judged, *previous = (
-        Judgement.of(mine, each, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
-        for each, paired in zip(found.candidates, found.paired, strict=True)
+        Judgement.of(reference, each, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
+        for each, paired in zip(sets.candidates, sets.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.compared, SAMPLE_SHOWERS, rng)
     alike = similarity(some, rng=rng)
     repeating = None
-    if found.training is not None:
-        repeating, cautions = memorised(found.training, mine.digests, candidate.digests, some, rng=rng)
+    if sets.training is not None:
+        repeating, cautions = memorised(sets.training, reference.digests, candidate.digests, some, rng=rng)
         judged.cautions.extend(cautions)
     document = {
         "verdict": judged.verdict,
         "paired": judged.compared.per_event > 0,
         "per_event": judged.compared.per_event,
-        "events": {"reference": len(mine.table), "candidate": len(candidate.table)},
-        "empty": {"reference": int(mine.table.empty.sum()), "candidate": int(candidate.table.empty.sum())},
+        "events": {"reference": len(reference.table), "candidate": len(candidate.table)},
+        "empty": {"reference": int(reference.table.empty.sum()), "candidate": int(candidate.table.empty.sum())},
         "hard_failures": judged.hard_failures,
         "cautions": judged.cautions,
         "criteria": [criterion.to_json() for criterion in judged.criteria],
@@ -199,13 +199,13 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _plots(found: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
+def _plots(sets: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
     """The report's pictures. Writes `overview.png`, too, and the document gets `resolution`."""
     if not (len(some.reference) and len(some.candidate)):
         return []
-    summary = summarise(some.reference, some.candidate, found.geometry)
+    summary = summarise(some.reference, some.candidate, sets.geometry)
     document["resolution"] = {side: widths.fit(summary.factor) for side, widths in summary.resolutions.items()}
-    galleries = found.reference.gallery, found.candidates[0].gallery
+    galleries = sets.reference.gallery, sets.candidates[0].gallery
     with storage.replacing(output / OVERVIEW_FILE) as temporary:
         temporary.write_bytes(plots.overview(summary))
-    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, found.geometry)]
+    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, sets.geometry)]

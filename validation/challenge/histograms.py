@@ -57,7 +57,7 @@ class Histograms:
     """The histograms of one set of showers, filled piece by piece; their edges are Monte Carlo's."""
 
     def __init__(self, geometry: Geometry, largest_layer_mev: Array) -> None:
-        self._edges = {name: list(found) for name, found in _edges(geometry, largest_layer_mev).items()}
+        self._edges = {name: list(edges) for name, edges in _edges(geometry, largest_layer_mev).items()}
         self.counts = {name: [np.zeros(len(each) - 1) for each in edges] for name, edges in self._edges.items()}
 
     def add(self, features: HighLevel) -> None:

@@ -73,19 +73,19 @@ def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[st
 
     Monte Carlo's own values are of its even and odd showers, so of half as many.
     """
-    found: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
+    document: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
     showers = min(len(reference), len(candidate))
     if reference.geometry.rings:
         measured = _Measured(reference, candidate)
         counts = {name: len(vectors) for name, vectors in measured.vectors.items()}
         showers = min(counts.values())
-        found |= {
+        document |= {
             "skipped": None,
             "showers": counts,
             "separations": measured.separations(),
             **(distances(*measured.vectors.values()) or {"fpd": None, "kpd": None}),
         }
-    return found | {"published": published(reference.geometry, showers)}
+    return document | {"published": published(reference.geometry, showers)}
 
 
 class _Measured:
@@ -94,28 +94,30 @@ class _Measured:
     def __init__(self, reference: ShowerSet, candidate: ShowerSet) -> None:
         self.geometry: Geometry = reference.geometry
         largest_layer, largest_cell = np.zeros(self.geometry.shape[2]), 0.0
-        for found, cells in features(reference, "largest energies"):
-            largest_layer = np.maximum(largest_layer, found.layer_mev.max(axis=0))
+        for piece, cells in features(reference, "largest energies"):
+            largest_layer = np.maximum(largest_layer, piece.layer_mev.max(axis=0))
             largest_cell = max(largest_cell, float(cells.max()))
         self._edges = voxel_edges(self.geometry, largest_cell)
         names = ("reference", "even", "odd", "candidate")
         self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
         self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
-        mine = self._filled(reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)})
-        theirs = self._filled(candidate, {"candidate": slice(None)})
-        self.vectors = {"reference": mine, "candidate": theirs}
+        reference_vectors = self._filled(
+            reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+        )
+        candidate_vectors = self._filled(candidate, {"candidate": slice(None)})
+        self.vectors = {"reference": reference_vectors, "candidate": candidate_vectors}
 
     def _filled(self, showers: ShowerSet, parts: Mapping[str, slice]) -> Array:
         """The features of a set (N, f); its `parts` are filled into histograms."""
         vectors, count = np.empty((0, 0)), 0
-        for found, cells in features(showers):
-            vector = found.vector()
+        for piece, cells in features(showers):
+            vector = piece.vector()
             if not count:
                 vectors = stored(len(showers), vector.shape[1])
             vectors[count : count + len(vector)] = vector
             count += len(vector)
             for name, rows in parts.items():
-                self.histograms[name].add(found[rows])
+                self.histograms[name].add(piece[rows])
                 self.cells[name][:] += np.histogram(cells[rows], self._edges)[0]
         return vectors[:count]
 
@@ -134,8 +136,8 @@ class _Measured:
         }
 
     def _separations(self, first: str, second: str) -> dict[str, list[float]]:
-        found = separations(self.histograms[first], self.histograms[second])
-        return found | {"cells": [separation(self.cells[first], self.cells[second])]}
+        powers = separations(self.histograms[first], self.histograms[second])
+        return powers | {"cells": [separation(self.cells[first], self.cells[second])]}
 
 
 def _mean(values: list[float]) -> float | None:

@@ -39,29 +39,29 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     name = dataset_of(geometry)
-    found, other = (
+    dataset, other = (
         next((each for each in document[key] if each["name"] == name), None) for key in ("dataset", "separations")
     )
-    against = [] if found else ["the cells are not those of a dataset of the challenge"]
-    if found and showers < found["showers"]:
-        against.append(f"the smaller set has {showers:,} showers, not {found['showers']:,}")
+    against = [] if dataset else ["the cells are not those of a dataset of the challenge"]
+    if dataset and showers < dataset["showers"]:
+        against.append(f"the smaller set has {showers:,} showers, not {dataset['showers']:,}")
     return {
         "date": document["date"],
         "dataset": name,
         "source": document["source"],
-        "rows": _rows(_COLUMNS, found),
+        "rows": _rows(_COLUMNS, dataset),
         "separations_source": other["source"] if other else None,
         "separations": _rows(_SEPARATIONS, other),
-        "when": _WHEN.format(showers=found["showers"]) if found else None,
+        "when": _WHEN.format(showers=dataset["showers"]) if dataset else None,
         "against": against,
     }
 
 
-def _rows(columns: tuple[str, ...], found: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _rows(columns: tuple[str, ...], dataset: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         {
             name: [finite(each) for each in value] if isinstance(value, list) else value
             for name, value in zip(columns, row, strict=True)
         }
-        for row in (found["rows"] if found else ())
+        for row in (dataset["rows"] if dataset else ())
     ]

@@ -75,8 +75,8 @@ def validate(
         for side, files in opened.items()
     }
     comparison = Comparison(output, limits, inputs)
-    if (found := comparison.standing()) is not None:
-        return found
+    if (verdict := comparison.standing()) is not None:
+        return verdict
 
     pairs = _pairs(opened["candidate"], opened["reference"])
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
@@ -101,21 +101,21 @@ def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> li
 
 def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
     """Each other solver's run beside the simulations of its flow. InputError: there is none."""
-    found = []
+    measured = []
     for file in files:
         frames = [(pair, floor_frames(pair, file)) for pair in pairs]
         own = [
-            measure(replace(pair, count=len(theirs)), file.path.name, theirs)
-            for pair, theirs in frames
-            if theirs is not None
+            measure(replace(pair, count=len(rollout)), file.path.name, rollout)
+            for pair, rollout in frames
+            if rollout is not None
         ]
         if not own:
             raise InputError(
                 f"{file.path}: a --floor of Reynolds number {file.reynolds:g} and obstacle {file.obstacle_d} D, which "
                 f"no simulation that is compared has; leave it out"
             )
-        found += own
-    return found
+        measured += own
+    return measured
 
 
 def _cautions(candidates: Sequence[FlowFile]) -> list[dict[str, Any]]:

@@ -54,15 +54,15 @@ class Measured:
         }
 
 
-def measure(pair: Pair, name: str, theirs: Frames) -> Measured:
-    """The frames of `theirs`, (count, x, y, 2), beside the solver's.
+def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
+    """The frames of `rollout`, (count, x, y, 2), beside the solver's.
 
     The last shedding period of the roll-out gives its energies, the first the relative L2 that is judged.
     InputError: they are fewer than a period has, or the solver's flow does not shed.
     """
     file, cell_d = pair.reference, pair.reference.grid.cell_d
     solid, fluid, period = file.solid, ~file.solid, _period(pair, name)
-    sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (pair.solver(), theirs)]
+    sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (pair.solver(), rollout)]
     steps = _by_step(sides, fluid, cell_d)
     behind = wake(solid)
     each = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]

@@ -56,9 +56,9 @@ def _vorticity(figure: Figure, of: Measured, height: float) -> None:
     """A row for each step: the solver, the roll-out and their difference, on one scale of colours."""
     axes = figure.subplots(len(of.pictures), 3, squeeze=False, sharex=True, sharey=True)
     figure.subplots_adjust(left=0.07, right=0.99, bottom=0.02, top=1 - _HEADING_IN / height, wspace=0.03, hspace=0.1)
-    reach = max(float(np.nanquantile(np.abs(ours), _BRIGHTEST)) for _, ours, _ in of.pictures)
-    for row, (step, ours, theirs) in zip(axes, of.pictures, strict=True):
-        for axis, image in zip(row, (ours, theirs, theirs - ours), strict=True):
+    reach = max(float(np.nanquantile(np.abs(solver), _BRIGHTEST)) for _, solver, _ in of.pictures)
+    for row, (step, solver, rollout) in zip(axes, of.pictures, strict=True):
+        for axis, image in zip(row, (solver, rollout, rollout - solver), strict=True):
             axis.imshow(image.T, origin="lower", cmap="RdBu_r", vmin=-reach, vmax=reach)
             axis.set_facecolor("0.4")
             axis.set_xticks([])

@@ -83,13 +83,13 @@ def against_incumbent(
     own noise drops out. The challenger is better if the whole interval is below zero, worse if it is above. A candidate
     with `hard_failures` (of each) loses to one without.
     """
-    ours, theirs = ({(d.name, d.bin): d for d in map(_Distance.of, each) if d} for each in (challenger, incumbent))
-    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    new, old = ({(d.name, d.bin): d for d in map(_Distance.of, each) if d} for each in (challenger, incumbent))
+    pairs = [(new[key], old[key]) for key in new if key in old]
     differences = [_difference(*pair) for pair in pairs]
     rows: list[dict[str, Any]] = [
-        {"name": mine.name, "bin": mine.bin, "challenger": mine.square, "incumbent": its.square}
+        {"name": of_new.name, "bin": of_new.bin, "challenger": of_new.square, "incumbent": of_old.square}
         | _decided(value, scatter)
-        for (mine, its), (value, scatter) in zip(pairs, differences, strict=True)
+        for (of_new, of_old), (value, scatter) in zip(pairs, differences, strict=True)
     ]
     rows.sort(key=lambda row: abs(row["difference"]), reverse=True)
     overall: dict[str, Any] = {"difference": None, "interval": None, "outcome": ALIKE}
@@ -104,8 +104,8 @@ def against_incumbent(
 def _difference(challenger: _Distance, incumbent: _Distance) -> tuple[float, Array]:
     """The difference, and the values around it, (resamples,)."""
 
-    def scaled(ours: Any, theirs: Any) -> Any:
-        return (ours - theirs) / (1 + (np.maximum(ours, 0) + np.maximum(theirs, 0)) / 2)
+    def scaled(new: Any, old: Any) -> Any:
+        return (new - old) / (1 + (np.maximum(new, 0) + np.maximum(old, 0)) / 2)
 
     around = scaled(challenger.square + challenger.scatter, incumbent.square + incumbent.scatter)
     return float(scaled(challenger.square, incumbent.square)), around

@@ -104,7 +104,7 @@ def measure_criteria(
     A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
     the same resamples of the reference.
     """
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     for bins, labels, measure in (
         (binning.energy, energies, partial(_in_energy_bin, ring_names=ring_names)),
         (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
@@ -112,12 +112,12 @@ def measure_criteria(
         (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),
     ):
         for chosen in bins:
-            ours, theirs = (selected(rows, chosen.holds(labels(rows))) for rows in tables[:2])
+            reference, candidate = (selected(rows, chosen.holds(labels(rows))) for rows in tables[:2])
             (own,) = rng.spawn(1)
-            if len(ours) and len(theirs):
-                inside = Tables(ours, theirs, tables.per_event)
-                found += measure(inside, label=chosen.label, tolerance=grade.tolerance, rng=own)
-    return [measurement for measurement in found if math.isfinite(measurement.tolerance)]
+            if len(reference) and len(candidate):
+                inside = Tables(reference, candidate, tables.per_event)
+                measurements += measure(inside, label=chosen.label, tolerance=grade.tolerance, rng=own)
+    return [measurement for measurement in measurements if math.isfinite(measurement.tolerance)]
 
 
 def _in_energy_bin(
@@ -210,24 +210,24 @@ class _Bin:
         shares = means / max(float(means.sum()), 1e-30)
         statistic = ratio_of_means("layers")
         estimates, floors = self.drawn.estimate(statistic), self.drawn.floors(statistic, 1.0)
-        found = []
+        layers = []
         for layer in np.flatnonzero(shares > 0):
             tail = shares[layer] < _TAIL_SHARE
             key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
-            found.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
-        return found
+            layers.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
+        return layers
 
     def rings(self, names: Sequence[str]) -> list[Measurement]:
         """Ratios of the shares of the energy, and of the cells with energy, in rings about the axis: core and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
-        found = []
+        rings = []
         for feature, name in RINGS.items():
             held = self.drawn.point.reference[feature] >= _LEAST_SHARE
             for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
                 labels = [ring if kept else "" for ring, kept in zip(names, chosen, strict=True)]
                 if chosen.any():
-                    found.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
-        return found
+                    rings.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
+        return rings
 
     def correlations(self) -> Measurement:
         names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]

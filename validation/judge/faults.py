@@ -47,11 +47,11 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
         return None
-    (found, _), (expected, _) = counts
+    (empty, _), (expected, _) = counts
     return _finding(
         "Empty showers",
-        found,
-        f"{found:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
+        empty,
+        f"{empty:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
         f"{expected:,} of {len(reference):,}",
     )
 
@@ -61,14 +61,14 @@ def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[
 
     Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
     """
-    (expected, error), (found, uncertainty) = _slope(reference), _slope(candidate)
+    (expected, error), (slope, uncertainty) = _slope(reference), _slope(candidate)
     reach = float(stats.norm.isf(SIGNIFICANCE))
-    if not expected > reach * error or not found + reach * uncertainty < _LEAST_SLOPE * expected:
+    if not expected > reach * error or not slope + reach * uncertainty < _LEAST_SLOPE * expected:
         return None
     return _finding(
         "Visible energy does not rise with E",
         len(candidate),
-        f"slope {found:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
+        f"slope {slope:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
     )
 
 
@@ -77,8 +77,8 @@ def _slope(table: Observables) -> tuple[float, float]:
     energy = table.energy_gev
     if len(table) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
         return math.nan, math.nan
-    found = stats.linregress(energy, table.column("visible_gev"))
-    return float(found.slope), float(found.stderr)
+    line = stats.linregress(energy, table.column("visible_gev"))
+    return float(line.slope), float(line.stderr)
 
 
 def _finding(name: str, count: int, detail: str) -> dict[str, Any] | None:

@@ -34,8 +34,8 @@ class Judgement:
     @classmethod
     def of(
         cls,
-        mine: Measured,
-        found: Measured,
+        reference: Measured,
+        candidate: Measured,
         *,
         paired: tuple[int, Rows],
         binning: Binning,
@@ -43,20 +43,20 @@ class Judgement:
         seed: int,
         ring_names: Sequence[str] = RING_NAMES,
     ) -> Judgement:
-        """Judge the candidate `found` by the Monte Carlo `mine` under `grade`; `paired` is the answer of `pairing`."""
+        """Judge the `candidate` by the Monte Carlo `reference` under `grade`; `paired` is the answer of `pairing`."""
         per_event, rows = paired
-        compared = _without_empty(rows, found.table, per_event)
+        compared = _without_empty(rows, candidate.table, per_event)
         rng = np.random.default_rng(seed)
         measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng, ring_names=ring_names)
         failures = (
-            faults.bad_cells(found.bad, found.first_bad, len(found.table)),
-            faults.too_many_empty(mine.table, found.table),
+            faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
+            faults.too_many_empty(reference.table, candidate.table),
             faults.no_rise_with_energy(*(thinned(each, SAMPLE_SHOWERS, rng) for each in compared[:2])),
-            faults.repeated(found.digests),
+            faults.repeated(candidate.digests),
         )
         cautions = (
-            faults.copied(found.digests, mine.digests, "Showers of the reference"),
-            faults.repeated(mine.digests, "The same shower twice in Monte Carlo"),
+            faults.copied(candidate.digests, reference.digests, "Showers of the reference"),
+            faults.repeated(reference.digests, "The same shower twice in Monte Carlo"),
         )
         return cls(
             compared,
@@ -78,11 +78,11 @@ class Judgement:
 
 def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
     """The showers with energy; in paired sets, the events of which all showers have energy."""
-    mine, theirs = ~reference.empty, ~candidate.empty
+    events, showers = ~reference.empty, ~candidate.empty
     if per_event:
-        mine = mine & theirs.reshape(-1, per_event).all(axis=1)
-        theirs = np.repeat(mine, per_event)
-    return Tables(selected(reference, mine), selected(candidate, theirs), per_event)
+        events = events & showers.reshape(-1, per_event).all(axis=1)
+        showers = np.repeat(events, per_event)
+    return Tables(selected(reference, events), selected(candidate, showers), per_event)
 
 
 def _profiles(rows: Rows) -> Profiles:

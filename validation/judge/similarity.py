@@ -59,18 +59,18 @@ def memorised(
     is a caution, too, if the reference itself is in the training set.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
-    found = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
-    section = found | {"training": len(training)}
+    copies = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
+    section = copies | {"training": len(training)}
     cautions = [
         faults.copied(candidate, learned.digests, "Showers of the training set"),
         faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
     ]
-    if found["copied"]:
+    if copies["copied"]:
         detail = (
-            f"{100 * found['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
-            f"{100 * found['expected']:.1f} % of Monte Carlo's (p = {found['p_value']:.1g})"
+            f"{100 * copies['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
+            f"{100 * copies['expected']:.1f} % of Monte Carlo's (p = {copies['p_value']:.1g})"
         )
-        count = round(found["share"] * len(some.candidate))
+        count = round(copies["share"] * len(some.candidate))
         cautions.append({"name": "Training showers repeated", "count": count, "detail": detail})
     return section, [each for each in cautions if each]
 
@@ -100,21 +100,21 @@ def _classified(
     reference: npt.NDArray[Any], candidate: npt.NDArray[Any], per_event: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """AUC of the two sets, and as its floor that of two halves of the reference."""
-    found = auc(reference, candidate, per_event=per_event, rng=rng)
+    separated = auc(reference, candidate, per_event=per_event, rng=rng)
     order = rng.permutation(len(reference))
     half = len(reference) // 2
     floor = auc(reference[order[:half]], reference[order[half:]], per_event=0, rng=rng)
     return {
-        "value": found.value,
-        "interval": None if found.value is None else [found.low, found.high],
-        "p_value": found.p_value,
+        "value": separated.value,
+        "interval": None if separated.value is None else [separated.low, separated.high],
+        "p_value": separated.p_value,
         "floor": {"value": floor.value, "scaled": False},
     }
 
 
-def _relative(found: Estimate, own: float) -> dict[str, Any]:
+def _relative(estimate: Estimate, own: float) -> dict[str, Any]:
     """A mean over blocks relative to Monte Carlo's own, for JSON."""
-    if not math.isfinite(found.value):
+    if not math.isfinite(estimate.value):
         return {"value": None, "interval": None, "own": None}
-    ends = found.interval(LEVEL)
-    return {"value": found.value, "interval": ends and list(ends), "own": own}
+    ends = estimate.interval(LEVEL)
+    return {"value": estimate.value, "interval": ends and list(ends), "own": own}

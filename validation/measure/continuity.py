@@ -57,7 +57,7 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> Continuity:
 def _before(geometry: Geometry) -> Index:
     """The cell of the layer before in which the middle of each cell lies, (layers, places); -1 where there is none."""
     n, m, layers = geometry.shape
-    found = np.full((layers, n * m), -1)
+    places = np.full((layers, n * m), -1)
     for layer in range(1, layers):
-        found[layer] = nearest(geometry, layer, layer - 1)
-    return found
+        places[layer] = nearest(geometry, layer, layer - 1)
+    return places

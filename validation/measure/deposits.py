@@ -36,13 +36,13 @@ class Deposits:
         """InputError: energy in a place where the calorimeter has no cell."""
         energy = hits.value.astype(np.float64) * geometry.file_unit_gev
         x, y, layer = np.unravel_index(hits.cell, geometry.shape)
-        found = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits))
-        if not (exists := positions(geometry).exists[layer, found.places]).all():
+        deposits = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits))
+        if not (exists := positions(geometry).exists[layer, deposits.places]).all():
             raise InputError(
                 f"showers hold energy in {int((~exists).sum())} places that are no cells, the first in layer "
                 f"{layer[~exists][0]}; give the --geometry of these files"
             )
-        return found
+        return deposits
 
     @property
     def places(self) -> Index:
@@ -52,10 +52,10 @@ class Deposits:
 
     def sums(self, place: Index, places: int, weights: Array) -> Array:
         """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""
-        found = np.bincount(self.event * places + place, weights=weights, minlength=self.events * places)
-        return found.reshape(self.events, places).astype(np.float64, copy=False)
+        sums = np.bincount(self.event * places + place, weights=weights, minlength=self.events * places)
+        return sums.reshape(self.events, places).astype(np.float64, copy=False)
 
     def counts(self, chosen: npt.NDArray[np.bool_], place: Index | int = 0, places: int = 1) -> Array:
         """The number of `chosen` hits of each shower by their `place`, (N, places)."""
-        found = np.bincount(self.event[chosen] * places + place, minlength=self.events * places)
-        return found.reshape(self.events, places).astype(np.float64)
+        counts = np.bincount(self.event[chosen] * places + place, minlength=self.events * places)
+        return counts.reshape(self.events, places).astype(np.float64)

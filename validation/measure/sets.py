@@ -120,11 +120,11 @@ class ShowerSet:
 
 def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
     """InputError unless both are of one detector, and stored in one unit."""
-    expected, found = reference.geometry.to_json(), other.geometry.to_json()
-    if different := [name for name in expected if expected[name] != found[name]]:
+    expected, given = reference.geometry.to_json(), other.geometry.to_json()
+    if different := [name for name in expected if expected[name] != given[name]]:
         name = different[0]
         raise InputError(
-            f"{other.files[0].path}: {name} is {found[name]}, in the reference {reference.files[0].path} it is "
+            f"{other.files[0].path}: {name} is {given[name]}, in the reference {reference.files[0].path} it is "
             f"{expected[name]}; compare showers of one detector, stored in one unit"
             + (", or give the --geometry, which the reference does not state" if reference.files[0].assumed else "")
         )
@@ -133,28 +133,28 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
 def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
     """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
     require_one_detector(reference, candidate)
-    mine, found = (
+    expected, labels = (
         LabelRange.joined(LabelRange.of(file.more) for file in each.files) for each in (reference, candidate)
     )
-    if differs := found.difference(mine):
+    if differs := labels.difference(expected):
         raise InputError(
             f"{candidate.files[0].path}: its showers have {differs[0]}, those of the reference {differs[1]}; compare "
             "sets of one beam"
         )
     for label, unit, scale in _LABELS:
-        ours, theirs = reference.labels(label) * scale, candidate.labels(label) * scale
-        low, high = float(ours.min()), float(ours.max())
+        known, given = reference.labels(label) * scale, candidate.labels(label) * scale
+        low, high = float(known.min()), float(known.max())
         # What n showers span falls short of the beam's range by about 1/n of it at either end.
-        share = 0.02 + 10 / len(ours)
-        if label == "energy_gev" and wide(ours):
+        share = 0.02 + 10 / len(known)
+        if label == "energy_gev" and wide(known):
             factor = (high / low) ** share * 1.001
-            outside = theirs[(theirs < low / factor) | (theirs > high * factor)]
+            outside = given[(given < low / factor) | (given > high * factor)]
         else:
             margin = (high - low) * share + 1e-3 * abs(high)
-            outside = theirs[(theirs < low - margin) | (theirs > high + margin)]
+            outside = given[(given < low - margin) | (given > high + margin)]
         if len(outside):
             raise InputError(
-                f"{candidate.files[0].path}: {len(outside)} of {len(theirs)} showers have {label.partition('_')[0]} "
+                f"{candidate.files[0].path}: {len(outside)} of {len(given)} showers have {label.partition('_')[0]} "
                 f"outside the reference's {low:.4g} to {high:.4g} {unit}, such as {outside[0]:.4g}; compare sets of "
                 "one beam"
             )
@@ -178,12 +178,12 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
     them that its model knows, which span what its own labels do. Sets whose labels are all alike are not paired.
     InputError: unpaired, with labels of another distribution, so of another beam.
     """
-    theirs = [candidate.labels(name) for name, _, _ in _LABELS]
+    labels = [candidate.labels(name) for name, _, _ in _LABELS]
     kinds = candidate.kinds()
     filled = selected(reference, ~reference.empty)
-    forms = reference, filled, selected(filled, _spanned(filled, theirs, kinds))
+    forms = reference, filled, selected(filled, _spanned(filled, labels, kinds))
     for rows in forms:
-        per_event = _partners([getattr(rows, name) for name, _, _ in _LABELS], theirs)
+        per_event = _partners([getattr(rows, name) for name, _, _ in _LABELS], labels)
         if per_event and np.array_equal(np.repeat(rows.particle, per_event), kinds):
             if len(rows) < len(filled):
                 say(
@@ -191,38 +191,38 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
                 )
             return per_event, rows
     _require_same_mix(candidate, reference.particle, kinds)
-    for (name, unit, scale), found in zip(_LABELS, theirs, strict=True):
+    for (name, unit, scale), values in zip(_LABELS, labels, strict=True):
         expected = [_some(getattr(rows, name)) for rows in (reference, filled) if len(rows)]
-        if all(stats.ks_2samp(ours, _some(found), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
+        if all(stats.ks_2samp(ours, _some(values), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
             raise InputError(
                 f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
-                f"{found.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "
+                f"{values.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "
                 "or give the reference the labels came from"
             )
     return 0, reference
 
 
-def _require_same_mix(candidate: ShowerSet, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]) -> None:
+def _require_same_mix(candidate: ShowerSet, expected: npt.NDArray[np.int32], given: npt.NDArray[np.int32]) -> None:
     """InputError where the shares of the kinds of particles differ by more than chance."""
-    names = np.union1d(ours, theirs)
-    counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (ours, theirs)])
+    names = np.union1d(expected, given)
+    counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (expected, given)])
     if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
-        mine, found = (
+        usual, mix = (
             ", ".join(f"{share:.0%} {name}" for name, share in zip(names, each / each.sum(), strict=True))
             for each in counts
         )
         raise InputError(
-            f"{candidate.files[0].path}: its particles are {found}, those of the reference {mine}; compare sets of one "
+            f"{candidate.files[0].path}: its particles are {mix}, those of the reference {usual}; compare sets of one "
             "beam, or give the reference the labels came from"
         )
 
 
-def _spanned(rows: Rows, theirs: Sequence[Labels], kinds: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+def _spanned(rows: Rows, labels: Sequence[Labels], kinds: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """Which rows are of a kind, and have labels within the span, of the candidate's, but for rounding, (N,)."""
     inside = np.isin(rows.particle, kinds)
-    for (name, _, _), found in zip(_LABELS, theirs, strict=True):
-        ours, room = getattr(rows, name), 1e-6 * np.abs(found).max()
-        inside &= (ours >= found.min() - room) & (ours <= found.max() + room)
+    for (name, _, _), values in zip(_LABELS, labels, strict=True):
+        known, room = getattr(rows, name), 1e-6 * np.abs(values).max()
+        inside &= (known >= values.min() - room) & (known <= values.max() + room)
     return np.asarray(inside)
 
 
@@ -233,15 +233,15 @@ def _some(labels: Labels) -> Labels:
     return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
 
 
-def _partners(ours: Sequence[Labels], theirs: Sequence[Labels]) -> int:
-    """Showers for each of our events, 0 where labels differ by more than rounding or do not vary."""
-    events = len(ours[0])
-    per_event, rest = divmod(len(theirs[0]), max(events, 1))
-    if not events or rest or not per_event or all(np.ptp(values) == 0 for values in ours):
+def _partners(known: Sequence[Labels], given: Sequence[Labels]) -> int:
+    """Showers for each of the reference's events, 0 where labels differ by more than rounding or do not vary."""
+    events = len(known[0])
+    per_event, rest = divmod(len(given[0]), max(events, 1))
+    if not events or rest or not per_event or all(np.ptp(values) == 0 for values in known):
         return 0
-    alike = np.ones(len(theirs[0]), dtype=np.bool_)
-    for mine, found in zip(ours, theirs, strict=True):
-        alike &= np.isclose(np.repeat(mine, per_event), found, rtol=1e-5, atol=0)
+    alike = np.ones(len(given[0]), dtype=np.bool_)
+    for expected, values in zip(known, given, strict=True):
+        alike &= np.isclose(np.repeat(expected, per_event), values, rtol=1e-5, atol=0)
     if alike.mean() > _MOST and not alike.all():
         logger.warning(
             "compared as unpaired: of %d showers, %d have not the energy and angle of their partner, the first of "

@@ -49,9 +49,9 @@ def coarse_blocks(geometry: Geometry) -> Edges:
         x, y = (np.searchsorted(_LATERAL_CELLS, mm / geometry.cell_mm, side="right") for mm in (where.x_mm, where.y_mm))
         lateral = x, y
     named = (group[:, None] * _MANY + lateral[0]) * _MANY + lateral[1]
-    found = np.full(where.exists.shape, -1, dtype=np.intp)
-    found[where.exists] = np.unique(named[where.exists], return_inverse=True)[1]
-    return found
+    blocks = np.full(where.exists.shape, -1, dtype=np.intp)
+    blocks[where.exists] = np.unique(named[where.exists], return_inverse=True)[1]
+    return blocks
 
 
 def root_shares(coarse_energy: npt.NDArray[Any], energy_gev: npt.NDArray[Any]) -> FloatArray:

@@ -65,12 +65,12 @@ class Curve:
         A ratio is infinite where only the candidate has any, NaN where neither has. The error takes the two sets as
         independent, so that of paired sets is too wide.
         """
-        (ours, our_error), (theirs, their_error) = self.reference, self.candidate
+        (reference, reference_error), (candidate, candidate_error) = self.reference, self.candidate
         if self.frame.below == "difference":
-            return theirs - ours, np.hypot(our_error, their_error)
+            return candidate - reference, np.hypot(reference_error, candidate_error)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = theirs / ours
-            return ratio, np.hypot(our_error * ratio, their_error) / ours
+            ratio = candidate / reference
+            return ratio, np.hypot(reference_error * ratio, candidate_error) / reference
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,19 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
     plans = _plans(reference, candidate, geometry)
     curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
     columns, standard = [k for k, scalar in enumerate(SCALARS) if scalar.name in CORRELATED], pulls(reference)
-    ours, theirs = (_pearson(standard(table)[:, columns]) for table in sides.values())
+    expected, given = (_pearson(standard(table)[:, columns]) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
     resolutions = {name: Resolutions.of(table, edges) for name, table in sides.items()}
-    return Summary(curves, tuple(SCALARS[k].label for k in columns), ours, theirs, resolutions, high / low)
+    return Summary(curves, tuple(SCALARS[k].label for k in columns), expected, given, resolutions, high / low)
 
 
 def _pearson(values: Array) -> Array:
     """Coefficients (k, k) of the columns of `values` (n, k), NaN for one that does not vary."""
     with np.errstate(divide="ignore", invalid="ignore"):
         standard = (values - values.mean(axis=0)) / values.std(axis=0)
-        found: Array = standard.T @ standard / len(values)
-    return found
+        correlation: Array = standard.T @ standard / len(values)
+    return correlation
 
 
 _Plan = tuple[Frame, Callable[[Observables], Points]]
@@ -148,7 +148,7 @@ def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
     along_x, along_y = lateral_edges_mm(geometry)
     radial, hit_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{hit}$ / GeV)"
-    found = {
+    plans = {
         "layers": profile("layers", "Longitudinal profile", "Layer", layers),
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
@@ -177,8 +177,8 @@ def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -
         ),
     }
     if geometry.rings:
-        del found["angle_against_angle"]
-    return found
+        del plans["angle_against_angle"]
+    return plans
 
 
 def _means(values: Array) -> Points:

@@ -130,11 +130,11 @@ def _log_energies(axis: Axes) -> None:
 
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
-    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
-    mplhep.histplot(ours, ax=axis, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
-    mplhep.histplot(ours, ax=axis, color=_MC, histtype="step", yerr=True, flow="none")
+    mc, candidate = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
+    mplhep.histplot(mc, ax=axis, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
+    mplhep.histplot(mc, ax=axis, color=_MC, histtype="step", yerr=True, flow="none")
     mplhep.histplot(
-        theirs, ax=axis, color=_CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
+        candidate, ax=axis, color=_CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
     )
     values = np.concatenate([curve.reference[0], curve.candidate[0]])
     values = values[np.isfinite(values)]
@@ -155,11 +155,11 @@ def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
 def draw_relative(axis: Axes, curve: Curve) -> None:
     """The lower panel. A triangle at its edge means a point beyond it."""
     ratio = curve.frame.below == "ratio"
-    ours, theirs = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
+    mc, candidate = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
     low, high = lower_range(curve)
     with np.errstate(divide="ignore", invalid="ignore"):
         mplhep.comp.comparison(
-            theirs, ours, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=_CANDIDATE,
+            candidate, mc, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=_CANDIDATE,
             markersize=4, comparison_ylabel="Ratio" if ratio else "Difference", comparison_ylim=(low, high),
         )  # fmt: skip
     compared, _ = curve.relative()

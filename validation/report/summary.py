@@ -36,7 +36,7 @@ def _overall_figures(document: dict[str, Any]) -> list[str]:
     lines = []
     if (fpd := distances.get("fpd")) and fpd["value"] is not None:
         lines.append(f"- FPD x 1000: {number(fpd['value'], 1000)} (0 is perfect)")
-    aucs = [f"{name} {number(found['value'])}" for name, found in classifier.items() if found["value"] is not None]
+    aucs = [f"{name} {number(score['value'])}" for name, score in classifier.items() if score["value"] is not None]
     if aucs:
         lines.append(f"- AUC of a classifier: {', '.join(aucs)} (0.5 is perfect)")
     if (coverage := neighbours.get("coverage")) and coverage["value"] is not None:

@@ -44,10 +44,10 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:
         return Auc(None, None, None, None)
     in_first = _half(len(reference), rng)
-    theirs_first = np.repeat(in_first, per_event) if per_event else _half(len(candidate), rng)
+    partners_first = np.repeat(in_first, per_event) if per_event else _half(len(candidate), rng)
     values, errors = [], []
-    for mine, theirs in ((in_first, theirs_first), (~in_first, ~theirs_first)):
-        scores = _scores(reference, candidate, mine, theirs, seed=int(rng.integers(2**31)))
+    for rows, partners in ((in_first, partners_first), (~in_first, ~partners_first)):
+        scores = _scores(reference, candidate, rows, partners, seed=int(rng.integers(2**31)))
         value, variance = delong(*scores, per_event=per_event)
         values.append(value)
         errors.append(math.sqrt(variance))
@@ -83,17 +83,17 @@ def _half(events: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
 
 
 def _scores(
-    reference: Array, candidate: Array, mine: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_], *, seed: int
+    reference: Array, candidate: Array, rows: npt.NDArray[np.bool_], partners: npt.NDArray[np.bool_], *, seed: int
 ) -> tuple[Array, Array]:
-    """Scores of the showers that `mine` and `theirs` select, by trees that have learned on the others.
+    """Scores of the showers that `rows` and `partners` select, by trees that have learned on the others.
 
     One thread: a sum that threads share depends on how many they are.
     """
     trees = HistGradientBoostingClassifier(
         max_iter=_ROUNDS, max_leaf_nodes=15, max_bins=_BINS, early_stopping=True, random_state=seed
     )
-    learned = np.concatenate([reference[~mine], candidate[~theirs]])
-    is_candidate = np.repeat([0, 1], [int((~mine).sum()), int((~theirs).sum())])
+    learned = np.concatenate([reference[~rows], candidate[~partners]])
+    is_candidate = np.repeat([0, 1], [int((~rows).sum()), int((~partners).sum())])
     with threadpool_limits(limits=1, user_api="openmp"):
         trees.fit(learned, is_candidate)
-        return trees.decision_function(reference[mine]), trees.decision_function(candidate[theirs])
+        return trees.decision_function(reference[rows]), trees.decision_function(candidate[partners])

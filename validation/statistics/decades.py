@@ -61,27 +61,27 @@ class AtEnergy:
     def width(self, energy_gev: npt.NDArray[Any]) -> Array:
         """(n, k)."""
         u = self._at(energy_gev)
-        found: Array = np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
-        return found
+        width: Array = np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
+        return width
 
     def _at(self, energy_gev: npt.NDArray[Any]) -> Array:
         return (_log(energy_gev) - self._centre) / self._scale
 
 
 def _log(energy_gev: npt.NDArray[Any]) -> Array:
-    found: Array = np.log(np.asarray(energy_gev, dtype=np.float64))
-    return found
+    log_energy: Array = np.log(np.asarray(energy_gev, dtype=np.float64))
+    return log_energy
 
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
     known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no more
-    found: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
-    return found
+    coefficients: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
+    return coefficients
 
 
 def _values(u: Array, coefficients: Array) -> Array:
-    found: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
-    return found
+    curve: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
+    return curve
 
 
 def pulls(some: Observables) -> Columns:

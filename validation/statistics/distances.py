@@ -46,13 +46,13 @@ def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dic
     halves = reference[::2], reference[1::2]
     if min(len(halves[1]), len(candidate)) < _LEAST:
         return None
-    found = {
+    by_name = {
         "fpd": (fpd(reference, candidate), fpd(*halves)),
         "kpd": (kpd(reference, candidate, batch), kpd(*halves, batch)),
     }
     return {
         name: {"value": each.value, "uncertainty": finite(each.uncertainty), "own": own.value}
-        for name, (each, own) in found.items()
+        for name, (each, own) in by_name.items()
     }
 
 
@@ -89,8 +89,8 @@ def kpd(reference: Array, candidate: Array, batch: int = _BATCH) -> Distance:
 
 def _largest(reference: Array) -> Array:
     """The largest absolute value of each feature, 1 where all are zero; without a copy of all."""
-    found = np.maximum(reference.max(axis=0), -reference.min(axis=0))
-    return np.where(found > 0, found, 1.0)
+    largest = np.maximum(reference.max(axis=0), -reference.min(axis=0))
+    return np.where(largest > 0, largest, 1.0)
 
 
 def _frechet(first: Array, second: Array) -> float:
@@ -107,10 +107,10 @@ def _intercept(inverse: Array, values: Array) -> Distance:
     """Where the line of least squares, of no negative slope or intercept, meets 1/size = 0."""
     design = np.stack([np.ones(len(inverse)), inverse], axis=1)
     unit = np.array([1.0, inverse.max()])  # both columns of order one
-    found, residual = nnls(design / unit, values)
+    coefficients, residual = nnls(design / unit, values)
     variance = residual**2 / (len(values) - 2)
     covariance = np.linalg.inv(design.T @ design) * variance
-    return Distance(float(found[0]), float(np.sqrt(covariance[0, 0])))
+    return Distance(float(coefficients[0]), float(np.sqrt(covariance[0, 0])))
 
 
 def _mmd(first: Array, second: Array) -> float:

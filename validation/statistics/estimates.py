@@ -154,26 +154,26 @@ def resample(
     sums = _Sums()
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
-        mine, n = reference(rows), rows.stop - rows.start
+        of_reference, n = reference(rows), rows.stop - rows.start
         drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
-        sums.add("point", "reference", np.ones((1, n)), mine)
-        sums.add("bootstrap", "reference", drawn, mine)
-        sums.add("halves", "reference", streams[1].integers(0, 2, (NULL_RESAMPLES, n)), mine)
+        sums.add("point", "reference", np.ones((1, n)), of_reference)
+        sums.add("bootstrap", "reference", drawn, of_reference)
+        sums.add("halves", "reference", streams[1].integers(0, 2, (NULL_RESAMPLES, n)), of_reference)
         if not per_event:
-            sums.add("null", "reference", _coins(streams[2], n, events), mine)
+            sums.add("null", "reference", _coins(streams[2], n, events), of_reference)
             continue
-        theirs = candidate(slice(rows.start * per_event, rows.stop * per_event))
+        of_candidate = candidate(slice(rows.start * per_event, rows.stop * per_event))
         player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
         copies = player[:, :, None] == np.arange(1, per_event + 1)
-        sums.add("point", "candidate", np.ones((1, n * per_event)), theirs)
-        sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), theirs)
-        sums.add("null", "reference", player == 0, mine)
-        sums.add("null", "candidate", copies.reshape(NULL_RESAMPLES, -1), theirs)
+        sums.add("point", "candidate", np.ones((1, n * per_event)), of_candidate)
+        sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), of_candidate)
+        sums.add("null", "reference", player == 0, of_reference)
+        sums.add("null", "candidate", copies.reshape(NULL_RESAMPLES, -1), of_candidate)
     for rows in _slices(0 if per_event else events[1]):
-        theirs, m = candidate(rows), rows.stop - rows.start
-        sums.add("point", "candidate", np.ones((1, m)), theirs)
-        sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), theirs)
-        sums.add("null", "candidate", _coins(streams[2], m, events), theirs)
+        of_candidate, m = candidate(rows), rows.stop - rows.start
+        sums.add("point", "candidate", np.ones((1, m)), of_candidate)
+        sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), of_candidate)
+        sums.add("null", "candidate", _coins(streams[2], m, events), of_candidate)
 
     ours, theirs_all = sums["point", "reference"], sums["point", "candidate"]
     chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]

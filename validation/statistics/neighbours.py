@@ -58,26 +58,26 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     if count < 3:
         unknown = Estimate(np.nan, np.nan, count, replicates=np.full(BOOTSTRAP_RESAMPLES, np.nan))
         return Neighbourhood(unknown, unknown, np.nan, np.nan, np.nan)
-    mine, theirs = _standardised(reference, candidate)
-    order, partners = rng.permutation(len(mine)), rng.permutation(len(theirs))
+    points, generated = _standardised(reference, candidate)
+    order, partners = rng.permutation(len(points)), rng.permutation(len(generated))
     if per_event:
         partners = order * per_event + rng.integers(per_event, size=len(order))
-    blocks, their_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
+    blocks, generated_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
 
     def against(others: Array, ahead: int) -> Array:
         """(blocks, 2): coverage and density of each block of the reference by the block of `others` so far ahead."""
         following = np.roll(others, -ahead, axis=0)
-        return np.stack([_coverage_and_density(*pair) for pair in zip(mine[blocks], following, strict=True)])
+        return np.stack([_coverage_and_density(*pair) for pair in zip(points[blocks], following, strict=True)])
 
-    own, found = against(mine[blocks], 1), against(theirs[their_blocks], 1)
+    own, other = against(points[blocks], 1), against(generated[generated_blocks], 1)
     # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
     weights = rng.multinomial(count - 1, np.full(count, 1 / count), BOOTSTRAP_RESAMPLES).astype(np.float64)
     if count < LEAST_BLOCKS:
         weights *= np.nan
     with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
-        replicates = (weights @ found) / (weights @ own)
-        chance = (weights @ against(mine[blocks], 2)) / (weights @ own)
-        value = found.mean(axis=0) / own.mean(axis=0)
+        replicates = (weights @ other) / (weights @ own)
+        chance = (weights @ against(points[blocks], 2)) / (weights @ own)
+        value = other.mean(axis=0) / own.mean(axis=0)
     error = replicates.std(axis=0, ddof=1)
     found_coverage, found_density = (
         Estimate(float(value[k]), float(error[k]), count, groups=count, replicates=replicates[:, k]) for k in (0, 1)

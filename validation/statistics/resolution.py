@@ -68,8 +68,8 @@ class Resolutions:
         terms = np.stack([self.energy_gev ** {"a": -1.0, "b": -2.0, "c": 0.0}[name] for name in names])
 
         def law(_energy: Array, *squares: float) -> Array:
-            found: Array = np.log(squares @ terms) / 2
-            return found
+            log_widths: Array = np.log(squares @ terms) / 2
+            return log_widths
 
         squares, covariance = curve_fit(
             law, self.energy_gev, np.log(self.width), (self.width**2 / terms).min(axis=1), sigma=self.width_error,
@@ -88,8 +88,8 @@ class Resolutions:
 def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
     """sigma/E of a fit at these energies."""
     a, b, c = (fit["terms"].get(name, {"value": 0.0})["value"] for name in "abc")
-    found: Array = np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
-    return found
+    widths: Array = np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
+    return widths
 
 
 def _kurtosis(values: Array) -> float:
