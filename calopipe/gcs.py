@@ -159,10 +159,10 @@ def objects(folder: GcsPath, begin: str = "") -> dict[str, int]:
     """Size in bytes of every object under `folder`, by its name relative to it, sorted; of names that so `begin`."""
     prefix = f"{folder.key}/" if folder.key else ""
     with _store_errors(folder, missing_ok=True):
-        found = _client().list_blobs(
+        blobs = _client().list_blobs(
             folder.bucket, prefix=prefix + begin, fields="items(name,size),nextPageToken", retry=_retry()
         )
-        return {blob.name.removeprefix(prefix): blob.size for blob in found}
+        return {blob.name.removeprefix(prefix): blob.size for blob in blobs}
 
 
 def matching(folder: GcsPath, pattern: str) -> list[str]:

@@ -95,10 +95,10 @@ def refusal(error: ApiException, doing: str, namespace: str, grant: str) -> Inpu
 def status(error: ApiException) -> Json:
     """The Kubernetes Status that came with an error; empty where there is none."""
     try:
-        found = json.loads(error.body)
+        body = json.loads(error.body)
     except (TypeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return body if isinstance(body, dict) else {}
 
 
 def container_state(pod: V1Pod, container: str) -> V1ContainerState | None:

@@ -129,13 +129,13 @@ def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int
     """The generation of `lease` now that it is written anew. Ends this process where another has taken it over."""
     with suppress(FileExistsError):
         return lease.write(text, generation=generation, once=True)
-    found, holder = 0, "another process, which has ended"
+    current, holder = 0, "another process, which has ended"
     with suppress(FileNotFoundError):
-        found, holder = int(lease.stat().generation), lease.read_text()
+        current, holder = int(lease.stat().generation), lease.read_text()
     if holder != text:  # else the answer to a first try was lost
         print(f"error: {_refusal(output, holder)}", file=sys.stderr, flush=True)
         os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
-    return found
+    return current
 
 
 def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
@@ -148,16 +148,16 @@ def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
         except FileExistsError:
             pass
         try:
-            found, holder = int(lease.stat().generation), lease.read_text()
+            current, holder = int(lease.stat().generation), lease.read_text()
         except FileNotFoundError:  # given back in this moment
             seen = 0
         else:
             if holder == text:  # the answer to a first try was lost
-                return found
-            if seen not in {0, found}:
+                return current
+            if seen not in {0, current}:
                 raise _refusal(output, holder)
             if not seen:
-                seen, since = found, time.monotonic()
+                seen, since = current, time.monotonic()
         time.sleep(_LOOK_S)
 
 

@@ -48,13 +48,13 @@ def location(text: str) -> Location:
 
 def expand(patterns: Sequence[str]) -> list[Location]:
     """The files that `patterns` (paths or globs) name, sorted, each once. InputError: a pattern names none."""
-    found: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for pattern in patterns:
         files = _expand_local(pattern) if isinstance(location(pattern), Path) else _expand_gcs(pattern)
-        found |= {str(file): file for file in files}
-    if not found:
+        locations |= {str(file): file for file in files}
+    if not locations:
         raise InputError("no input files; give at least one path or pattern")
-    return [found[text] for text in sorted(found)]
+    return [locations[text] for text in sorted(locations)]
 
 
 def _expand_local(pattern: str) -> list[Path]:

@@ -38,7 +38,7 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
         raise InputError(f"--generation-pods is {shares}, expected at least 1")
 
     def steps(p: Any) -> None:
-        found = discover(
+        discovered = discover(
             patterns=p.input,
             output=p.output,
             dataset=p.dataset,
@@ -53,19 +53,19 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             max_bad_files=p.max_bad_files,
             on_doubt=p.on_doubt,
         )
-        reading = found.outputs["reading"]
+        reading = discovered.outputs["reading"]
         prepared = preprocess(
-            files=found.outputs["files"],
-            fingerprint=found.outputs["fingerprint"],
+            files=discovered.outputs["files"],
+            fingerprint=discovered.outputs["fingerprint"],
             reading=reading,
             beam_options=p.beam_options,
-            showers=found.outputs["showers"],
+            showers=discovered.outputs["showers"],
         )
         model = train(
-            dataset=found.outputs["dataset"],
+            dataset=discovered.outputs["dataset"],
             fingerprint=prepared.outputs["fingerprint"],
             output=p.output,
-            registry=found.outputs["registry"],
+            registry=discovered.outputs["registry"],
             config=p.config,
             model_file=p.model_file,
             epochs=p.epochs,
@@ -106,10 +106,10 @@ def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_com
             output=p.output,
             fingerprint=model.outputs["fingerprint"],
             verdict=verdict.outputs["request"],
-            registry=found.outputs["registry"],
+            registry=discovered.outputs["registry"],
             model=model.outputs["model"],
         )
-        tasks = [found, prepared, model, showers, *divided, verdict, promotion]
+        tasks = [discovered, prepared, model, showers, *divided, verdict, promotion]
         equip(tasks, platform)
         for number, task in enumerate(divided, 1):
             task.set_display_name(f"Generate share {number} of {shares}")

@@ -127,10 +127,10 @@ def _show_here(output: Location, *, wait: bool) -> None:
 
     if wait:
         raise InputError(f"status {output} --wait: only runs on a cluster are followed; leave --wait out")
-    found = overview.parts(output)
+    parts = overview.parts(output)
     process = writer(output)
     print(f"{output}: {f'runs, {process}' if process else 'no run goes on'}")
-    print("\n".join(map(str, found)))
+    print("\n".join(map(str, parts)))
     if (page := output / overview.INDEX_FILE).is_file():
         print(f"open: {page}")
 

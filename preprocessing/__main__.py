@@ -88,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if _holds_flows(options.input, output):
         command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
         settings = PairSettings(reading.rule, options.pair_step, options.shard_events)
-    found = settings.discover(options.input, tolerance, output)
-    manifest = preprocess(found, output, settings, beam_options_of(options), tolerance=tolerance)
+    inputs = settings.discover(options.input, tolerance, output)
+    manifest = preprocess(inputs, output, settings, beam_options_of(options), tolerance=tolerance)
     if repeated := manifest.events["repeated"]:
         items = manifest.domain.items
         logger.warning("%d %s repeat another one of their split, and count more than once", repeated, items)

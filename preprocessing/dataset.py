@@ -212,9 +212,9 @@ def read_manifest(folder: Location) -> Manifest:
         raise InputError(f"{path}: its counts of events do not add up; preprocess again")
     sizes = storage.listing(folder / SHARDS)
     for shard in manifest.shards:
-        found = sizes.get(shard.name.removeprefix(f"{SHARDS}/"))
-        if found != shard.bytes:
-            state = "missing" if found is None else f"{found} bytes long"
+        size = sizes.get(shard.name.removeprefix(f"{SHARDS}/"))
+        if size != shard.bytes:
+            state = "missing" if size is None else f"{size} bytes long"
             raise InputError(
                 f"{folder / shard.name}: {state}, the manifest expects {shard.bytes} bytes; preprocess again"
             )

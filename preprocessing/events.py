@@ -82,10 +82,10 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
         parts = storage.at_once(read, names)
     except (storage.DocumentError, KeyError, ValueError) as error:
         raise InputError(f"{folder}: what it holds of each event cannot be read ({error}); preprocess again") from None
-    found = sum(map(len, parts))
-    if found != expected:
+    listed = sum(map(len, parts))
+    if listed != expected:
         raise InputError(
-            f"{folder}: its receipts list {found} events in {splits}, its manifest {expected}; preprocess again"
+            f"{folder}: its receipts list {listed} events in {splits}, its manifest {expected}; preprocess again"
         )
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
 

@@ -83,8 +83,8 @@ def discover(
     # HDF5 lets one thread read, and each would keep what memory its dense showers took
     with ThreadPoolExecutor(1) as reader:
         look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)
-        found = storage.at_once(look, paths)
-    files, bad = sorted_out(found, paths, allowed)
+        inputs = storage.at_once(look, paths)
+    files, bad = sorted_out(inputs, paths, allowed)
     for file in files:
         for doubt in file.look.doubts if file.look else ():
             if allowed.doubt == STOP:
@@ -98,14 +98,14 @@ def discover(
 
 
 def sorted_out(
-    found: Sequence[InputFile | BadFile], paths: Sequence[Location], tolerance: Tolerance
+    inputs: Sequence[InputFile | BadFile], paths: Sequence[Location], tolerance: Tolerance
 ) -> tuple[list[InputFile], tuple[BadFile, ...]]:
-    """The good and the bad ones of what was `found` at `paths`. InputError: more are bad than allowed, or all."""
-    bad = tuple(each for each in found if isinstance(each, BadFile))
+    """The good and the bad ones of the `inputs` at `paths`. InputError: more are bad than allowed, or all."""
+    bad = tuple(each for each in inputs if isinstance(each, BadFile))
     tolerance.require("file", len(bad), len(paths), bad[0].reason if bad else "")
     for each in bad:
         logger.warning("left out: %s", each.reason)
-    files = [each for each in found if isinstance(each, InputFile)]
+    files = [each for each in inputs if isinstance(each, InputFile)]
     if not files:
         raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
     return files, bad
@@ -126,10 +126,10 @@ def _look(
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
         header = {each.name: getattr(file, each.name) for each in fields(Header)}
-        found = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
+        looked_at = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
         storage.require_unchanged(path, stamp)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except BadFileError as error:
         return BadFile(path.name, str(error))
-    return found
+    return looked_at

@@ -51,8 +51,8 @@ def preprocess(
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    found = shards.receipts(output, plans, settings)
-    missing = [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None or receipt["bad_file"]]
+    receipts = shards.receipts(output, plans, settings)
+    missing = [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
     print(
@@ -60,14 +60,14 @@ def preprocess(
     )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
-        found = shards.receipts(output, plans, settings)
-    if not settings.keeps_copies and allowed.copies != KEEP and None not in found:
-        plans = _without_copies(plans, found, allowed.copies)
-        found = shards.receipts(output, plans, settings)
-        if again := [plan for plan, receipt in zip(plans, found, strict=True) if receipt is None]:
+        receipts = shards.receipts(output, plans, settings)
+    if not settings.keeps_copies and allowed.copies != KEEP and None not in receipts:
+        plans = _without_copies(plans, receipts, allowed.copies)
+        receipts = shards.receipts(output, plans, settings)
+        if again := [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
-            found = shards.receipts(output, plans, settings)
-    manifest = _compose(inputs, plans, found, settings, allowed)
+            receipts = shards.receipts(output, plans, settings)
+    manifest = _compose(inputs, plans, receipts, settings, allowed)
     for doubt in manifest.doubts():
         logger.warning(doubt)
     storage.write_json(output / dataset.MANIFEST, manifest.to_json())
@@ -75,11 +75,11 @@ def preprocess(
     return manifest
 
 
-def _without_copies(plans: Sequence[Plan], found: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
+def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
     """The plans for what is not equal to an event before. InputError: there is such an event, and it is to stop."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    every = [(plan, receipt) for plan, receipt in zip(plans, found, strict=True) if receipt]
+    every = [(plan, receipt) for plan, receipt in zip(plans, receipts, strict=True) if receipt]
     left_out = {plan.path for plan, receipt in every if receipt["bad_file"]}
     read = [(plan, receipt) for plan, receipt in every if plan.path not in left_out]
     copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in read]) if read else []
@@ -125,14 +125,14 @@ def _standing(
 def _compose(
     inputs: Inputs,
     plans: Sequence[Plan],
-    found: Sequence[Receipt | None],
+    of_plans: Sequence[Receipt | None],
     settings: FieldSettings,
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    receipts = [receipt for receipt in found if receipt is not None]
+    receipts = [receipt for receipt in of_plans if receipt is not None]
     if len(receipts) != len(plans):
         raise InputError(
             f"{len(plans) - len(receipts)} pieces of the dataset are not there after they were made; run again, and if "

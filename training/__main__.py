@@ -220,8 +220,8 @@ def _perform(options: argparse.Namespace) -> None:
     else:
         from training.export import export  # noqa: PLC0415
 
-        with model_folder(options.model) as found, mirrored_file(storage.location(options.output)) as output:
-            export(found, output)
+        with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+            export(model, output)
 
 
 command = partial(run_command, main)  # the console script

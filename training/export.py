@@ -133,26 +133,26 @@ def _identity_of_onnx(output: Path) -> Any:
     import onnx  # noqa: PLC0415
 
     try:
-        found = {each.key: each.value for each in onnx.load(output, load_external_data=False).metadata_props}
-        return json.loads(found[IDENTITY])
+        metadata = {each.key: each.value for each in onnx.load(output, load_external_data=False).metadata_props}
+        return json.loads(metadata[IDENTITY])
     except Exception:  # whatever protobuf says of a file of another kind
         return None
 
 
 def _identity_of_arrays(output: Path) -> Any:
     try:
-        with safetensors.safe_open(output, framework="numpy") as found:
-            return json.loads(found.metadata()[IDENTITY])
+        with safetensors.safe_open(output, framework="numpy") as arrays:
+            return json.loads(arrays.metadata()[IDENTITY])
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
         return None
 
 
-def _require_same(output: Path, found: Any, identity: Mapping[str, Any]) -> None:
-    """Raise InputError unless an export with the identity `found` is the one that `identity` names."""
+def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> None:
+    """Raise InputError unless an export with the identity `standing` is the one that `identity` names."""
     hint = "give another --output, or remove it"
-    if found is None:
+    if standing is None:
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
-    if not identity.items() <= found.items():  # beside a SavedModel is also how long the training took
+    if not identity.items() <= standing.items():  # beside a SavedModel is also how long the training took
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")
 
 

@@ -175,8 +175,8 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
             f"{geometry.shape}"
         )
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
-        name, earlier, found = differs
-        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {found}")
+        name, earlier, now = differs
+        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {now}")
     if reason := config.begins_anew(card.valid_range, manifest.valid_range):
         raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
     if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
@@ -189,18 +189,18 @@ def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, 
 
     Those of another number of replicas are discarded if `overwrite` says so, and are an error otherwise.
     """
-    found = checkpoints.newest()
+    checkpoint = checkpoints.newest()
     others, seconds = "", 0.0
-    if found is not None and found.facts["replicas"] != engine.replicas:
+    if checkpoint is not None and checkpoint.facts["replicas"] != engine.replicas:
         others = (
-            f"{output}: trained by {found.facts['replicas']} replicas until step {found.step}, now there are "
+            f"{output}: trained by {checkpoint.facts['replicas']} replicas until step {checkpoint.step}, now there are "
             f"{engine.replicas}"
         )
         if not overwrite:
             raise InputError(f"{others}; give as many devices, or another --output, or --overwrite")
-    elif found is not None:
-        engine.restore(found.state, str(found.path))
-        seconds = found.facts["seconds"]
+    elif checkpoint is not None:
+        engine.restore(checkpoint.state, str(checkpoint.path))
+        seconds = checkpoint.facts["seconds"]
     if not team.alone and team.total(engine.step) != engine.step * engine.replicas:
         raise InputError(f"{output}: the workers find different checkpoints there; is it on shared storage?")
     if others and team.chief:  # only now: all workers have read them

@@ -166,9 +166,9 @@ def _document(path: Location) -> dict[str, Any]:
 @contextmanager
 def model_folder(named: str) -> Iterator[Path]:
     """The folder of the model that a command names, on disk; the user's file that states it has run, if it may."""
-    with mirrored(storage.location(named), "*", writes=False) as found:
-        run_file(found, _document(found / CARD)["config"])
-        yield found
+    with mirrored(storage.location(named), "*", writes=False) as folder:
+        run_file(folder, _document(folder / CARD)["config"])
+        yield folder
 
 
 def run_file(folder: Path, config: Mapping[str, Any]) -> None:
@@ -256,8 +256,8 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
 
 def last_checkpoint(folder: Location) -> int:
     """Step of the newest checkpoint in the model's `folder`, 0 without one."""
-    found = (re.fullmatch(r"step-(\d+)\.json", name) for name in storage.listing(folder / CHECKPOINTS))
-    return max((int(each[1]) for each in found if each), default=0)
+    matches = (re.fullmatch(r"step-(\d+)\.json", name) for name in storage.listing(folder / CHECKPOINTS))
+    return max((int(each[1]) for each in matches if each), default=0)
 
 
 def require_model(folder: Path, fingerprint: str) -> None:

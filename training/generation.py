@@ -118,8 +118,8 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
     is left as it is, and one of other showers that this program made replaced. InputError: no auto-encoder, showers of
     another detector, test showers that it was trained on, none at all, or an output that holds something else.
     """
-    card, found = load(model)
-    if not isinstance(found, AutoEncoder):
+    card, network = load(model)
+    if not isinstance(network, AutoEncoder):
         raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
     conditions = Conditions(like, selection, card.geometry)
     files, form = conditions.files, conditions.form(card)
@@ -133,7 +133,7 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
         stands("reconstructed showers stand", output, f"{standing} of them")
         return standing
     storage.require_writable(output.parent)
-    compiled = tf.function(found.reconstruct, reduce_retracing=True)
+    compiled = tf.function(network.reconstruct, reduce_retracing=True)
     geometry = form.geometry
     unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
     with shower_writer(output, geometry, _attributes(card, request), form.deposits) as writer:
@@ -178,9 +178,9 @@ def _standing(output: Path, request: str) -> int | None:
     if output.is_dir():
         raise InputError(f"{output}: a folder, and {hint}")
     try:
-        found = open_showers(output)
+        showers = open_showers(output)
     except InputError:
         raise InputError(f"{output}: not a file of showers, and {hint}, or remove it") from None
-    if found.request is None:
+    if showers.request is None:
         raise InputError(f"{output}: showers that this program did not generate, and {hint}")
-    return found.events if found.request == request else None
+    return showers.events if showers.request == request else None

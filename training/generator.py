@@ -48,18 +48,18 @@ class Generator:
             raise InputError(f"--library draws on processors, and --strategy is {strategy}; leave one out")
         self._strategy = make_strategy(strategy)
         with self._strategy.scope():
-            self.card, found = load(model)
-        if not isinstance(found, ShowerModel):
+            self.card, network = load(model)
+        if not isinstance(network, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
-        self.model = found
+        self.model = network
         self._cells_of: Callable[[MoreLabels, int, int], FloatArray] = self._of_devices
         self._at_once = _AT_ONCE
         if library is not None:
-            self._cells_of = partial(self._of_library, Library(library, arrays_file(found, self.card)))
+            self._cells_of = partial(self._of_library, Library(library, arrays_file(network, self.card)))
             self._at_once = os.cpu_count() or 1
         self._known = LabelRange.from_json(self.card.valid_range)
         fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
-        self.batch = batch or min(found.generation_batch, fitting)
+        self.batch = batch or min(network.generation_batch, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
         self._of_replica = tf.function(self.cells, jit_compile=True) if compiled_by_xla(self._strategy) else self.cells
         self._compiled = tf.function(self._of_replicas)
@@ -164,12 +164,12 @@ class Generator:
     def inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> npt.NDArray[np.bool_]:
         """Which labels, (N,) each, the model knows; those beside energy and angle are of the training's names."""
         valid = self.card.valid_range
-        found = _within(energy_gev, valid["energy_gev"]) & _within(theta_rad, valid["theta_rad"])
+        inside = _within(energy_gev, valid["energy_gev"]) & _within(theta_rad, valid["theta_rad"])
         if PARTICLE in more:
-            found &= np.isin(more[PARTICLE], self._known.particle)
+            inside &= np.isin(more[PARTICLE], self._known.particle)
         if self._known.phi_rad:
-            found &= _within(more[PHI], self._known.phi_rad)
-        return found
+            inside &= _within(more[PHI], self._known.phi_rad)
+        return inside
 
     @staticmethod
     def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:

@@ -67,9 +67,9 @@ def _largest(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG0
     number = graph.make_node("Unsqueeze", [_as_int64(graph, node.input[1]), _constant(graph, [0])]).output[0]
     data, (values, places), dtypes, shapes = node.input[0], node.output, node.output_dtypes, node.output_shapes
     graph.remove_node(node.name)
-    found = graph.make_node("TopK", [data, number], output_count=2, dtypes=[dtypes[0], TensorProto.INT64]).output
-    graph.make_node("Identity", [found[0]], outputs=[values], dtypes=dtypes[:1], shapes=shapes[:1])
-    graph.make_node("Cast", [found[1]], outputs=[places], attr={"to": dtypes[1]}, dtypes=dtypes[1:], shapes=shapes[1:])
+    top = graph.make_node("TopK", [data, number], output_count=2, dtypes=[dtypes[0], TensorProto.INT64]).output
+    graph.make_node("Identity", [top[0]], outputs=[values], dtypes=dtypes[:1], shapes=shapes[:1])
+    graph.make_node("Cast", [top[1]], outputs=[places], attr={"to": dtypes[1]}, dtypes=dtypes[1:], shapes=shapes[1:])
 
 
 _HANDLERS = {"UnsortedSegmentSum": _segment_sum, "SelectV2": _select, "TopKV2": _largest}
@@ -80,16 +80,16 @@ def _as_int64(graph: Any, tensor: str) -> str:
 
     if graph.get_dtype(tensor) == TensorProto.INT64:
         return tensor
-    found: str = graph.make_node("Cast", [tensor], attr={"to": TensorProto.INT64}).output[0]
-    return found
+    output: str = graph.make_node("Cast", [tensor], attr={"to": TensorProto.INT64}).output[0]
+    return output
 
 
 def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
     from tf2onnx import utils  # noqa: PLC0415
 
     kind = np.int64 if dtype is None else utils.map_onnx_to_numpy_type(dtype)
-    found: str = graph.make_const(utils.make_name("constant"), np.array(value, kind)).output[0]
-    return found
+    output: str = graph.make_const(utils.make_name("constant"), np.array(value, kind)).output[0]
+    return output
 
 
 def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
@@ -149,8 +149,8 @@ def _drop_unused(graph: Any, used: set[str]) -> None:
 
 def _numbers(node: Any, constants: Mapping[str, Any]) -> list[list[int] | None]:
     """Starts, ends, axes and steps of a slice, None of each that is no constant; steps are 1 unless they are given."""
-    found = [constants[name].tolist() if name in constants else None for name in node.input[1:]]
-    return [*found, [1] * len(found[0] or [])] if len(found) == 3 else found
+    numbers = [constants[name].tolist() if name in constants else None for name in node.input[1:]]
+    return [*numbers, [1] * len(numbers[0] or [])] if len(numbers) == 3 else numbers
 
 
 def _of_everything(node: Any, constants: Mapping[str, Any]) -> bool:

@@ -72,9 +72,9 @@ class Parts:
         for other in self.folder.iterdir():
             if self._request not in other.name:  # what others write stays, also in parts of another size
                 storage.remove(other)
-        mine = self.paths[share.number :: share.count]
-        missing = {path: self._parts[path] for path in mine if not path.exists()}
-        total, to_do = sum(len(self._parts[path]) for path in mine), sum(map(len, missing.values()))
+        own = self.paths[share.number :: share.count]
+        missing = {path: self._parts[path] for path in own if not path.exists()}
+        total, to_do = sum(len(self._parts[path]) for path in own), sum(map(len, missing.values()))
         scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
         made = self._generator.showers(

@@ -85,7 +85,7 @@ def remembered_hashes(folder: Location | None) -> Callable[[Location], str | Non
     files = read_memory(folder)["files"]
 
     def of(path: Location) -> str | None:
-        found = files.get(str(path.absolute()))
-        return found["sha256"] if found and tuple(found["stamp"]) == storage.stamp(path) else None
+        entry = files.get(str(path.absolute()))
+        return entry["sha256"] if entry and tuple(entry["stamp"]) == storage.stamp(path) else None
 
     return of

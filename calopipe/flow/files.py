@@ -75,16 +75,16 @@ class FlowFile(Flow):
     def frames(self, first: int, stop: int) -> FloatArray:
         """Velocities of the frames `first` to `stop` as they are stored, good or bad, (n, x, y, 2) in U."""
         with opened_file(self.path) as file:
-            found: FloatArray = file[FRAMES][first:stop].astype(np.float32)
-        return found
+            frames: FloatArray = file[FRAMES][first:stop].astype(np.float32)
+        return frames
 
     def velocity(self, first: int, stop: int) -> FloatArray:
         """The same. BadFileError: a value is not a finite number."""
-        found = self.frames(first, stop)
-        finite = np.isfinite(found).all(axis=(1, 2, 3))
+        velocity = self.frames(first, stop)
+        finite = np.isfinite(velocity).all(axis=(1, 2, 3))
         if not finite.all():
             raise BadFileError(self.flaw(first + int(np.argmin(finite))))
-        return found
+        return velocity
 
     def flaw(self, frame: int) -> str:
         """What is said of a `frame` that is not finite."""

@@ -47,9 +47,9 @@ class Grid:
         if self.shape != other.shape:
             return "shape", str(self.shape), str(other.shape)
         for name in ("cell_d", "interval_d"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if not np.isclose(mine, theirs, rtol=1e-6, atol=0):
-                return name, f"{mine:g}", f"{theirs:g}"
+            own, others = getattr(self, name), getattr(other, name)
+            if not np.isclose(own, others, rtol=1e-6, atol=0):
+                return name, f"{own:g}", f"{others:g}"
         return None
 
     def to_json(self) -> dict[str, Any]:

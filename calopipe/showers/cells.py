@@ -169,9 +169,9 @@ class Geometry:
         """
         names = ["shape"] if self.layers or other.layers else [name for name in asdict(self) if name != "layers"]
         for name in dict.fromkeys((*names, "file_unit_gev")):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs and (unit or name != "file_unit_gev"):
-                return name, str(mine), str(theirs)
+            own, others = getattr(self, name), getattr(other, name)
+            if own != others and (unit or name != "file_unit_gev"):
+                return name, str(own), str(others)
         if self.layers or other.layers:
             for number, (here, there) in enumerate(zip(self.every_layer, other.every_layer, strict=True)):
                 if here != there:

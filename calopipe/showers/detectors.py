@@ -188,21 +188,21 @@ def geometry_of(
         described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
     except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
         raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
-    mine = tuple(map(int, shape))
+    cells = tuple(map(int, shape))
     if given is None and described is None:
         missing = tuple(name for name in names if name not in {*stated, *values})
-        if beside is not None and missing and mine in {beside.shape, (voxels(beside),)}:
-            return with_values(beside, stated | values), missing if len(mine) == 3 else (), "model's"
-        if len(mine) == 3:
-            return with_values(replace(REFERENCE_GEOMETRY, shape=mine), stated | values), missing, "reference's"
-    found = given or described or _known_of(mine[0])
+        if beside is not None and missing and cells in {beside.shape, (voxels(beside),)}:
+            return with_values(beside, stated | values), missing if len(cells) == 3 else (), "model's"
+        if len(cells) == 3:
+            return with_values(replace(REFERENCE_GEOMETRY, shape=cells), stated | values), missing, "reference's"
+    known = given or described or _known_of(cells[0])
     unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
-    theirs = (voxels(found),) if len(mine) == 1 else found.shape
-    if mine != theirs:
+    expected = (voxels(known),) if len(cells) == 1 else known.shape
+    if cells != expected:
         raise BadFileError(
-            f"its showers have {mine} cells, the geometry has {theirs}; give the --geometry of this file"
+            f"its showers have {cells} cells, the geometry has {expected}; give the --geometry of this file"
         )
-    return with_values(found, unit | values), (), ""
+    return with_values(known, unit | values), (), ""
 
 
 def _known_of(count: int) -> Geometry:

@@ -159,12 +159,12 @@ class ShowerFile(Header):
         cells = self.cells(event, event + 1).reshape(-1)
         if self.deposits == VOXELS:
             cells = cells[voxel_order(self.geometry)]
-        (found,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
-        first = found[0]
+        (bad,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
+        first = bad[0]
         if self.deposits != VOXELS:
             first = tuple(map(int, np.unravel_index(first, self.geometry.shape)))
         return (
-            f"{self.path}: event {event}: {self.deposits} holds {cells[found[0]]} in {len(found)} cell(s), the first "
+            f"{self.path}: event {event}: {self.deposits} holds {cells[bad[0]]} in {len(bad)} cell(s), the first "
             f"is {first}; expected finite deposits of zero or more"
         )
 

@@ -120,8 +120,8 @@ def _require_kinds(values: npt.NDArray[Any]) -> None:
     whole = np.isfinite(values) & (np.rint(values) == values) & (values != 0) & (np.abs(values) < 2.0**31)
     if not whole.all():
         event = int(np.argmin(whole))
-        found = values.reshape(-1)[event]
-        raise BadFileError(f"'pdg' of event {event} is {found}, expected the PDG code of a particle, such as 11")
+        code = values.reshape(-1)[event]
+        raise BadFileError(f"'pdg' of event {event} is {code}, expected the PDG code of a particle, such as 11")
 
 
 def _not_one_a_shower(name: str, values: Any, expected: str) -> BadFileError:

@@ -100,12 +100,12 @@ def metric(
     """
     known, described = [], []
     for chosen in bins:
-        mine, theirs = (
+        of_reference, of_candidate = (
             showers[chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)]
             for showers in (reference, candidate)
         )
-        counts = len(mine.energy_gev), len(theirs.energy_gev)
-        parts = _parts(mine, theirs, least_share) if min(counts) >= max(least_events, 1) else None
+        counts = len(of_reference.energy_gev), len(of_candidate.energy_gev)
+        parts = _parts(of_reference, of_candidate, least_share) if min(counts) >= max(least_events, 1) else None
         known.append(parts)
         described.append(
             {
@@ -132,9 +132,9 @@ def _parts(reference: Profiles, candidate: Profiles, least_share: float) -> tupl
     for along in zip(reference.along, candidate.along, strict=True):
         real, fake = (profiles.astype(np.float64) for profiles in along)
         position += [_error(a, b) for a, b in zip(_moments(real), _moments(fake), strict=True)]
-        expected, found = real.mean(axis=0), fake.mean(axis=0)
+        expected, generated = real.mean(axis=0), fake.mean(axis=0)
         filled = (expected > 0) & (expected >= least_share * expected.sum())
-        profile.append(float(np.mean(np.abs(found[filled] - expected[filled]) / expected[filled])))
+        profile.append(float(np.mean(np.abs(generated[filled] - expected[filled]) / expected[filled])))
     angle = _error(float(reference.angle_rad.mean()), float(candidate.angle_rad.mean()))
     return float(np.mean(position)), float(np.mean(profile)), angle
 
@@ -148,8 +148,8 @@ def _moments(profile: Array) -> tuple[float, float]:
     return float(first.mean()), float(second.mean())
 
 
-def _error(expected: float, found: float) -> float:
+def _error(expected: float, value: float) -> float:
     """|found - expected| / |expected|; over zero it is 0 where zero was found, else 1."""
     if expected == 0:
-        return float(found != 0)
-    return abs(found - expected) / abs(expected)
+        return float(value != 0)
+    return abs(value - expected) / abs(expected)

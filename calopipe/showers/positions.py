@@ -39,8 +39,8 @@ class Positions:
 
     @property
     def r_mm(self) -> Array:
-        found: Array = np.sqrt(self.x_mm**2 + self.y_mm**2 + self.ring_mm**2)
-        return found
+        radius: Array = np.sqrt(self.x_mm**2 + self.y_mm**2 + self.ring_mm**2)
+        return radius
 
 
 @lru_cache(maxsize=8)
@@ -48,11 +48,11 @@ def positions(geometry: Geometry) -> Positions:
     """Where the cells of `geometry` are."""
     n, m, _ = geometry.shape
     layers = geometry.every_layer
-    found = np.full((4, len(layers), n, m), np.nan)
+    cells = np.full((4, len(layers), n, m), np.nan)
     for number, layer in enumerate(layers):
         rows, columns = layer.cells
-        found[:, number, :rows, :columns] = _cells_of(layer)
-    x, y, ring, area = found.reshape(4, len(layers), n * m)
+        cells[:, number, :rows, :columns] = _cells_of(layer)
+    x, y, ring, area = cells.reshape(4, len(layers), n * m)
     pitch, x0 = (np.array([getattr(layer, name) for layer in layers]) for name in ("pitch_mm", "x0"))
     of_layers = np.cumsum(pitch) - pitch / 2, np.cumsum(x0) - x0 / 2, x0
     arrays = (x, y, ring, area, np.isfinite(x), *of_layers)
@@ -98,10 +98,10 @@ def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[
     Counts may be one beyond a layer's cells. In rings the angle goes round, so that a cell all round the axis is beside
     itself; within an innermost ring that begins at the axis is the opposite cell.
     """
-    found = geometry.every_layer[layer]
-    n, m = found.cells
-    if found.r_edges_mm is not None:
-        inward = (second < 0) & (found.r_edges_mm[0] == 0)
+    of_layer = geometry.every_layer[layer]
+    n, m = of_layer.cells
+    if of_layer.r_edges_mm is not None:
+        inward = (second < 0) & (of_layer.r_edges_mm[0] == 0)
         second = np.where(inward, -1 - second, second)
         first = np.where(inward, first + n // 2, first) % n
     inside = (first >= 0) & (first < n) & (second >= 0) & (second < m)
@@ -113,9 +113,9 @@ def nearest(geometry: Geometry, layer: int, other: int) -> Index:
 
     For a cell all round the axis it is a cell at the angle 0 and the mean radius.
     """
-    found = positions(geometry)
-    places = place_at(geometry, other, found.x_mm[layer] + found.ring_mm[layer], found.y_mm[layer])
-    return np.where(found.exists[layer], places, -1)
+    cells = positions(geometry)
+    places = place_at(geometry, other, cells.x_mm[layer] + cells.ring_mm[layer], cells.y_mm[layer])
+    return np.where(cells.exists[layer], places, -1)
 
 
 def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:

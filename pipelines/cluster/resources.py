@@ -72,7 +72,7 @@ def step_of(task: str) -> str:
 
 def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[str, Resources]:
     """STEPS with the changes of options "STEP=CPU,MEMORY" and "STEP=HOURS"; InputError for any other form."""
-    found = dict(STEPS)
+    resources_of = dict(STEPS)
     for option in resources:
         step, _, amounts = option.partition("=")
         cpu, _, memory = amounts.partition(",")
@@ -81,12 +81,12 @@ def resources_by_step(resources: Iterable[str], hours: Iterable[str]) -> dict[st
                 f"--resources {option!r}: expected STEP=CPU,MEMORY, for example train=8,32Gi, with a step of "
                 f"{', '.join(STEPS)}"
             )
-        found[step] = replace(found[step], cpu=cpu, memory=memory)
+        resources_of[step] = replace(resources_of[step], cpu=cpu, memory=memory)
     for option in hours:
         step, _, amount = option.partition("=")
         if step not in STEPS or not _HOURS.fullmatch(amount) or not 0 < float(amount) <= _HOURS_A_YEAR:
             raise InputError(
                 f"--hours {option!r}: expected STEP=HOURS, for example train=100, with a step of {', '.join(STEPS)}"
             )
-        found[step] = replace(found[step], hours=float(amount))
-    return found
+        resources_of[step] = replace(resources_of[step], hours=float(amount))
+    return resources_of

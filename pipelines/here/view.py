@@ -76,7 +76,7 @@ class View(io.TextIOBase):
                 self.end()
         elif GOING in line:
             progress = line.partition(GOING)[2].removeprefix(f"{self._step}: ")
-            done = int(found[1]) if (found := _PERCENT.search(progress)) else 0
+            done = int(percent[1]) if (percent := _PERCENT.search(progress)) else 0
             self._draw(f"{'█' * (done * _BAR_COLUMNS // 100):{_BAR_COLUMNS}} {progress}")
         elif self._step and not _OF_KFP.match(line):
             self._last.append(plain)

@@ -88,8 +88,8 @@ def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
 
 def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> list[Any]:
     """The pods that run steps, or one, in the order of their creation."""
-    found = cluster.core.list_namespaced_pod(namespace, label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS).items
-    wanted = [pod for pod in found if (name := step_of(pod)) and step in {None, name}]
+    pods = cluster.core.list_namespaced_pod(namespace, label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS).items
+    wanted = [pod for pod in pods if (name := step_of(pod)) and step in {None, name}]
     return sorted(wanted, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
@@ -101,8 +101,8 @@ def step_of(pod: Any) -> str:
     executor alone, in 2.17 every part.
     """
     node = (pod.metadata.annotations or {}).get("workflows.argoproj.io/node-name", "")
-    found = re.search(r"\.([^.(]+?)(?:\(\d+\))?(\.executor|-driver)(?:\(\d+\))?$", node)
-    return found[1] if found and (found[2] == ".executor" or pod.status.phase in {"Failed", "Pending"}) else ""
+    match = re.search(r"\.([^.(]+?)(?:\(\d+\))?(\.executor|-driver)(?:\(\d+\))?$", node)
+    return match[1] if match and (match[2] == ".executor" or pod.status.phase in {"Failed", "Pending"}) else ""
 
 
 def _print(cluster: Kubernetes, pod: Any, *, follow: bool) -> bool:

@@ -34,8 +34,8 @@ class Job:
     def body(self, server: Server) -> dict[str, Any]:
         """What a request for a run and one for a schedule have in common. The experiment is made if there is none."""
         name, services = self.experiment, server.experiments
-        found = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
-        made = found or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
+        experiments = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
+        made = experiments or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
         if (asked := server.connection.namespace) and not made[0].namespace:
             raise InputError(f"--namespace {asked}: the server has one user, and runs all in its own; leave this out")
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
@@ -91,14 +91,14 @@ def _watch(server: Server, run: str) -> Any:
     while True:
         try:
             now = server.runs.run_service_get_run(run)
-            found = steps(server, now)
+            progress = steps(server, now)
             answered = time.monotonic()
         except UnreachableError as error:
             if time.monotonic() - answered > PATIENCE_SECONDS:
                 raise
             print(f"{error}; trying again", file=sys.stderr)
         else:
-            for step in found:
+            for step in progress:
                 if step.state != shown.get(step.name, "PENDING"):
                     shown[step.name] = step.state
                     print(step, flush=True)
@@ -129,11 +129,11 @@ def state_of(run: Any) -> str:
 
 def show(server: Server, run: str) -> Iterator[str]:
     """A run line by line: its name and state, its steps, and why it failed if it did."""
-    found = server.runs.run_service_get_run(run)
-    yield f"{found.display_name}: {state_of(found).lower()}  {address(server, run)}"
-    yield from map(str, steps(server, found))
-    if found.state == "FAILED":
-        yield _outcome(server, found)
+    current = server.runs.run_service_get_run(run)
+    yield f"{current.display_name}: {state_of(current).lower()}  {address(server, run)}"
+    yield from map(str, steps(server, current))
+    if current.state == "FAILED":
+        yield _outcome(server, current)
 
 
 def newest(server: Server) -> Iterator[str]:
@@ -154,16 +154,16 @@ def steps(server: Server, run: Any) -> list[Step]:
     nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
     tasks = _tasks(server, run)
     order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()
-    found = []
+    listed = []
     for name in order:
         node = nodes.get(name) or nodes.get(tasks[name].get("taskInfo", {}).get("name"))
         if (driver := nodes.get(f"{name}-driver")) and driver.state == "FAILED":
             node = driver
         if node is None or node.state in {None, "PENDING", "RUNTIME_STATE_UNSPECIFIED"}:
-            found.append(Step(name, "SKIPPED" if run.state in ENDS else "PENDING"))
+            listed.append(Step(name, "SKIPPED" if run.state in ENDS else "PENDING"))
         else:
-            found.append(Step(name, node.state, _took(node)))
-    return found
+            listed.append(Step(name, node.state, _took(node)))
+    return listed
 
 
 def _took(node: Any) -> str:

@@ -21,9 +21,9 @@ def trigger(cron: str) -> dict[str, Any]:
     minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes it searches
     the calendar for ever.
     """
-    if (found := len(cron.split())) != 6:
+    if (fields := len(cron.split())) != 6:
         raise InputError(
-            f"--cron {cron!r}: {found} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
+            f"--cron {cron!r}: {fields} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
         )
     if _never_comes(*cron.lower().split()[3:]):
         raise InputError(f"--cron {cron!r}: no such day comes within five years; name one that its months have")
@@ -41,7 +41,7 @@ def _never_comes(days: str, months: str, weekdays: str) -> bool:
 
 def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set[int]:
     """The numbers from `least` to `most` that a field of cron names; empty where it cannot be read."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in re.sub("[a-z]+", lambda name: names.get(name[0], name[0]), field).split(","):
         form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
         if not form:
@@ -49,8 +49,8 @@ def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set
         first, last, step = (int(each) if each else None for each in form.groups())
         if first is None:
             first, last = least, most
-        found |= set(range(first, (last or (most if step else first)) + 1, step or 1))
-    return found if found <= set(range(least, most + 1)) else set()
+        numbers |= set(range(first, (last or (most if step else first)) + 1, step or 1))
+    return numbers if numbers <= set(range(least, most + 1)) else set()
 
 
 def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:

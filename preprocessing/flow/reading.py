@@ -19,5 +19,5 @@ def decode_pairs(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]
     shape = manifest.geometry.shape
     frames = {name: tf.reshape(tf.io.decode_raw(parsed[name], tf.float32), [-1, *shape, 2]) for name in ("now", "next")}
     solid = tf.cast(tf.reshape(tf.io.decode_raw(parsed["solid"], tf.uint8), [-1, *shape]), tf.float32)
-    found = {**frames, "solid": solid, "reynolds": parsed["reynolds"]}
-    return {name: tf.ensure_shape(value, [records.shape[0], *value.shape[1:]]) for name, value in found.items()}
+    pairs = {**frames, "solid": solid, "reynolds": parsed["reynolds"]}
+    return {name: tf.ensure_shape(value, [records.shape[0], *value.shape[1:]]) for name, value in pairs.items()}

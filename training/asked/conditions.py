@@ -74,9 +74,9 @@ class Conditions:
         """That of the files. InputError: the model is of another detector; the unit of the cells may differ."""
         file = self.files[0]
         if differs := file.geometry.difference(card.geometry):
-            name, found, trained_on = differs
+            name, given, trained_on = differs
             raise InputError(
-                f"{file.path}: {name} is {found}, the model was trained on {trained_on}; use files of one detector"
+                f"{file.path}: {name} is {given}, the model was trained on {trained_on}; use files of one detector"
                 + (", or give the --geometry of this one" if file.assumed else "")
             )
         return Form(file.geometry, file.deposits)
@@ -85,7 +85,7 @@ class Conditions:
     def events(self) -> Events:
         """InputError: there is none."""
         told = receipts_of(self.files, self.selection)
-        chosen = [found or file.chosen(self.selection) for file, found in zip(self.files, told, strict=True)]
+        chosen = [events or file.chosen(self.selection) for file, events in zip(self.files, told, strict=True)]
         labels = [
             (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
             for file, (mask, digests) in zip(self.files, chosen, strict=True)
@@ -94,8 +94,8 @@ class Conditions:
             name: np.concatenate([file.more[name][mask] for file, (mask, _) in zip(self.files, chosen, strict=True)])
             for name in self.files[0].more
         }
-        found = Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
-        if not len(found):
+        events = Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
+        if not len(events):
             cut, split = self.selection.cut_gev, self.selection.split
             counts = f"deposits more than {cut:g} GeV" if cut else "holds energy"
             raise InputError(
@@ -103,7 +103,7 @@ class Conditions:
                 if split == ALL
                 else f"{self.files[0].path}: no shower of the {split} split {counts}; give more files"
             )
-        return found
+        return events
 
 
 class LabelsAlone:
@@ -140,14 +140,14 @@ class LabelsAlone:
             if value is None and len(set(known)) > 1:
                 among = ", ".join(f"{each:g}" for each in (np.degrees(known) if name.endswith("rad") else known))
                 raise InputError(f"the model has showers of several {option[2:]}, {among}; give {option}")
-            found = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
-            labels[name] = np.full(showers, found, np.int32 if name == PARTICLE else np.float32)
+            label = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
+            labels[name] = np.full(showers, label, np.int32 if name == PARTICLE else np.float32)
         return cls(labels)
 
 
 def conditions_of(like: Sequence[Location], selection: Selection, card: Card) -> Conditions | LabelsAlone:
     """Those of the files `like`, of which all have cells, or none. InputError."""
-    alone = [found for found in map(_labels_alone, like) if found is not None]
+    alone = [labels for labels in map(_labels_alone, like) if labels is not None]
     if len(alone) < len(like):
         return Conditions(like, selection, card.geometry)
     if selection.split != ALL:
@@ -164,12 +164,12 @@ def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
     """
     with opened_file(path) as file:
         try:
-            found = read_labels_alone(
+            datasets = read_labels_alone(
                 {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
             )
         except BadFileError as error:
             raise BadFileError(f"{path}: {error}") from None
-    if found is None:
+    if datasets is None:
         return None
     names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
-    return {name: found[dataset] for name, dataset in names.items() if dataset in found}
+    return {name: datasets[dataset] for name, dataset in names.items() if dataset in datasets}

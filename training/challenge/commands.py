@@ -41,7 +41,7 @@ def perform(options: argparse.Namespace) -> None:
     from training.challenge.discriminate import discriminate  # noqa: PLC0415
 
     with mirrored_file(storage.location(options.output)) as output:
-        found = discriminate(
+        document = discriminate(
             storage.expand(options.reference),
             storage.expand(options.candidate),
             output,
@@ -49,6 +49,6 @@ def perform(options: argparse.Namespace) -> None:
             levels=options.level,
             **given(ClassifierConfig, options),
         )
-    for level, each in found["classifiers"].items():
+    for level, each in document["classifiers"].items():
         print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
     print(f"result: {options.output}")

@@ -64,19 +64,21 @@ def discriminate(
     InputError: files that cannot be read or compared, too few showers.
     """
     chosen = selection or Selection()
-    mine, theirs = open_all(reference, chosen), open_all(candidate, replace(chosen, split="all"))
-    if mine[0].geometry != theirs[0].geometry:
-        raise InputError(f"{theirs[0].path}: of another detector than {mine[0].path}; compare showers of one detector")
+    references, candidates = open_all(reference, chosen), open_all(candidate, replace(chosen, split="all"))
+    if references[0].geometry != candidates[0].geometry:
+        raise InputError(
+            f"{candidates[0].path}: of another detector than {references[0].path}; compare showers of one detector"
+        )
     compared = {
-        "reference": [file.sha256 for file in mine],
-        "candidate": [file.sha256 for file in theirs],
+        "reference": [file.sha256 for file in references],
+        "candidate": [file.sha256 for file in candidates],
         "split": chosen.split,
     }
-    asked = levels or LEVELS[: 2 if mine[0].geometry.rings else 1]
+    asked = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():
         require_seed(config.seed)
-        config.check(mine[0].geometry)
+        config.check(references[0].geometry)
     storage.require_writable(output.parent)
     request = storage.fingerprint(
         [
@@ -87,38 +89,42 @@ def discriminate(
     if earlier := CLASSIFIER.standing(output, request):
         stands("classifiers stand", output)
         return earlier
-    found: dict[str, Any] = {}
+    classifiers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="calopipe-") as place:
         work = Path(place)
-        showers = _merged(mine, theirs, work, chosen, seed=next(iter(configs.values())).seed)
+        showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
         rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
         inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
         manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
         for level, config in configs.items():
             config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
             fit(work / "dataset", work / level, config)
-            found[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
-    return CLASSIFIER.write(output, {"inputs": compared, "showers": showers, "classifiers": found, "request": request})
+            classifiers[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
+    return CLASSIFIER.write(
+        output, {"inputs": compared, "showers": showers, "classifiers": classifiers, "request": request}
+    )
 
 
 def _merged(
-    mine: Sequence[ShowerFile], theirs: Sequence[ShowerFile], work: Path, selection: Selection, *, seed: int
+    references: Sequence[ShowerFile], candidates: Sequence[ShowerFile], work: Path, selection: Selection, *, seed: int
 ) -> int:
     """Write a file of each part in which the sets alternate, Monte Carlo's first; showers of each set in all."""
-    masks = [file.chosen(selection)[0] for file in mine]
-    showers = min(sum(int(mask.sum()) for mask in masks), sum(file.events for file in theirs))
+    masks = [file.chosen(selection)[0] for file in references]
+    showers = min(sum(int(mask.sum()) for mask in masks), sum(file.events for file in candidates))
     if showers < _LEAST:
         raise InputError(f"--reference and --candidate share {showers} showers, a classifier needs {_LEAST} of each")
     counts = [int(showers * share) for share in list(FRACTIONS.values())[:-1]]
     ends = np.repeat(np.arange(len(FRACTIONS)), [*counts, showers - sum(counts)])
     parts = np.random.default_rng(seed).permuted(ends)  # of both sets: pairs of one energy stay together
-    everything = [np.ones(file.events, np.bool_) for file in theirs]
+    everything = [np.ones(file.events, np.bool_) for file in candidates]
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(shower_writer(work / f"{split}.h5", mine[0].geometry, {})) for split in FRACTIONS
+            stack.enter_context(shower_writer(work / f"{split}.h5", references[0].geometry, {})) for split in FRACTIONS
         ]
         begin = 0
-        for first, second in zip(_pieces(mine, masks, showers), _pieces(theirs, everything, showers), strict=True):
+        for first, second in zip(
+            _pieces(references, masks, showers), _pieces(candidates, everything, showers), strict=True
+        ):
             here = parts[begin : begin + len(first)]
             begin += len(first)
             for part in np.unique(here):
@@ -154,8 +160,8 @@ def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
 
     def answers(split: str) -> tuple[Array, Array]:
         batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)
-        found = [(each["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(each)).numpy()) for each in batches]
-        labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*found, strict=True))
+        answers = [(each["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(each)).numpy()) for each in batches]
+        labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*answers, strict=True))
         return labels, probabilities
 
     labels, probabilities = answers("validation")

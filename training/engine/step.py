@@ -251,9 +251,9 @@ class Engine:
         """The losses of `phase` that are reported."""
         draws = Draws(key).fold(phase.name)
         with tf.name_scope("forward"), draws.active():
-            found = phase.losses(view, draws)
-            self._flaws += flaws_of_losses(found, phase.weights)
-            return [tf.reduce_sum(found[name]) / self.global_batch for name in phase.weights]
+            losses = phase.losses(view, draws)
+            self._flaws += flaws_of_losses(losses, phase.weights)
+            return [tf.reduce_sum(losses[name]) / self.global_batch for name in phase.weights]
 
     def _backward(
         self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor

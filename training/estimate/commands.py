@@ -59,23 +59,23 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
     from training.estimate.work import work_of  # noqa: PLC0415  TensorFlow
 
     work = work_of(config, geometry)
-    found = [
+    estimates = [
         estimate(work, config, catalogue, kind, count, train=train, validation=validation) for kind, count in devices
     ]
     print(
         f"{config.model}, batch {config.batch} a device, {config.precision}, on {train} training {geometry.items}: "
         f"{work.flop / 1e9:.3g} GFLOP each; catalogue of {catalogue.date}\n"
     )
-    print(_table(found))
-    for each in found:
+    print(_table(estimates))
+    for each in estimates:
         limit = catalogue.kind[each.kind].memory.gb
         if each.memory_gb.likely > limit:
             print(f"\n{each.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
 
 
-def _table(found: Sequence[Estimate]) -> str:
+def _table(estimates: Sequence[Estimate]) -> str:
     """A Markdown table that is also legible as text."""
-    rows = [_COLUMNS, *(_row(each) for each in found)]
+    rows = [_COLUMNS, *(_row(each) for each in estimates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

@@ -129,12 +129,12 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
     """What kinds of the platform achieve of their peaks for the model, by precision."""
-    found: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     for other in catalogue.kind.values():
         for rate in other.rate if other.platform == kind.platform else ():
             if rate.model == work.model:
-                found.setdefault(rate.precision, []).append(rate.tflops / other.peak.of(rate.precision))
-    return found
+                shares.setdefault(rate.precision, []).append(rate.tflops / other.peak.of(rate.precision))
+    return shares
 
 
 def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[float]:

@@ -38,13 +38,13 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         gradients = []
         for phase in model.phases:
             with tf.name_scope(phase.name), draws.active():
-                found = [
+                exchanged = [
                     each
                     for each in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
                     if each is not None
                 ]
-            collectives.append(_bytes(found))
-            gradients += found
+            collectives.append(_bytes(exchanged))
+            gradients += exchanged
         return gradients
 
     operations = _operations(step, config.batch)
@@ -74,14 +74,14 @@ def _forward(phase: Phase, view: Batch, draws: Draws) -> list[tf.Tensor]:
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:
     """The operations that `function` of so many records carries out; gradients that nobody asks for are left out."""
     graph = tf.function(function).get_concrete_function(tf.TensorSpec([showers], tf.string)).graph
-    found: set[tf.Operation] = set()
+    needed: set[tf.Operation] = set()
     wanted = [*(value.op for value in graph.outputs), *graph.control_outputs]
     while wanted:
         op = wanted.pop()
-        if op not in found:
-            found.add(op)
+        if op not in needed:
+            needed.add(op)
             wanted += [*(value.op for value in op.inputs), *op.control_inputs]
-    return [op for op in graph.get_operations() if op in found]
+    return [op for op in graph.get_operations() if op in needed]
 
 
 def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:

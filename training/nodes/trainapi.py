@@ -93,25 +93,25 @@ class TrainJobs:
 
     def pods(self, name: str) -> Sequence[V1Pod]:
         """The pods of the TrainJob, those of an attempt that is being cleared away included."""
-        found = self._ask(
+        pods = self._ask(
             f"list the pods of TrainJob {name}",
             self._cluster.core.list_namespaced_pod,
             namespace=self.namespace,
             label_selector=f"{_JOBSET}={name}",
             _request_timeout=_REQUEST_S,
         )
-        return list(found.items)
+        return list(pods.items)
 
     def warnings(self, job: Json) -> list[CoreV1Event]:
         """What Kubernetes warns of about `job` and what is made of it, the oldest first; empty if it says nothing."""
-        found = self._try(
+        listed = self._try(
             "list events", "its events", self._cluster.core.list_namespaced_event, self.namespace,
             field_selector="type=Warning", _request_timeout=_REQUEST_S,
         )  # fmt: skip
         name, made = job["metadata"]["name"], datetime.fromisoformat(job["metadata"]["creationTimestamp"])
         events = [
             event
-            for event in (found.items if found else ())
+            for event in (listed.items if listed else ())
             # Of an earlier job of this name there may be some too.
             if f"{event.involved_object.name}-".startswith(f"{name}-") and event.metadata.creation_timestamp >= made
         ]

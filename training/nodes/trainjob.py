@@ -147,13 +147,13 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
     if owner is not None:
         wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
     while (job := jobs.create(wanted)) is None:
-        found = jobs.get(name)
-        if found is not None and not _is_going(found):
-            same = _spec_hash(found) == _spec_hash(wanted)
-            if _is(found, "Failed") or (_is(found, "Complete") and not same):
-                jobs.delete(found)
+        earlier = jobs.get(name)
+        if earlier is not None and not _is_going(earlier):
+            same = _spec_hash(earlier) == _spec_hash(wanted)
+            if _is(earlier, "Failed") or (_is(earlier, "Complete") and not same):
+                jobs.delete(earlier)
             elif same:
-                if (owned := found if owner is None else jobs.own(found, owner)) is not None:
+                if (owned := earlier if owner is None else jobs.own(earlier, owner)) is not None:
                     _say(f"TrainJob {name} is there already; following it")
                     return owned
             else:

@@ -110,13 +110,13 @@ class Registry:
 
     def withdrawn(self) -> dict[str, Promotion]:
         """The rollbacks that took models out of use, by the fingerprints of the models."""
-        found: dict[str, Promotion] = {}
+        withdrawn: dict[str, Promotion] = {}
         history = self.history()
         for before, each in zip([None, *history], history, strict=False):
-            found.pop(each.fingerprint, None)
+            withdrawn.pop(each.fingerprint, None)
             if each.why == ROLLED_BACK and before is not None:
-                found[before.fingerprint] = each
-        return found
+                withdrawn[before.fingerprint] = each
+        return withdrawn
 
     def regrade(self, grade: dict[str, Any]) -> Promotion:
         """Ask for another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""

@@ -63,10 +63,10 @@ def rollouts(output: Path) -> tuple[list[Path], str]:
 def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
     """The simulations of the test split. InputError: there is none."""
     flows = [open_flow(storage.location(file)) for file in files]
-    found = [flow for flow in flows if SPLITS[rule.assign(flow.path.name, _digests(flow))[0]] == "test"]
-    if not found:
+    tested = [flow for flow in flows if SPLITS[rule.assign(flow.path.name, _digests(flow))[0]] == "test"]
+    if not tested:
         raise InputError(f"{files[0]}: none of the {len(files)} simulations is in the test split; give more of them")
-    return found
+    return tested
 
 
 def _digests(flow: FlowFile) -> npt.NDArray[np.uint64]:

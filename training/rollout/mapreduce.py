@@ -118,10 +118,10 @@ def _stepper(model: str, identity: str, file: ModelFile | None) -> Stepper:
         if identity not in _loaded:
             if file is not None:
                 file.run()
-            found = Stepper(Path(model))
-            if found.card.fingerprint() != identity:
+            stepper = Stepper(Path(model))
+            if stepper.card.fingerprint() != identity:
                 raise InputError(f"{model}: replaced while tiles were made with it; run the command again")
-            _loaded[identity] = found
+            _loaded[identity] = stepper
         return _loaded[identity]
 
 
@@ -161,9 +161,9 @@ def tiles(shape: Sequence[int], side: Sequence[int], *, reach: int, stride: int)
 def _cut(cells: int, side: int, halo: int) -> list[tuple[slice, slice, slice]]:
     """Window, core and the core's place in the window along an axis."""
     width = min(side + 2 * halo, cells)
-    found = []
+    pieces = []
     for begin in range(0, cells, side):
         first = min(max(begin - halo, 0), cells - width)
         end = min(begin + side, cells)
-        found.append((slice(first, first + width), slice(begin, end), slice(begin - first, end - first)))
-    return found
+        pieces.append((slice(first, first + width), slice(begin, end), slice(begin - first, end - first)))
+    return pieces

@@ -25,11 +25,11 @@ class Stepper:
     """The model in the folder `place`. InputError where it is of another field."""
 
     def __init__(self, place: Path) -> None:
-        self.card, found = load(place)
-        if not isinstance(found, FlowModel):
+        self.card, network = load(place)
+        if not isinstance(network, FlowModel):
             raise InputError(f"{place}: a model {self.card.config.model}, which makes no flow; give another")
-        self.model = found
-        self._step = tf.function(found.advance)
+        self.model = network
+        self._step = tf.function(network.advance)
 
     @property
     def compiled(self) -> int:
@@ -61,8 +61,10 @@ class Stepper:
         """
         grid = self.card.geometry
         if differs := grid.difference(replace(flow.grid, interval_d=grid.interval_d)):
-            name, mine, found = differs
-            raise InputError(f"{flow.path}: {name} is {found}, the model was trained on {mine}; give frames like those")
+            name, trained, given = differs
+            raise InputError(
+                f"{flow.path}: {name} is {given}, the model was trained on {trained}; give frames like those"
+            )
         low, high = self.card.valid_range["reynolds"]
         if not low * (1 - _SAME) <= flow.reynolds <= high * (1 + _SAME):
             raise InputError(

@@ -116,21 +116,21 @@ class Evaluator:
                 number = first + replica
                 if names and number >= batches:
                     continue  # a batch that came again, so that no replica has none
-                found = judge.add(batch, made)
+                features = judge.add(batch, made)
                 if not names:
                     names = list(losses)
-                    sums, rows = np.zeros((batches, len(names))), np.zeros((self.showers, found.shape[1]))
+                    sums, rows = np.zeros((batches, len(names))), np.zeros((self.showers, features.shape[1]))
                 if number < batches:
                     sums[number] = [losses[name] for name in names]
-                    rows[number * self._batch_showers :][: len(found)] = found
+                    rows[number * self._batch_showers :][: len(features)] = features
         sums, rows = self._of_all_workers(sums), self._of_all_workers(rows)
         means = {name: sum(column) / self.showers for name, column in zip(names, sums.T.tolist(), strict=True)}
         losses = with_total(means, self.model.weights)
         return Evaluation(losses, judge.found(rows), judge, time.monotonic() - began)
 
-    def score(self, found: Evaluation) -> float | None:
+    def score(self, evaluation: Evaluation) -> float | None:
         """What chooses among evaluations, the smaller the better; None leaves this one out."""
-        return self.model.score(found.losses, found.found, self.showers)
+        return self.model.score(evaluation.losses, evaluation.found, self.showers)
 
     def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:
         """What each replica of this worker, in turn, makes of its batch; the `first` replica's has this number."""
@@ -190,8 +190,8 @@ class Evaluator:
         batches = records.take(self.showers).batch(
             self._batch_showers, drop_remainder=self.showers % self._batch_showers == 0
         )
-        mine = batches.repeat().shard(self._replicas, replica)
-        return mine.map(lambda chosen: self.model.decode_judged(chosen, self._manifest), tf.data.AUTOTUNE)
+        part = batches.repeat().shard(self._replicas, replica)
+        return part.map(lambda chosen: self.model.decode_judged(chosen, self._manifest), tf.data.AUTOTUNE)
 
     def _on_replicas(self, value_of: Callable[[int], Any]) -> Any:
         """What `value_of` gives for the number of each replica of this worker, as the strategy hands it to them."""
@@ -204,10 +204,10 @@ class Evaluator:
         results: tuple[Any, ...] = self._strategy.experimental_local_results(values)
         return results
 
-    def _of_all_workers(self, mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _of_all_workers(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The sum over the workers of arrays of one shape; no two workers have a number in the same place."""
-        if self._workers == 1 or not mine.size:
-            return mine
-        values = self._on_replicas(lambda replica: mine if replica == self._here[0] else np.zeros_like(mine))
+        if self._workers == 1 or not own.size:
+            return own
+        values = self._on_replicas(lambda replica: own if replica == self._here[0] else np.zeros_like(own))
         total: npt.NDArray[np.float64] = self._local(self._total(values))[0].numpy()
         return total
