@@ -48,7 +48,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         _require_count("--rollout-steps", values["rollout_steps"], 0)
     else:
         dataset = values["dataset"] or f"{output}/dataset"
-        reading = Reading(**{each.name: values[each.name] for each in fields(Reading)} | {"dataset": dataset})
+        reading = Reading(**{field.name: values[field.name] for field in fields(Reading)} | {"dataset": dataset})
         settings, tolerance = reading.preprocessed(), reading.tolerance()
         split_values(values["geometry"])
         require_origin(values["warm_start"])

@@ -96,7 +96,7 @@ class Settings(FieldSettings):
         )
 
     def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:
-        if any(each["written"] for each in counts):
+        if any(count["written"] for count in counts):
             return
         unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
         if any(each["dropped"].get(BELOW_THRESHOLD) for each in counts):

@@ -125,7 +125,7 @@ def _look(
         file.warn_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        header = {each.name: getattr(file, each.name) for each in fields(Header)}
+        header = {field.name: getattr(file, field.name) for field in fields(Header)}
         looked_at = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
         storage.require_unchanged(path, stamp)
     except FileNotFoundError:

@@ -257,7 +257,7 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
 def last_checkpoint(folder: Location) -> int:
     """Step of the newest checkpoint in the model's `folder`, 0 without one."""
     matches = (re.fullmatch(r"step-(\d+)\.json", name) for name in storage.listing(folder / CHECKPOINTS))
-    return max((int(each[1]) for each in matches if each), default=0)
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def require_model(folder: Path, fingerprint: str) -> None:

@@ -147,7 +147,7 @@ class Generator:
         """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
         known = self._known
         if set(more) != set(known.names):
-            here, there = (" and ".join(DATASETS[each] for each in names) or "none" for names in (more, known.names))
+            here, there = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, known.names))
             raise InputError(
                 f"showers are asked for with {here} of the labels phi and pdg, the model was trained with {there}; "
                 "give files that have the same"

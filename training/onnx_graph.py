@@ -18,7 +18,7 @@ def converted(function: Any, opset: int) -> Any:
 
     concrete = function.get_concrete_function(*function.input_signature)
     inputs = [each.name for each in concrete.inputs if each.dtype != tf.resource]
-    outputs = [each.name for each in concrete.outputs]
+    outputs = [output.name for output in concrete.outputs]
     with tf.device("/cpu:0"):
         frozen = tf_loader.from_function(concrete, inputs, outputs)
         with tf.Graph().as_default() as graph:

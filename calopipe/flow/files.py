@@ -110,7 +110,7 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
         interval = float((time[-1] - time[0]) / (frames - 1))
         if not interval > 0 or np.abs(intervals - interval).max() > _EVENLY * interval:
             _refuse(path, f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
-        length, height = (float(each) for each in file.attrs["obstacle_d"])
+        length, height = (float(attr) for attr in file.attrs["obstacle_d"])
         return FlowFile(
             grid=Grid((shape[0], shape[1]), float(file.attrs["cell_d"]), interval),
             solid=solid,

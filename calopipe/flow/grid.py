@@ -58,5 +58,5 @@ class Grid:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Grid:
         """What `to_json` gave. KeyError, TypeError or InputError: it is no grid."""
-        values = {each.name: document[each.name] for each in fields(cls)}
+        values = {field.name: document[field.name] for field in fields(cls)}
         return cls(**values | {"shape": tuple(document["shape"])})

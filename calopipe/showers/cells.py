@@ -219,7 +219,7 @@ class Showers:
     def __post_init__(self) -> None:
         arrays = self.arrays | dict(self.more)
         if len({len(each) for each in arrays.values()}) != 1 or self.cells.ndim != 4:
-            shapes = {name: each.shape for name, each in arrays.items()}
+            shapes = {name: array.shape for name, array in arrays.items()}
             raise ValueError(f"the arrays of a batch of showers disagree: {shapes}")
 
     @property

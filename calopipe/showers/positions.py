@@ -56,8 +56,8 @@ def positions(geometry: Geometry) -> Positions:
     pitch, x0 = (np.array([getattr(layer, name) for layer in layers]) for name in ("pitch_mm", "x0"))
     of_layers = np.cumsum(pitch) - pitch / 2, np.cumsum(x0) - x0 / 2, x0
     arrays = (x, y, ring, area, np.isfinite(x), *of_layers)
-    for each in arrays:
-        each.flags.writeable = False  # they are remembered
+    for array in arrays:
+        array.flags.writeable = False  # they are remembered
     return Positions(*arrays)
 
 

@@ -50,7 +50,7 @@ class Credential:
     def hide(self, text: str) -> str:
         """`text`, which comes from a server, without the secret that was read last."""
         parts = re.split("; ?", self._secret) if self.is_cookie else [self._secret]
-        for secret in {each.partition("=")[2] if self.is_cookie else each for each in parts} - {""}:
+        for secret in {part.partition("=")[2] if self.is_cookie else part for part in parts} - {""}:
             text = text.replace(secret, "***")
         return text
 

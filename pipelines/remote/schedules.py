@@ -46,7 +46,7 @@ def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set
         form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
         if not form:
             return set()
-        first, last, step = (int(each) if each else None for each in form.groups())
+        first, last, step = (int(group) if group else None for group in form.groups())
         if first is None:
             first, last = least, most
         numbers |= set(range(first, (last or (most if step else first)) + 1, step or 1))

@@ -22,7 +22,7 @@ def counts(energy_gev: FloatArray, dropped: npt.NDArray[np.bool_]) -> dict[str, 
     """For a receipt: by bin of energy the showers, and how many are `dropped`; both (N,)."""
     bins = np.floor(_BINS_A_DECADE * np.log10(energy_gev.astype(np.float64))).astype(int)
     showers, lost = Counter(bins.tolist()), Counter(bins[dropped].tolist())
-    return {str(each): [showers[each], lost[each]] for each in sorted(showers)}
+    return {str(bin_): [showers[bin_], lost[bin_]] for bin_ in sorted(showers)}
 
 
 def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
@@ -32,7 +32,7 @@ def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
         for name, (all_here, dropped) in part.items():
             showers[int(name)] += all_here
             lost[int(name)] += dropped
-    edge = [10 ** (each / _BINS_A_DECADE) for each in sorted(showers)]
+    edge = [10 ** (bin_ / _BINS_A_DECADE) for bin_ in sorted(showers)]
     width = 10 ** (1 / _BINS_A_DECADE)
     return tuple((low, low * width, showers[each], lost[each]) for low, each in zip(edge, sorted(showers), strict=True))
 

@@ -65,7 +65,7 @@ class Look:
 def look_at(file: ShowerFile) -> Look | None:
     """What some showers of `file` look like; None if each of them is corrupt or empty."""
     stretches = _stretches(file.events)
-    hits = Hits.of(np.concatenate([file.cells(*each) for each in stretches]))
+    hits = Hits.of(np.concatenate([file.cells(*stretch) for stretch in stretches]))
     sums, events = hits.sums(), np.concatenate([np.arange(*each) for each in stretches])
     good = (flaws_of_hits(hits) == 0) & (file.label_flaws[events] == 0) & (sums > 0)
     if not good.any():
@@ -197,7 +197,7 @@ def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
     x, y = cells.x_mm[layer, place], cells.y_mm[layer, place]
     energy = of_layers(value)
     centres = (of_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
-    squares = float((value * cells.r_mm[layer, place] ** 2).sum() - sum(each.sum() for each in centres))
+    squares = float((value * cells.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
     pitch = np.array([each.pitch_mm for each in geometry.every_layer])
     return _Sample(
         edges,

@@ -160,7 +160,7 @@ def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
 
     def answers(split: str) -> tuple[Array, Array]:
         batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)
-        answers = [(each["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(each)).numpy()) for each in batches]
+        answers = [(batch["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(batch)).numpy()) for batch in batches]
         labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*answers, strict=True))
         return labels, probabilities
 

@@ -150,7 +150,7 @@ def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[f
         fast = peak * max(every) * _TRANSFER
         slow = kind.peak.float32 * min(shares.get("float32", every)) / _TRANSFER
         tflops = [fast, math.sqrt(fast * slow), slow]
-    return [work.flop / (1e12 * each) for each in tflops]
+    return [work.flop / (1e12 * tflop) for tflop in tflops]
 
 
 def _processor_seconds(work: Work, catalogue: Catalogue) -> float:

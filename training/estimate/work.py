@@ -50,7 +50,7 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
     operations = _operations(step, config.batch)
     trained = dict.fromkeys(phase.network for phase in model.phases)
     reported = sum(len(phase.weights) for phase in model.phases) + 1  # and whether to stop
-    changing = sum(math.prod(each.shape) for name in trained for each in statistics(model.networks[name]))
+    changing = sum(math.prod(statistic.shape) for name in trained for statistic in statistics(model.networks[name]))
     gradients = max(collectives)
     collectives[-1] += 4.0 * (reported + changing)  # which the last phase's collective carries too
     return Work(
@@ -86,7 +86,7 @@ def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.O
 
 def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
     """Bytes of all weights, of the optimizers and of the averages."""
-    total = _bytes(each for network in model.networks.values() for each in network.weights)
+    total = _bytes(weight for network in model.networks.values() for weight in network.weights)
     for name in trained:
         scheduled = keras.optimizers.schedules.ExponentialDecay(config.learning_rate, 1, 1.0)  # no variable, as ours
         optimizer = model.optimizer(name, scheduled, 1)
@@ -98,7 +98,7 @@ def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
 
 
 def _bytes(values: Iterable[Any]) -> float:
-    return float(sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in values))
+    return float(sum(math.prod(value.shape) * tf.as_dtype(value.dtype).size for value in values))
 
 
 def _kept(operations: list[tf.Operation], phase: str) -> float:

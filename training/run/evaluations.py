@@ -98,7 +98,7 @@ class Evaluations:
         engine, patience = self._engine, self._engine.config.patience
         self._checkpoints.wait()
         best_step, value = self._checkpoints.best_metric()
-        judged = max((each["step"] for each in history.entries if CHOSEN_BY in each), default=0)
+        judged = max((entry["step"] for entry in history.entries if CHOSEN_BY in entry), default=0)
         over = math.isfinite(value) and judged - best_step >= patience * engine.steps_an_epoch
         if over:
             print(f"no better metric for {patience} epochs since step {best_step}: {value:.4g}", flush=True)

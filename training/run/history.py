@@ -71,7 +71,7 @@ class History:
     def _write(self, new: dict[str, Any]) -> None:
         """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
         with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
-            temporary.write_text("".join(json.dumps(each) + "\n" for each in self.entries))
+            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries))
         others = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
         self._show(self.board, [*_numbers(others, ()), *_losses(new.get(_TRAINED, {}))])
         if watched := [(f"loss/{name}", value) for name, value in _numbers(new.get(_WATCHED) or {}, ())]:

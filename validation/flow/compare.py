@@ -69,8 +69,8 @@ def validate(
     opened = {side: [open_flow(path) for path in paths] for side, paths in sides.items()}
     inputs: dict[str, Any] = {
         side: [
-            {"file": str(each.path), "sha256": storage.sha256_of_file(each.path), "events": len(each.time)}
-            for each in files
+            {"file": str(file.path), "sha256": storage.sha256_of_file(file.path), "events": len(file.time)}
+            for file in files
         ]
         for side, files in opened.items()
     }
@@ -120,7 +120,7 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
 
 def _cautions(candidates: Sequence[FlowFile]) -> list[dict[str, Any]]:
     """What forbids to accept the roll-outs, whatever the criteria say."""
-    count = sum(each.start_seen for each in candidates)
+    count = sum(candidate.start_seen for candidate in candidates)
     detail = f"{count} of {len(candidates)} roll-outs start from a simulation that their model was trained on"
     return [{"name": "Training simulations", "count": count, "detail": detail}] if count else []
 
@@ -148,7 +148,7 @@ def _judged(
         "cautions": cautions,
         "criteria": [criterion.to_json() for criterion in criteria],
         "simulations": [each.to_json(limit) for each in measured],
-        "floors": [each.to_json(limit) for each in floors],
+        "floors": [floor.to_json(limit) for floor in floors],
         "scalars": scalars(criteria),
     }
 
@@ -161,6 +161,6 @@ def _mean(values: Sequence[float]) -> Estimate:
 
 def _floor(rule: _Rule, floors: Sequence[Measured]) -> dict[str, Any]:
     """The root mean square distance of the other solver from the target."""
-    away = [each.values[rule.key] - rule.target for each in floors]
+    away = [floor.values[rule.key] - rule.target for floor in floors]
     value = finite(math.sqrt(np.mean(np.square(away)))) if away else None
     return {"value": value, "scaled": False, "events": len(away)}

@@ -125,7 +125,7 @@ def _by_step(sides: list[Array], fluid: measures.Mask, cell_d: float) -> dict[st
         "relative_l2": np.array([measures.relative_l2(a, b, fluid) for a, b in frames]),
         "psnr": np.array([measures.psnr(a, b, fluid, peak) for a, b in frames]),
         "ssim": np.array([measures.ssim(a, b, peak) for a, b in frames]),
-        "kinetic_energy": np.stack([kinetic_energy(each, fluid) for each in sides], axis=1),
+        "kinetic_energy": np.stack([kinetic_energy(side, fluid) for side in sides], axis=1),
         "divergence": np.array([[measures.rms_divergence(each, fluid, cell_d) for each in both] for both in frames]),
     }
 

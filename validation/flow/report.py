@@ -78,7 +78,7 @@ def _by_step(figure: Figure, name: str, label: str, measured: Sequence[Measured]
             axis.plot(curve, color=colour, linewidth=0.6, alpha=0.6)
         axis.plot(_mean(curves), color=colour, linewidth=2)
     if floors and floors[0].steps[name].ndim == 1:
-        axis.plot(_mean([each.steps[name] for each in floors]), color=_COLOURS["solver"], linestyle=":")
+        axis.plot(_mean([floor.steps[name] for floor in floors]), color=_COLOURS["solver"], linestyle=":")
 
 
 def _spectra(figure: Figure, measured: Sequence[Measured]) -> None:

@@ -67,7 +67,7 @@ class Criterion:
     @property
     def excess(self) -> float:
         """How far out the worst estimate is, in units of the tolerance."""
-        finite = [each.value for each in self.measurement.estimates if math.isfinite(each.value)]
+        finite = [estimate.value for estimate in self.measurement.estimates if math.isfinite(estimate.value)]
         return max(map(self.measurement.excess, finite), default=0.0)
 
     @property
@@ -85,7 +85,7 @@ class Criterion:
             "strict_interval": self.strict_interval and [finite(end) for end in self.strict_interval],
             "tolerance": [finite(bound) for bound in measured.bounds],
             "floor": measured.floor,
-            "events": min((each.events for each in measured.estimates), default=0),
+            "events": min((estimate.events for estimate in measured.estimates), default=0),
             "events_needed": self.events_needed,
             "worst": self.worst,
         }

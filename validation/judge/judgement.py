@@ -62,8 +62,8 @@ class Judgement:
             compared,
             measurements,
             judge_all(measurements),
-            [each for each in failures if each],
-            [each for each in cautions if each],
+            [failure for failure in failures if failure],
+            [caution for caution in cautions if caution],
         )
 
     @property

@@ -72,7 +72,7 @@ def memorised(
         )
         count = round(copies["share"] * len(some.candidate))
         cautions.append({"name": "Training showers repeated", "count": count, "detail": detail})
-    return section, [each for each in cautions if each]
+    return section, [caution for caution in cautions if caution]
 
 
 def _shares(table: Observables) -> FloatArray:

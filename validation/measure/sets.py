@@ -208,8 +208,8 @@ def _require_same_mix(candidate: ShowerSet, expected: npt.NDArray[np.int32], giv
     counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (expected, given)])
     if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
         usual, mix = (
-            ", ".join(f"{share:.0%} {name}" for name, share in zip(names, each / each.sum(), strict=True))
-            for each in counts
+            ", ".join(f"{share:.0%} {name}" for name, share in zip(names, count / count.sum(), strict=True))
+            for count in counts
         )
         raise InputError(
             f"{candidate.files[0].path}: its particles are {mix}, those of the reference {usual}; compare sets of one "

@@ -94,7 +94,7 @@ class Subset(Table):
     def __init__(self, table: Table, index: Index) -> None:
         self._table, self._index = table, index
         labels = table.energy_gev, table.theta_rad, table.phi_rad, table.particle, table.empty
-        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = (each[index] for each in labels)
+        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = (label[index] for label in labels)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
         return self._table[self._index[rows]]

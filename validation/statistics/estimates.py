@@ -279,7 +279,7 @@ class _Sums:
         """By name, NaN where the weights sum to zero."""
         places = np.cumsum(list(self._widths.values()))[:-1]
         columns = (sums[:, :-1] / np.where(sums[:, -1:] > 0, sums[:, -1:], np.nan) for sums in (reference, candidate))
-        return Pair(*(dict(zip(self._widths, np.split(each, places, axis=1), strict=True)) for each in columns))
+        return Pair(*(dict(zip(self._widths, np.split(column, places, axis=1), strict=True)) for column in columns))
 
 
 def _slices(events: int) -> Iterator[slice]:
