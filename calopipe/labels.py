@@ -42,8 +42,8 @@ class LabelRange:
     def joined(cls, parts: Iterable[LabelRange]) -> LabelRange:
         """That of all showers of the `parts`."""
         listed = list(parts)
-        ends = [end for each in listed for end in each.phi_rad or ()]
-        kinds = {kind for each in listed for kind in each.particle}
+        ends = [end for labels in listed for end in labels.phi_rad or ()]
+        kinds = {kind for labels in listed for kind in labels.particle}
         return cls((min(ends), max(ends)) if ends else None, tuple(sorted(kinds)))
 
     @classmethod
@@ -60,8 +60,8 @@ class LabelRange:
         if (self.names, self.particle) == (other.names, other.particle):
             return None
         here, there = (
-            " and ".join(DATASETS[name] + f" {each.particle}" * (name == PARTICLE) for name in each.names)
-            for each in (self, other)
+            " and ".join(DATASETS[name] + f" {labels.particle}" * (name == PARTICLE) for name in labels.names)
+            for labels in (self, other)
         )
         return here or "neither phi nor pdg", there or "neither phi nor pdg"
 

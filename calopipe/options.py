@@ -45,7 +45,7 @@ def setting(
 
 def settings_of(kind: Any) -> list[Field[Any]]:
     """The fields of a dataclass, or of one of its objects, that are options of the command line."""
-    return [each for each in fields(kind) if "help" in each.metadata]
+    return [setting for setting in fields(kind) if "help" in setting.metadata]
 
 
 def type_of(field: Field[Any]) -> type:
@@ -80,15 +80,15 @@ def add_settings(
     group: Any, settings: Iterable[Field[Any]], told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"]
 ) -> None:
     """An option for each of `settings`, with the help that `told` gives; what is not given is None."""
-    for each in settings:
-        kind, metavar = _kind(each)
-        form: dict[str, Any] = {"metavar": each.metadata["metavar"] or metavar, "type": kind}
+    for setting in settings:
+        kind, metavar = _kind(setting)
+        form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or metavar, "type": kind}
         if kind is bool:
             form = {"action": "store_true"}
         elif kind in (tuple, dict):
-            form |= {"action": "append", "type": each.metadata["each"]}
-        flag = each.metadata["flag"] or option(each.name)
-        group.add_argument(flag, dest=each.name, default=None, help=told(each), **form)
+            form |= {"action": "append", "type": setting.metadata["each"]}
+        flag = setting.metadata["flag"] or option(setting.name)
+        group.add_argument(flag, dest=setting.name, default=None, help=told(setting), **form)
 
 
 def given(kind: Any, options: Any) -> dict[str, Any]:

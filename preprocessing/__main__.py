@@ -65,8 +65,8 @@ def parser() -> CommandParser:
         help="of a flow: frames of a pair are K intervals of the file apart (default %(default)s)",
     )
     own = {"on_doubt": WARN}  # where the pipeline's default is another
-    read = [each for each in settings_of(Reading) if each.name != "dataset"]
-    add_settings(command, read, lambda each: told(each, own.get(each.name)))
+    read = [setting for setting in settings_of(Reading) if setting.name != "dataset"]
+    add_settings(command, read, lambda setting: told(setting, own.get(setting.name)))
     command.add_argument(
         "--on-copies",
         choices=(SKIP, STOP, KEEP),

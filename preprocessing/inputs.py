@@ -101,11 +101,11 @@ def sorted_out(
     inputs: Sequence[InputFile | BadFile], paths: Sequence[Location], tolerance: Tolerance
 ) -> tuple[list[InputFile], tuple[BadFile, ...]]:
     """The good and the bad ones of the `inputs` at `paths`. InputError: more are bad than allowed, or all."""
-    bad = tuple(each for each in inputs if isinstance(each, BadFile))
+    bad = tuple(file for file in inputs if isinstance(file, BadFile))
     tolerance.require("file", len(bad), len(paths), bad[0].reason if bad else "")
-    for each in bad:
-        logger.warning("left out: %s", each.reason)
-    files = [each for each in inputs if isinstance(each, InputFile)]
+    for file in bad:
+        logger.warning("left out: %s", file.reason)
+    files = [file for file in inputs if isinstance(file, InputFile)]
     if not files:
         raise InputError(f"{paths[0]}: none of the {len(paths)} input files can be used")
     return files, bad

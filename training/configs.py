@@ -81,7 +81,7 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
     InputError for a setting that the model does not have, or that the pipeline has a parameter for.
     """
-    known = {each.name: type_of(each) for each in settings_of(type(config)) if each.name not in _PARAMETERS}
+    known = {setting.name: type_of(setting) for setting in settings_of(type(config)) if setting.name not in _PARAMETERS}
     checked: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:

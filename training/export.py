@@ -115,8 +115,8 @@ def _metadata(model: Model, card: Card) -> dict[str, str]:
 
 def name_batch(model: Any) -> None:
     """Call the number of showers, which is the first dimension of what the ONNX `model` takes and gives, `batch`."""
-    for each in (*model.graph.input, *model.graph.output):
-        first = each.type.tensor_type.shape.dim[0]
+    for entry in (*model.graph.input, *model.graph.output):
+        first = entry.type.tensor_type.shape.dim[0]
         if not first.HasField("dim_value"):
             first.dim_param = "batch"
 
@@ -133,7 +133,7 @@ def _identity_of_onnx(output: Path) -> Any:
     import onnx  # noqa: PLC0415
 
     try:
-        metadata = {each.key: each.value for each in onnx.load(output, load_external_data=False).metadata_props}
+        metadata = {entry.key: entry.value for entry in onnx.load(output, load_external_data=False).metadata_props}
         return json.loads(metadata[IDENTITY])
     except Exception:  # whatever protobuf says of a file of another kind
         return None

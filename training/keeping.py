@@ -90,8 +90,8 @@ def write_model(
         valid_range=manifest.whole_range,
         trained={
             "steps": steps,
-            "epochs": max((each["epoch"] for each in history), default=0),
-            "seconds": sum(each.get("seconds", 0.0) for each in history),
+            "epochs": max((entry["epoch"] for entry in history), default=0),
+            "seconds": sum(entry.get("seconds", 0.0) for entry in history),
             "replicas": best.facts["replicas"],
             "chosen_step": best.step,
             "warm_start": warm_start,

@@ -17,7 +17,7 @@ def converted(function: Any, opset: int) -> Any:
     from tf2onnx.optimizer.const_fold_optimizer import ConstFoldOptimizer  # noqa: PLC0415
 
     concrete = function.get_concrete_function(*function.input_signature)
-    inputs = [each.name for each in concrete.inputs if each.dtype != tf.resource]
+    inputs = [tensor.name for tensor in concrete.inputs if tensor.dtype != tf.resource]
     outputs = [output.name for output in concrete.outputs]
     with tf.device("/cpu:0"):
         frozen = tf_loader.from_function(concrete, inputs, outputs)
@@ -40,7 +40,7 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
     """Sums by scattering; tf2onnx sorts the rows and gathers them into a table."""
     data, segment, number = node.input
     rank, shape, dtype = graph.get_rank(data), graph.get_shape(data), graph.get_dtype(data)
-    index, size = (_as_int64(graph, each) for each in (segment, number))
+    index, size = (_as_int64(graph, tensor) for tensor in (segment, number))
     size = graph.make_node("Unsqueeze", [size, _constant(graph, [0])]).output[0]
     if rank > 1:
         index = graph.make_node("Unsqueeze", [index, _constant(graph, list(range(1, rank)))]).output[0]
@@ -99,7 +99,7 @@ def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
     """
     from onnx import helper, numpy_helper  # noqa: PLC0415
 
-    small = {each.name: numpy_helper.to_array(each) for each in graph.initializer if np.prod(each.dims) <= 4}
+    small = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if np.prod(tensor.dims) <= 4}
     constants = {**outside, **small}
     made = {output: node for node in graph.node for output in node.output}
     indices: dict[int, str] = {}
@@ -129,7 +129,7 @@ def _bodies(graph: Any) -> Iterator[Any]:
 
 def _used(graph: Any) -> set[str]:
     """The names that operations take, here and in the bodies of loops, and that graphs give."""
-    own = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+    own = {name for node in graph.node for name in node.input} | {tensor.name for tensor in graph.output}
     return own.union(*map(_used, _bodies(graph)))
 
 
@@ -139,9 +139,9 @@ def _drop_unused(graph: Any, used: set[str]) -> None:
         _drop_unused(body, used)
     nodes = [node for node in graph.node if node.op_type != "Slice" or node.output[0] in used]
     left = set().union(
-        *(node.input for node in nodes), *map(_used, _bodies(graph)), (each.name for each in graph.output)
+        *(node.input for node in nodes), *map(_used, _bodies(graph)), (tensor.name for tensor in graph.output)
     )
-    constants = [each for each in graph.initializer if each.name in left]
+    constants = [tensor for tensor in graph.initializer if tensor.name in left]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(constants)

@@ -145,9 +145,9 @@ def _show(document: Mapping[str, Any], output: storage.Location) -> None:
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:
             print(f"  {kind}  {finding['name']}: {finding['detail']}")
-    for each in document["criteria"][:_SHOWN]:
-        value = f"{number(each['value'])}, interval {span(each['interval'])}, tolerance {span(each['tolerance'])}"
-        print(f"  {each['verdict']:<12}  {each['name']} [{each['bin']}]: {value}")
+    for row in document["criteria"][:_SHOWN]:
+        value = f"{number(row['value'])}, interval {span(row['interval'])}, tolerance {span(row['tolerance'])}"
+        print(f"  {row['verdict']:<12}  {row['name']} [{row['bin']}]: {value}")
     if (more := len(document["criteria"]) - _SHOWN) > 0:
         print(f"  and {more} more criteria in the report")
     if incumbent := document.get("incumbent"):

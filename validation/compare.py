@@ -152,12 +152,12 @@ def _measured(sets: Sets) -> _Found:
 def _judged(sets: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
     """A sample of the showers that are compared, and what the document says of them all."""
     reference, candidate = sets.reference, sets.candidates[0]
-    events = min(len(each.table) for each in (reference, *sets.candidates))
+    events = min(len(showers.table) for showers in (reference, *sets.candidates))
     # Particles come along the axis of rings, and whichever way their showers lean is chance.
     binning, names = Binning.of(reference.table, events, angles=not sets.geometry.rings), ring_labels(sets.geometry)
     judged, *previous = (
-        Judgement.of(reference, each, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
-        for each, paired in zip(sets.candidates, sets.paired, strict=True)
+        Judgement.of(reference, showers, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
+        for showers, paired in zip(sets.candidates, sets.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.compared, SAMPLE_SHOWERS, rng)

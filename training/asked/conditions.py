@@ -152,9 +152,9 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
         return Conditions(like, selection, card.geometry)
     if selection.split != ALL:
         raise InputError(f"{like[0]}: holds labels and no cells, which decide the split; leave out --split")
-    if any(each.keys() != alone[0].keys() for each in alone):
+    if any(labels.keys() != alone[0].keys() for labels in alone):
         raise InputError(f"{like[0]}: of the labels phi and pdg a file beside it has others; give files of the same")
-    return LabelsAlone({name: np.concatenate([each[name] for each in alone]) for name in alone[0]})
+    return LabelsAlone({name: np.concatenate([labels[name] for labels in alone]) for name in alone[0]})
 
 
 def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:

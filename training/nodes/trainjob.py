@@ -278,7 +278,7 @@ class _Log:
 
 def _is(job: Json, condition: str) -> bool:
     conditions = job.get("status", {}).get("conditions", [])
-    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+    return any(state["type"] == condition and state["status"] == "True" for state in conditions)
 
 
 def _spec_hash(job: Json) -> str | None:

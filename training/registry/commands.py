@@ -65,9 +65,9 @@ def perform(options: argparse.Namespace) -> None:
             registry.fetch(history[-1], output, overwrite=options.overwrite)
         print(f"model: {options.output}, which is {history[-1].model}")
         return
-    for each in history:
+    for entry in history:
         print(
-            f"{each.number:6d}  {each.at}  {each.model}  {each.why}"
-            + (f", in place of {each.replaced}" if each.replaced not in {None, each.model} else "")
-            + (f" (grade {each.grade})" if each.grade else "")
+            f"{entry.number:6d}  {entry.at}  {entry.model}  {entry.why}"
+            + (f", in place of {entry.replaced}" if entry.replaced not in {None, entry.model} else "")
+            + (f" (grade {entry.grade})" if entry.grade else "")
         )

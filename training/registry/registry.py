@@ -88,8 +88,10 @@ class Registry:
         if not history:
             return ""
         current = history[-1]
-        began = next(each for each in reversed(history) if each.why != REGRADED)
-        grade = next(each.grade for each in reversed(history) if (each.model, each.why) == (current.model, PROMOTED))
+        began = next(entry for entry in reversed(history) if entry.why != REGRADED)
+        grade = next(
+            entry.grade for entry in reversed(history) if (entry.model, entry.why) == (current.model, PROMOTED)
+        )
         other = f" (accepted under the grade {grade})" if content(grade) != content(current.grade) else ""
         return f"{current.model}, since {began.at}{other}"
 
@@ -105,17 +107,17 @@ class Registry:
         history = self.history()
         if not history or history[-1].fingerprint != challenger:
             return history[-1] if history else None
-        promoted = [i for i, each in enumerate(history) if each.fingerprint == challenger and each.why == PROMOTED]
+        promoted = [i for i, entry in enumerate(history) if entry.fingerprint == challenger and entry.why == PROMOTED]
         return history[promoted[-1] - 1] if promoted[-1] else None
 
     def withdrawn(self) -> dict[str, Promotion]:
         """The rollbacks that took models out of use, by the fingerprints of the models."""
         withdrawn: dict[str, Promotion] = {}
         history = self.history()
-        for before, each in zip([None, *history], history, strict=False):
-            withdrawn.pop(each.fingerprint, None)
-            if each.why == ROLLED_BACK and before is not None:
-                withdrawn[before.fingerprint] = each
+        for before, entry in zip([None, *history], history, strict=False):
+            withdrawn.pop(entry.fingerprint, None)
+            if entry.why == ROLLED_BACK and before is not None:
+                withdrawn[before.fingerprint] = entry
         return withdrawn
 
     def regrade(self, grade: dict[str, Any]) -> Promotion:
@@ -197,13 +199,13 @@ class Registry:
         if not history:
             raise InputError(f"{self.place}: no model was promoted there yet; nothing to roll back")
         current, away = history[-1], self.withdrawn()
-        past = [each for each in history if each.fingerprint != current.fingerprint]
-        began = max(each.number for each in history if (each.model, each.why) == (current.model, PROMOTED))
+        past = [entry for entry in history if entry.fingerprint != current.fingerprint]
+        began = max(entry.number for entry in history if (entry.model, entry.why) == (current.model, PROMOTED))
         # the newest that was not itself rolled back; what came after the current model was passed over by `--to`
-        earlier = [each for each in past if each.number < began and each.fingerprint not in away]
-        chosen = [each for each in past if each.model == to] if to else earlier
+        earlier = [entry for entry in past if entry.number < began and entry.fingerprint not in away]
+        chosen = [entry for entry in past if entry.model == to] if to else earlier
         if not chosen:
-            known = ", ".join(dict.fromkeys(each.model for each in past)) or "none"
+            known = ", ".join(dict.fromkeys(entry.model for entry in past)) or "none"
             raise InputError(
                 f"{self.place}: "
                 + (f"no earlier model {to!r}" if to else "no earlier model is left")

@@ -132,7 +132,7 @@ def _judged(
     measurements = [
         Measurement(
             rule.name, rule.key, "all", rule.unit, rule.target, grade.tolerance[rule.key],
-            (_mean([each.values[rule.key] for each in measured]),), _floor(rule, floors), side=rule.side,
+            (_mean([rollout.values[rule.key] for rollout in measured]),), _floor(rule, floors), side=rule.side,
         )
         for rule in _RULES
         if math.isfinite(grade.tolerance[rule.key])
@@ -147,7 +147,7 @@ def _judged(
         "hard_failures": [],
         "cautions": cautions,
         "criteria": [criterion.to_json() for criterion in criteria],
-        "simulations": [each.to_json(limit) for each in measured],
+        "simulations": [rollout.to_json(limit) for rollout in measured],
         "floors": [floor.to_json(limit) for floor in floors],
         "scalars": scalars(criteria),
     }

@@ -42,17 +42,17 @@ def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
     candidate's first. InputError: there is none, or too few of its frames.
     """
     first, distances = candidate.velocity(0, 1), []
-    for each in references:
-        start = int(np.abs(each.time - candidate.time[0]).argmin())
-        same_time = abs(each.time[start] - candidate.time[0]) < _SAME * each.grid.interval_d
-        if _same_flow(each, candidate) and np.array_equal(each.solid, candidate.solid) and same_time:
-            distances.append((float(np.linalg.norm(each.velocity(start, start + 1) - first)), start, each))
+    for flow in references:
+        start = int(np.abs(flow.time - candidate.time[0]).argmin())
+        same_time = abs(flow.time[start] - candidate.time[0]) < _SAME * flow.grid.interval_d
+        if _same_flow(flow, candidate) and np.array_equal(flow.solid, candidate.solid) and same_time:
+            distances.append((float(np.linalg.norm(flow.velocity(start, start + 1) - first)), start, flow))
     if not distances:
         raise InputError(
             f"{candidate.path}: no --reference has its grid {candidate.grid.shape}, its obstacle, the Reynolds number "
             f"{candidate.reynolds:g} and a frame at {candidate.time[0]:g} D/U; give the simulation that it started from"
         )
-    _, start, reference = min(distances, key=lambda each: each[0])
+    _, start, reference = min(distances, key=lambda nearest: nearest[0])
     stride = _stride(candidate.grid.interval_d, reference)
     count = min(len(candidate.time), (len(reference.time) - start - 1) // stride + 1)
     return Pair(reference, candidate, start, stride, count)

@@ -38,11 +38,11 @@ def page(document: Mapping[str, Any], measured: Sequence[Measured], floors: Sequ
 
 
 def _pictures(measured: Sequence[Measured]) -> Iterator[Plot]:
-    for each in measured[:_PICTURED]:
-        x, y = each.pictures[0][1].shape
-        height = _HEADING_IN + len(each.pictures) * (0.3 * _WIDTH_IN * y / x + 0.1)
-        picture = png(partial(_vorticity, of=each, height=height), height, width=_WIDTH_IN)
-        yield Plot(each.candidate, f"Vorticity of {each.candidate}", picture)
+    for rollout in measured[:_PICTURED]:
+        x, y = rollout.pictures[0][1].shape
+        height = _HEADING_IN + len(rollout.pictures) * (0.3 * _WIDTH_IN * y / x + 0.1)
+        picture = png(partial(_vorticity, of=rollout, height=height), height, width=_WIDTH_IN)
+        yield Plot(rollout.candidate, f"Vorticity of {rollout.candidate}", picture)
 
 
 def _curves(measured: Sequence[Measured], floors: Sequence[Measured]) -> Iterator[Plot]:
@@ -73,7 +73,7 @@ def _by_step(figure: Figure, name: str, label: str, measured: Sequence[Measured]
     axis = _panel(figure, label, "Step")
     colours = list(_COLOURS.values())[-measured[0].steps[name].ndim :]  # a comparison has no curve of the solver
     for column, colour in enumerate(colours):
-        curves = [each.steps[name].reshape(-1, len(colours))[:, column] for each in measured]
+        curves = [rollout.steps[name].reshape(-1, len(colours))[:, column] for rollout in measured]
         for curve in curves:
             axis.plot(curve, color=colour, linewidth=0.6, alpha=0.6)
         axis.plot(_mean(curves), color=colour, linewidth=2)
@@ -83,10 +83,10 @@ def _by_step(figure: Figure, name: str, label: str, measured: Sequence[Measured]
 
 def _spectra(figure: Figure, measured: Sequence[Measured]) -> None:
     axis = _panel(figure, "Energy spectrum behind the obstacle [U²]", "Wavenumber along x [1/D]")
-    for each in measured:
-        for (name, colour), energy in zip(_COLOURS.items(), each.spectra.T, strict=True):
+    for rollout in measured:
+        for (name, colour), energy in zip(_COLOURS.items(), rollout.spectra.T, strict=True):
             axis.loglog(
-                each.wavenumbers, energy, color=colour, linewidth=1, label=name if each is measured[0] else None
+                rollout.wavenumbers, energy, color=colour, linewidth=1, label=name if rollout is measured[0] else None
             )
     axis.legend(fontsize=10)
 

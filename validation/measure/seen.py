@@ -50,10 +50,10 @@ def seen(hits: Deposits, geometry: Geometry) -> Seen:
     """
     where, place = positions(geometry), hits.places
     count = geometry.shape[2]
-    x, y, ring = (each[hits.layer, place] for each in (where.x_mm, where.y_mm, where.ring_mm))
-    layers, moment_x, moment_y = (hits.sums(hits.layer, count, hits.energy * each) for each in (np.ones(1), x, y))
+    x, y, ring = (values[hits.layer, place] for values in (where.x_mm, where.y_mm, where.ring_mm))
+    layers, moment_x, moment_y = (hits.sums(hits.layer, count, hits.energy * values) for values in (np.ones(1), x, y))
     total = layers.sum(axis=1)
-    axis_x, axis_y = (line(layers, each, where.z_mm)[hits.event, hits.layer] for each in (moment_x, moment_y))
+    axis_x, axis_y = (line(layers, moment, where.z_mm)[hits.event, hits.layer] for moment in (moment_x, moment_y))
     angle = angle_of_moments(layers, moment_x, moment_y, where.z_mm)
     index = (
         angle

@@ -50,7 +50,7 @@ def html(title: str, body: Markup) -> str:
 def _grouped(plots: Sequence[Plot]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Titles and PNGs in base64 of each group."""
     groups = groupby(plots, key=lambda plot: plot.group)
-    return [(name, [(each.title, base64.b64encode(each.png).decode()) for each in members]) for name, members in groups]
+    return [(name, [(plot.title, base64.b64encode(plot.png).decode()) for plot in members]) for name, members in groups]
 
 
 def large(value: float | None, scale: float = 1) -> str:

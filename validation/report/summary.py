@@ -24,9 +24,9 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
         "| criterion | bin | value | 95 % interval | tolerance | verdict |",
         "|---|---|---|---|---|---|",
     ]
-    for each in document["criteria"][:criteria]:
-        cells = (each["name"], each["bin"], number(each["value"]), span(each["interval"]), span(each["tolerance"]))
-        lines.append("| " + " | ".join(map(_plain, (*cells, each["verdict"]))) + " |")
+    for row in document["criteria"][:criteria]:
+        cells = (row["name"], row["bin"], number(row["value"]), span(row["interval"]), span(row["tolerance"]))
+        lines.append("| " + " | ".join(map(_plain, (*cells, row["verdict"]))) + " |")
     return "\n".join(lines) + "\n"
 
 
