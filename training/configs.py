@@ -81,7 +81,7 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
     InputError for a setting that the model does not have, or that the pipeline has a parameter for.
     """
-    known = {setting.name: type_of(setting) for setting in settings_of(type(config)) if setting.name not in _PARAMETERS}
+    known = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in _PARAMETERS}
     checked: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:

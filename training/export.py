@@ -133,8 +133,8 @@ def _identity_of_onnx(output: Path) -> Any:
     import onnx  # noqa: PLC0415
 
     try:
-        metadata = {entry.key: entry.value for entry in onnx.load(output, load_external_data=False).metadata_props}
-        return json.loads(metadata[IDENTITY])
+        properties = {entry.key: entry.value for entry in onnx.load(output, load_external_data=False).metadata_props}
+        return json.loads(properties[IDENTITY])
     except Exception:  # whatever protobuf says of a file of another kind
         return None
 

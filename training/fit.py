@@ -175,8 +175,8 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
             f"{geometry.shape}"
         )
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
-        name, earlier, now = differs
-        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {now}")
+        name, earlier, given = differs
+        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {given}")
     if reason := config.begins_anew(card.valid_range, manifest.valid_range):
         raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
     if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):

@@ -88,8 +88,8 @@ def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
     from tf2onnx import utils  # noqa: PLC0415
 
     kind = np.int64 if dtype is None else utils.map_onnx_to_numpy_type(dtype)
-    output: str = graph.make_const(utils.make_name("constant"), np.array(value, kind)).output[0]
-    return output
+    tensor: str = graph.make_const(utils.make_name("constant"), np.array(value, kind)).output[0]
+    return tensor
 
 
 def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:

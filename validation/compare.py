@@ -149,22 +149,25 @@ def _measured(sets: Sets) -> _Found:
     return _Found(reference, measured, pairs, training, sets.reference.geometry)
 
 
-def _judged(sets: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
+def _judged(measured: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
     """A sample of the showers that are compared, and what the document says of them all."""
-    reference, candidate = sets.reference, sets.candidates[0]
-    events = min(len(showers.table) for showers in (reference, *sets.candidates))
+    reference, candidate = measured.reference, measured.candidates[0]
+    events = min(len(showers.table) for showers in (reference, *measured.candidates))
     # Particles come along the axis of rings, and whichever way their showers lean is chance.
-    binning, names = Binning.of(reference.table, events, angles=not sets.geometry.rings), ring_labels(sets.geometry)
+    binning, names = (
+        Binning.of(reference.table, events, angles=not measured.geometry.rings),
+        ring_labels(measured.geometry),
+    )
     judged, *previous = (
         Judgement.of(reference, showers, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
-        for showers, paired in zip(sets.candidates, sets.paired, strict=True)
+        for showers, paired in zip(measured.candidates, measured.paired, strict=True)
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.compared, SAMPLE_SHOWERS, rng)
     alike = similarity(some, rng=rng)
     repeating = None
-    if sets.training is not None:
-        repeating, cautions = memorised(sets.training, reference.digests, candidate.digests, some, rng=rng)
+    if measured.training is not None:
+        repeating, cautions = memorised(measured.training, reference.digests, candidate.digests, some, rng=rng)
         judged.cautions.extend(cautions)
     document = {
         "verdict": judged.verdict,
@@ -199,13 +202,13 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _plots(sets: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
+def _plots(measured: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
     """The report's pictures. Writes `overview.png`, too, and the document gets `resolution`."""
     if not (len(some.reference) and len(some.candidate)):
         return []
-    summary = summarise(some.reference, some.candidate, sets.geometry)
+    summary = summarise(some.reference, some.candidate, measured.geometry)
     document["resolution"] = {side: widths.fit(summary.factor) for side, widths in summary.resolutions.items()}
-    galleries = sets.reference.gallery, sets.candidates[0].gallery
+    galleries = measured.reference.gallery, measured.candidates[0].gallery
     with storage.replacing(output / OVERVIEW_FILE) as temporary:
         temporary.write_bytes(plots.overview(summary))
-    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, sets.geometry)]
+    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, measured.geometry)]

@@ -149,7 +149,7 @@ def _moments(profile: Array) -> tuple[float, float]:
 
 
 def _error(expected: float, value: float) -> float:
-    """|found - expected| / |expected|; over zero it is 0 where zero was found, else 1."""
+    """|value - expected| / |expected|; over zero it is 0 where zero was found, else 1."""
     if expected == 0:
         return float(value != 0)
     return abs(value - expected) / abs(expected)

@@ -91,14 +91,14 @@ def _watch(server: Server, run: str) -> Any:
     while True:
         try:
             now = server.runs.run_service_get_run(run)
-            progress = steps(server, now)
+            listed = steps(server, now)
             answered = time.monotonic()
         except UnreachableError as error:
             if time.monotonic() - answered > PATIENCE_SECONDS:
                 raise
             print(f"{error}; trying again", file=sys.stderr)
         else:
-            for step in progress:
+            for step in listed:
                 if step.state != shown.get(step.name, "PENDING"):
                     shown[step.name] = step.state
                     print(step, flush=True)

@@ -75,7 +75,7 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
 
 def _table(estimates: Sequence[Estimate]) -> str:
     """A Markdown table that is also legible as text."""
-    rows = [_COLUMNS, *(_row(estimate) for estimate in estimates)]
+    rows = [_COLUMNS, *(_row(result) for result in estimates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

@@ -130,8 +130,8 @@ def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
     """A few numbers for a user interface to plot: how many answers of each, and the worst of each kind of criterion."""
     answers = [criterion.verdict for criterion in criteria]
     counts = {f"criteria_{answer}": float(answers.count(answer)) for answer in get_args(Answer)}
-    known = sorted((answer for answer in criteria if math.isfinite(answer.value)), key=lambda answer: answer.excess)
-    return counts | {answer.measurement.key: answer.value for answer in known}  # the worst of its kind comes last
+    known = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
+    return counts | {judged.measurement.key: judged.value for judged in known}  # the worst of its kind comes last
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:
