@@ -41,6 +41,17 @@ def _keys(number: int) -> tf.Tensor:
     return tf.constant(np.random.default_rng(1).integers(0, 2**24, (number, 2)), tf.int32)
 
 
+def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None:
+    """A processor may sort equal numbers in any order: not so that it shows in the table of a model."""
+    store, _ = _constants()
+    radius = Mesh(_GEOMETRY).lattice_radius()
+    for layer_, table in enumerate(store["far_table"].numpy().astype(int)):
+        entries = np.bincount(table, minlength=radius.shape[1])
+        alike = [entries[radius[layer_] == distance] for distance in np.unique(radius[layer_])]
+        assert all((np.diff(each) <= 0).all() for each in alike)
+        assert any((np.diff(each) < 0).any() for each in alike)
+
+
 def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_they_are_hit() -> None:
     """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
     store, _ = _constants(fall=0.2)

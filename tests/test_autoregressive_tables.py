@@ -9,17 +9,11 @@ from fixed_model import GOLDEN, showers, tables
 
 
 def test_showers_of_fixed_weights_are_those_that_the_tables_were_measured_with() -> None:
-    """The last bit of a sum may decide about a hit: of sixteen showers one with AVX-512 has 2 to 4 others with AVX2.
-
-    Another model makes others of nearly all of them.
-    """
+    """The last bit of a sum may decide about a hit, so that one shower in sixteen may differ."""
     golden, now = json.loads(GOLDEN.read_text())["showers"], showers()
-    same = np.array_equal(np.shape(golden["hits"]), np.shape(now["hits"])) and (
-        (np.array(golden["hits"]) == now["hits"])
-        & (np.array(golden["hottest"]) == now["hottest"])
-        & np.isclose(golden["energy"], now["energy"], rtol=1e-3, atol=1e-3)
-    ).all(axis=1)
-    assert np.sum(same) >= len(golden["hits"]) // 2, (
+    assert now.keys() == golden.keys()
+    same = [np.isclose(values, now[name], rtol=1e-3, atol=1e-3).all(axis=1) for name, values in golden.items()]
+    assert np.sum(np.all(same, axis=0)) >= len(golden["hits"]) - 1, (
         "the model makes other showers than when docs/model.md was written: measure its tables of quality again "
         "(benchmarks/fidelity.py), then run python tests/fixed_model.py"
     )

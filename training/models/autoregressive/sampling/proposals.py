@@ -76,7 +76,7 @@ def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
         wanted = far[layer] / total[layer] * (entries - np.count_nonzero(far[layer]))
         counts = np.floor(wanted) + (far[layer] > 0)
         short = entries - int(counts.sum())
-        counts[np.argsort(np.floor(wanted) - wanted)[:short]] += 1
+        counts[np.argsort(np.floor(wanted) - wanted, kind="stable")[:short]] += 1
         table[layer] = np.repeat(np.arange(places), counts.astype(int))
         rate[layer] = np.where(far[layer] > 0, total[layer] * counts / entries, rate[layer])  # as the table makes it
     return {
