@@ -66,6 +66,6 @@ def load_grade(name_or_path: str, field: str = "") -> Grade:
     for key in known:
         value = table.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            given = "it is missing" if value is None else f"found {value!r}"
-            raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {given}")
+            state = "it is missing" if value is None else f"found {value!r}"
+            raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {state}")
     return Grade(path.stem if built_in else path.name, _Tolerances({key: float(table[key]) for key in known}))

@@ -198,7 +198,7 @@ def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
 def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     """How alike the sets are, as numbers for a user interface to plot."""
     numbers = {name: alike["distances"][name]["value"] for name in ("fpd", "kpd")}
-    numbers |= {f"auc_{name}": found["value"] for name, found in alike["classifier"].items()}
+    numbers |= {f"auc_{name}": score["value"] for name, score in alike["classifier"].items()}
     return {name: value for name, value in numbers.items() if value is not None}
 
 

@@ -35,15 +35,15 @@ def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
     """
     if not geometry.layers:
         return angle_of_projections(*hits.projections())
-    cells, layers = positions(geometry), geometry.shape[2]
+    where, layers = positions(geometry), geometry.shape[2]
     place, layer = np.divmod(hits.cell, layers)
     to, size = hits.row * layers + layer, len(hits) * layers
-    value = np.where(cells.ring_mm[layer, place] > 0, 0.0, hits.value.astype(np.float64))
+    value = np.where(where.ring_mm[layer, place] > 0, 0.0, hits.value.astype(np.float64))
     energy, x_moment, y_moment = (
         np.bincount(to, value * factor, size).reshape(len(hits), layers).astype(np.float64)
-        for factor in (1.0, cells.x_mm[layer, place], cells.y_mm[layer, place])
+        for factor in (1.0, where.x_mm[layer, place], where.y_mm[layer, place])
     )
-    angle = angle_of_moments(energy, x_moment, y_moment, cells.z_mm)
+    angle = angle_of_moments(energy, x_moment, y_moment, where.z_mm)
     untold = (energy.sum(axis=1) == 0) & (hits.sums() > 0)
     return np.where(untold, np.float32(np.pi / 2), angle)
 

@@ -195,14 +195,14 @@ def geometry_of(
             return with_values(beside, stated | values), missing if len(cells) == 3 else (), "model's"
         if len(cells) == 3:
             return with_values(replace(REFERENCE_GEOMETRY, shape=cells), stated | values), missing, "reference's"
-    known = given or described or _known_of(cells[0])
+    geometry = given or described or _known_of(cells[0])
     unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
-    expected = (voxels(known),) if len(cells) == 1 else known.shape
+    expected = (voxels(geometry),) if len(cells) == 1 else geometry.shape
     if cells != expected:
         raise BadFileError(
             f"its showers have {cells} cells, the geometry has {expected}; give the --geometry of this file"
         )
-    return with_values(known, unit | values), (), ""
+    return with_values(geometry, unit | values), (), ""
 
 
 def _known_of(count: int) -> Geometry:

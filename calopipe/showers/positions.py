@@ -113,9 +113,9 @@ def nearest(geometry: Geometry, layer: int, other: int) -> Index:
 
     For a cell all round the axis it is a cell at the angle 0 and the mean radius.
     """
-    cells = positions(geometry)
-    places = place_at(geometry, other, cells.x_mm[layer] + cells.ring_mm[layer], cells.y_mm[layer])
-    return np.where(cells.exists[layer], places, -1)
+    where = positions(geometry)
+    places = place_at(geometry, other, where.x_mm[layer] + where.ring_mm[layer], where.y_mm[layer])
+    return np.where(where.exists[layer], places, -1)
 
 
 def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:

@@ -129,11 +129,11 @@ def state_of(run: Any) -> str:
 
 def show(server: Server, run: str) -> Iterator[str]:
     """A run line by line: its name and state, its steps, and why it failed if it did."""
-    current = server.runs.run_service_get_run(run)
-    yield f"{current.display_name}: {state_of(current).lower()}  {address(server, run)}"
-    yield from map(str, steps(server, current))
-    if current.state == "FAILED":
-        yield _outcome(server, current)
+    now = server.runs.run_service_get_run(run)
+    yield f"{now.display_name}: {state_of(now).lower()}  {address(server, run)}"
+    yield from map(str, steps(server, now))
+    if now.state == "FAILED":
+        yield _outcome(server, now)
 
 
 def newest(server: Server) -> Iterator[str]:

@@ -185,8 +185,8 @@ class _Sample:
 
 def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
     """The showers `hits`, whose way through a layer is `slant` times its depth."""
-    cells, layers = positions(geometry), geometry.shape[2]
-    edges = np.concatenate([[0.0], np.cumsum(cells.x0)]) * slant
+    where, layers = positions(geometry), geometry.shape[2]
+    edges = np.concatenate([[0.0], np.cumsum(where.x0)]) * slant
     place, layer = np.divmod(hits.cell, layers)
     to = hits.row * layers + layer
 
@@ -194,15 +194,15 @@ def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
         return np.bincount(to, values, len(hits) * layers).reshape(len(hits), layers).astype(np.float64)
 
     value = hits.value.astype(np.float64)
-    x, y = cells.x_mm[layer, place], cells.y_mm[layer, place]
+    x, y = where.x_mm[layer, place], where.y_mm[layer, place]
     energy = of_layers(value)
     centres = (of_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
-    squares = float((value * cells.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
+    squares = float((value * where.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
     pitch = np.array([each.pitch_mm for each in geometry.every_layer])
     return _Sample(
         edges,
         energy,
         float(np.sqrt(max(squares, 0.0) / energy.sum())),
-        x0_per_mm=float((energy.sum(axis=0) * cells.x0 / pitch).sum() / energy.sum()),
+        x0_per_mm=float((energy.sum(axis=0) * where.x0 / pitch).sum() / energy.sum()),
         listed=bool(geometry.layers),
     )

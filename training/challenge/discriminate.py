@@ -160,8 +160,8 @@ def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
 
     def answers(split: str) -> tuple[Array, Array]:
         batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)
-        answers = [(batch["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(batch)).numpy()) for batch in batches]
-        labels, probabilities = (np.concatenate(each).astype(np.float64) for each in zip(*answers, strict=True))
+        pairs = [(batch["monte_carlo"].numpy(), tf.sigmoid(classifier.answer(batch)).numpy()) for batch in batches]
+        labels, probabilities = (np.concatenate(column).astype(np.float64) for column in zip(*pairs, strict=True))
         return labels, probabilities
 
     labels, probabilities = answers("validation")

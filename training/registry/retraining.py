@@ -93,15 +93,15 @@ def retrain(
     else:
         card = _current_of(manifest, config, registry, origin=origin, copy=copy, model=model)
     incumbent = registry.incumbent(card.fingerprint() if card else None)
-    current = registry.fetch(incumbent, copy, unread=False) if incumbent else None
-    if current is not None:
-        _require_one_detector(current, manifest, registry)
+    incumbent_card = registry.fetch(incumbent, copy, unread=False) if incumbent else None
+    if incumbent_card is not None:
+        _require_one_detector(incumbent_card, manifest, registry)
     if card is None:
         begin = None
-        if current is not None:
+        if incumbent_card is not None:
             judges = digests_in(dataset, manifest, [JUDGES])
-            require_unseen(copy, current, judges, f"--registry {registry.place}: its current model")
-            if origin == FROM_INCUMBENT and _may_begin(current, config, manifest):
+            require_unseen(copy, incumbent_card, judges, f"--registry {registry.place}: its current model")
+            if origin == FROM_INCUMBENT and _may_begin(incumbent_card, config, manifest):
                 begin = copy
         card = fit(dataset, model, config, begin)
         say(card.summary() + (f"; begun with the weights of {incumbent.model}" if incumbent and begin else ""))
@@ -119,26 +119,26 @@ def _current_of(
     return folder.take_over(copy, model, overwrite=True)
 
 
-def _require_one_detector(current: Card, manifest: Manifest, registry: Registry) -> None:
-    if differs := current.geometry.difference(manifest.geometry):
+def _require_one_detector(card: Card, manifest: Manifest, registry: Registry) -> None:
+    if differs := card.geometry.difference(manifest.geometry):
         name, value, given = differs
         raise InputError(
             f"--registry {registry.place}: {name} is {value} in its model and {given} in the dataset; give each "
             "detector a registry of its own"
         )
-    if other := LabelRange.from_json(current.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
+    if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
         raise InputError(
             f"--registry {registry.place}: its model is of showers with {other[0]}, the dataset's have {other[1]}; "
             "give each a registry of its own"
         )
 
 
-def _may_begin(current: Card, config: FitConfig, manifest: Manifest) -> bool:
-    """Whether training may start from the weights of the current model, whose card is `current`; printed too."""
+def _may_begin(card: Card, config: FitConfig, manifest: Manifest) -> bool:
+    """Whether training may start from the weights of the current model, whose `card` it is; printed too."""
     reason = ""
-    if current.config.model != config.model:
-        reason = f": that is a {current.config.model}"
-    elif range_differs := config.begins_anew(current.valid_range, manifest.valid_range):
+    if card.config.model != config.model:
+        reason = f": that is a {card.config.model}"
+    elif range_differs := config.begins_anew(card.valid_range, manifest.valid_range):
         reason = f": {range_differs}"
     weights = "new weights, not those of the current model" if reason else "the weights of the current model"
     say(f"training begins with {weights}{reason}")

@@ -61,10 +61,8 @@ class Stepper:
         """
         grid = self.card.geometry
         if differs := grid.difference(replace(flow.grid, interval_d=grid.interval_d)):
-            name, trained, given = differs
-            raise InputError(
-                f"{flow.path}: {name} is {given}, the model was trained on {trained}; give frames like those"
-            )
+            name, own, stored = differs
+            raise InputError(f"{flow.path}: {name} is {stored}, the model was trained on {own}; give frames like those")
         low, high = self.card.valid_range["reynolds"]
         if not low * (1 - _SAME) <= flow.reynolds <= high * (1 + _SAME):
             raise InputError(

@@ -58,7 +58,7 @@ class Histograms:
 
     def __init__(self, geometry: Geometry, largest_layer_mev: Array) -> None:
         self._edges = {name: list(edges) for name, edges in _edges(geometry, largest_layer_mev).items()}
-        self.counts = {name: [np.zeros(len(edge) - 1) for edge in edges] for name, edges in self._edges.items()}
+        self.counts = {name: [np.zeros(len(ends) - 1) for ends in edges] for name, edges in self._edges.items()}
 
     def add(self, features: HighLevel) -> None:
         values = {
@@ -67,8 +67,8 @@ class Histograms:
             "sparsity": 1 - features.sparsity,
         }  # fmt: skip
         for name, edges in self._edges.items():
-            for number, edge in enumerate(edges):
-                self.counts[name][number] += np.histogram(values[name][:, number], edge)[0]
+            for number, ends in enumerate(edges):
+                self.counts[name][number] += np.histogram(values[name][:, number], ends)[0]
 
 
 def _edges(geometry: Geometry, largest_layer_mev: Array) -> dict[str, Iterator[Array]]:

@@ -101,11 +101,11 @@ class _Measured:
         names = ("reference", "even", "odd", "candidate")
         self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
         self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
-        reference_vectors = self._filled(
+        of_reference = self._filled(
             reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
         )
-        candidate_vectors = self._filled(candidate, {"candidate": slice(None)})
-        self.vectors = {"reference": reference_vectors, "candidate": candidate_vectors}
+        of_candidate = self._filled(candidate, {"candidate": slice(None)})
+        self.vectors = {"reference": of_reference, "candidate": of_candidate}
 
     def _filled(self, showers: ShowerSet, parts: Mapping[str, slice]) -> Array:
         """The features of a set (N, f); its `parts` are filled into histograms."""

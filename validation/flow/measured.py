@@ -65,8 +65,8 @@ def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
     sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (pair.solver(), rollout)]
     steps = _by_step(sides, fluid, cell_d)
     behind = wake(solid)
-    each = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
-    spectra = np.stack([np.mean([energy for _, energy in found], axis=0) for found in each], axis=1)
+    by_side = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
+    spectra = np.stack([np.mean([energy for _, energy in side], axis=0) for side in by_side], axis=1)
     numbers = [strouhal(transverse(frames, solid, cell_d), pair.interval_d) for frames in sides]
 
     last = [frames[-period:] for frames in sides]
@@ -93,7 +93,7 @@ def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
             "relative_l2": float(steps["relative_l2"][:period].mean()),
         },
         steps=steps,
-        wavenumbers=each[0][0][0],
+        wavenumbers=by_side[0][0][0],
         spectra=spectra,
         pictures=[
             (step, swirl[0][step], swirl[1][step])

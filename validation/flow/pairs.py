@@ -41,18 +41,18 @@ def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
     That is one of the same grid, obstacle, Reynolds number and times; of several, the one whose frame is nearest to the
     candidate's first. InputError: there is none, or too few of its frames.
     """
-    first, distances = candidate.velocity(0, 1), []
+    first, matches = candidate.velocity(0, 1), []
     for flow in references:
         start = int(np.abs(flow.time - candidate.time[0]).argmin())
         same_time = abs(flow.time[start] - candidate.time[0]) < _SAME * flow.grid.interval_d
         if _same_flow(flow, candidate) and np.array_equal(flow.solid, candidate.solid) and same_time:
-            distances.append((float(np.linalg.norm(flow.velocity(start, start + 1) - first)), start, flow))
-    if not distances:
+            matches.append((float(np.linalg.norm(flow.velocity(start, start + 1) - first)), start, flow))
+    if not matches:
         raise InputError(
             f"{candidate.path}: no --reference has its grid {candidate.grid.shape}, its obstacle, the Reynolds number "
             f"{candidate.reynolds:g} and a frame at {candidate.time[0]:g} D/U; give the simulation that it started from"
         )
-    _, start, reference = min(distances, key=lambda nearest: nearest[0])
+    _, start, reference = min(matches, key=lambda match: match[0])
     stride = _stride(candidate.grid.interval_d, reference)
     count = min(len(candidate.time), (len(reference.time) - start - 1) // stride + 1)
     return Pair(reference, candidate, start, stride, count)

@@ -154,19 +154,19 @@ def observe_hits(
 ) -> Observables:  # fmt: skip
     """`observe` of the hits of showers; `particle` and `phi_rad` are labels, if there."""
     deposits = Deposits.of(hits, geometry)
-    profile = seen(deposits, geometry)
-    layers, total = profile.layers, profile.layers.sum(axis=1)
-    fine_radial, ring = _fine_radial(deposits, profile.distance, geometry), ring_places(profile.distance, geometry)
+    view = seen(deposits, geometry)
+    layers, total = view.layers, view.layers.sum(axis=1)
+    fine_radial, ring = _fine_radial(deposits, view.distance, geometry), ring_places(view.distance, geometry)
     core = continuity(deposits, layers, geometry)
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
     empty = total <= 0
 
     depth, depth_variance = moments(layers, positions(geometry).z_x0)
-    (mean_x, second_x), (mean_y, second_y) = profile.x, profile.y
-    angle = np.degrees(profile.angle_rad.astype(np.float64))
+    (mean_x, second_x), (mean_y, second_y) = view.x, view.y
+    angle = np.degrees(view.angle_rad.astype(np.float64))
     angle_x = np.full(len(hits), np.nan)
     if phi_rad is not None:
-        angle_x = np.where(empty, np.nan, np.degrees(profile.angle_x_rad.astype(np.float64)))
+        angle_x = np.where(empty, np.nan, np.degrees(view.angle_x_rad.astype(np.float64)))
     columns = {
         "visible_gev": total,
         "response": total / energy_gev,
@@ -194,14 +194,14 @@ def observe_hits(
         particle=np.zeros(len(hits), np.int32) if particle is None else np.asarray(particle, dtype=np.int32),
         scalars=np.stack([columns[scalar.name] for scalar in SCALARS], axis=1),
         layers=layers.astype(np.float32),
-        along_x=profile.along_x.astype(np.float32),
-        along_y=profile.along_y.astype(np.float32),
-        radial=_radial(deposits, profile.distance, geometry).astype(np.float32),
+        along_x=view.along_x.astype(np.float32),
+        along_y=view.along_y.astype(np.float32),
+        radial=_radial(deposits, view.distance, geometry).astype(np.float32),
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
         ring_cells=deposits.counts(filled, ring[filled], rings).astype(np.float32),
         spectrum=_spectrum(deposits, above).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
-        index_angle_rad=profile.index_angle_rad.astype(np.float64),
+        index_angle_rad=view.index_angle_rad.astype(np.float64),
         angle_x_deg=angle_x,
     )
 

@@ -70,7 +70,7 @@ def _views(shower: npt.NDArray[Any], geometry: Geometry) -> tuple[FloatArray, Fl
 def _raster(geometry: Geometry) -> tuple[npt.NDArray[np.intp], Array]:
     """The cell in each layer at each place (layers, x * y) seen from the front, and what share of it is seen there."""
     edges = views_mm(geometry)[1]
-    x, y = np.meshgrid(*((edge[1:] + edge[:-1]) / 2 for edge in edges), indexing="ij")
+    x, y = np.meshgrid(*((ends[1:] + ends[:-1]) / 2 for ends in edges), indexing="ij")
     place = np.stack([place_at(geometry, layer, x.ravel(), y.ravel()) for layer in range(geometry.shape[2])])
     seen_mm2 = np.outer(*(np.diff(each) for each in edges)).ravel()
     area = np.take_along_axis(positions(geometry).area_mm2, place.clip(0), axis=1)

@@ -193,7 +193,7 @@ def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
     _require_same_mix(candidate, reference.particle, kinds)
     for (name, unit, scale), values in zip(_LABELS, labels, strict=True):
         expected = [_some(getattr(rows, name)) for rows in (reference, filled) if len(rows)]
-        if all(stats.ks_2samp(ours, _some(values), method="asymp").pvalue < _LABEL_SIGNIFICANCE for ours in expected):
+        if all(stats.ks_2samp(known, _some(values), method="asymp").pvalue < _LABEL_SIGNIFICANCE for known in expected):
             raise InputError(
                 f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
                 f"{values.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "

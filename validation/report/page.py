@@ -43,17 +43,17 @@ def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
     return sorted(criteria, key=order, reverse=True)[:_MOST_DIFFERENT]
 
 
-def challenge(document: Mapping[str, Any] | None) -> Markup:
+def challenge(section: Mapping[str, Any] | None) -> Markup:
     """The section of CaloChallenge's numbers; nothing where they were not asked for."""
-    return render("challenge.html", c=document, these=_these(document)) if document else Markup()
+    return render("challenge.html", c=section, these=_these(section)) if section else Markup()
 
 
-def _these(document: Mapping[str, Any]) -> dict[str, Any]:
+def _these(section: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of the candidate, as a row of published values."""
-    classifiers, timing = ((document[name] or {}) for name in ("classifier", "timing"))
+    classifiers, timing = ((section[name] or {}) for name in ("classifier", "timing"))
     auc = {level: each["auc"] for level, each in classifiers.get("classifiers", {}).items()}
-    distances = {name: document[name]["value"] * 1000 if document.get(name) else None for name in ("fpd", "kpd")}
-    powers = {name: (document.get("separations") or {}).get(name, {}).get("value") for name in ("total", "cells")}
+    distances = {name: section[name]["value"] * 1000 if section.get(name) else None for name in ("fpd", "kpd")}
+    powers = {name: (section.get("separations") or {}).get(name, {}).get("value") for name in ("total", "cells")}
     times = [each["ms_per_shower"] for each in timing.get("times", ())]
     accelerator = timing.get("accelerator", False)
     return {

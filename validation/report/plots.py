@@ -173,8 +173,8 @@ def lower_range(curve: Curve) -> tuple[float, float]:
 
     Ratios above two are shown if half the bins are there, ratios below zero never.
     """
-    ours, (compared, errors) = curve.reference[0], curve.relative()
-    known = np.isfinite(compared) & (ours > _WELL_KNOWN * np.nanmax(ours, initial=0.0))
+    mc, (compared, errors) = curve.reference[0], curve.relative()
+    known = np.isfinite(compared) & (mc > _WELL_KNOWN * np.nanmax(mc, initial=0.0))
     ratio = curve.frame.below == "ratio"
     away = np.abs(compared - ratio)[known] + errors[known]
     if not known.any():

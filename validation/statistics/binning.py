@@ -56,11 +56,11 @@ class Binning:
         """
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         leaning = angles and np.ptp(reference.phi_rad) > 0
-        kinds = np.unique(reference.particle).tolist()
+        codes = np.unique(reference.particle).tolist()
         return cls(
             tuple(energy_bins(energies(reference), events)),
             tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
-            tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in kinds) if len(kinds) > 1 else (),
+            tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
             tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
         )
 

@@ -175,14 +175,14 @@ def resample(
         sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), of_candidate)
         sums.add("null", "candidate", _coins(streams[2], m, events), of_candidate)
 
-    ours, theirs_all = sums["point", "reference"], sums["point", "candidate"]
+    reference_sums, candidate_sums = sums["point", "reference"], sums["point", "candidate"]
     chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
-    point = sums.means(ours, theirs_all)
+    point = sums.means(reference_sums, candidate_sums)
     return Resampled(
         point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
         bootstrap=sums.means(sums["bootstrap", "reference"], sums["bootstrap", "candidate"]),
-        null=sums.means(chosen, ours + theirs_all - chosen),
-        halves=sums.means(half, ours - half),
+        null=sums.means(chosen, reference_sums + candidate_sums - chosen),
+        halves=sums.means(half, reference_sums - half),
         events=events,
         independent=events[0] if per_event else min(events),
     )

@@ -58,18 +58,18 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     if count < 3:
         unknown = Estimate(np.nan, np.nan, count, replicates=np.full(BOOTSTRAP_RESAMPLES, np.nan))
         return Neighbourhood(unknown, unknown, np.nan, np.nan, np.nan)
-    points, generated = _standardised(reference, candidate)
-    order, partners = rng.permutation(len(points)), rng.permutation(len(generated))
+    points, others = _standardised(reference, candidate)
+    order, partners = rng.permutation(len(points)), rng.permutation(len(others))
     if per_event:
         partners = order * per_event + rng.integers(per_event, size=len(order))
-    blocks, generated_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
+    blocks, other_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
 
     def against(others: Array, ahead: int) -> Array:
         """(blocks, 2): coverage and density of each block of the reference by the block of `others` so far ahead."""
         following = np.roll(others, -ahead, axis=0)
         return np.stack([_coverage_and_density(*pair) for pair in zip(points[blocks], following, strict=True)])
 
-    own, other = against(points[blocks], 1), against(generated[generated_blocks], 1)
+    own, other = against(points[blocks], 1), against(others[other_blocks], 1)
     # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
     weights = rng.multinomial(count - 1, np.full(count, 1 / count), BOOTSTRAP_RESAMPLES).astype(np.float64)
     if count < LEAST_BLOCKS:

@@ -26,12 +26,12 @@ def _of_atlas(layers: Mapping[str, tuple[int, str]]) -> Geometry:
         "presampler": (11, 0.1), "EM1": (90, 4.3), "EM2": (340, 16.0), "EM3": (40, 2.0),
         "tile1": (300, 13.0), "tile2": (840, 36.0), "tile3": (370, 16.0),
     }  # fmt: skip
-    of_layers = []
+    listed = []
     for name, (angles, text) in layers.items():
         edges = tuple(map(float, text.split()))
         pitch, x0 = sizes[name]
-        of_layers.append(Layer(pitch, x0, (angles, len(edges) - 1), r_edges_mm=edges))
-    return Geometry.of_layers(of_layers, _MEV)
+        listed.append(Layer(pitch, x0, (angles, len(edges) - 1), r_edges_mm=edges))
+    return Geometry.of_layers(listed, _MEV)
 
 
 @cache

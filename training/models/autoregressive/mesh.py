@@ -51,15 +51,15 @@ class Mesh:
         self.geometry = geometry
         n, m, self.layers = geometry.shape
         self.shape, self.places = (n, m), n * m
-        cells, unit = positions(geometry), geometry.cell_mm
-        self.exists = cells.exists
+        where, unit = positions(geometry), geometry.cell_mm
+        self.exists = where.exists
         self.x, self.y, self.ring = (
-            np.nan_to_num(length / unit).astype(np.float32) for length in (cells.x_mm, cells.y_mm, cells.ring_mm)
+            np.nan_to_num(length / unit).astype(np.float32) for length in (where.x_mm, where.y_mm, where.ring_mm)
         )
-        area = np.where(cells.exists, cells.area_mm2, np.nan)
+        area = np.where(where.exists, where.area_mm2, np.nan)
         self.log_area = np.nan_to_num(np.log(area / np.nanmean(area))).astype(np.float32)
-        self.depth = (cells.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
-        self.reach = float(max(n, m) if not geometry.layers else np.nanmax(cells.r_mm) / unit)
+        self.depth = (where.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
+        self.reach = float(max(n, m) if not geometry.layers else np.nanmax(where.r_mm) / unit)
         self.parity = _parity(self.shape).reshape(-1)
         self._neighbours()
         self.folds = not geometry.rings
