@@ -154,10 +154,8 @@ def _judged(measured: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[st
     reference, candidate = measured.reference, measured.candidates[0]
     events = min(len(showers.table) for showers in (reference, *measured.candidates))
     # Particles come along the axis of rings, and whichever way their showers lean is chance.
-    binning, names = (
-        Binning.of(reference.table, events, angles=not measured.geometry.rings),
-        ring_labels(measured.geometry),
-    )
+    binning = Binning.of(reference.table, events, angles=not measured.geometry.rings)
+    names = ring_labels(measured.geometry)
     judged, *previous = (
         Judgement.of(reference, showers, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
         for showers, paired in zip(measured.candidates, measured.paired, strict=True)
