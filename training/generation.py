@@ -133,7 +133,7 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
         stands("reconstructed showers stand", output, f"{standing} of them")
         return standing
     storage.require_writable(output.parent)
-    compiled = tf.function(network.reconstruct, reduce_retracing=True)
+    compiled = tf.function(network.reconstruct, reduce_retracing=True, autograph=False)
     geometry = form.geometry
     unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
     with shower_writer(output, geometry, _attributes(card, request), form.deposits) as writer:

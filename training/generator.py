@@ -61,8 +61,10 @@ class Generator:
         fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
         self.batch = batch or min(network.generation_batch, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
-        self._of_replica = tf.function(self.cells, jit_compile=True) if compiled_by_xla(self._strategy) else self.cells
-        self._compiled = tf.function(self._of_replicas)
+        self._of_replica: Callable[..., Any] = self.cells
+        if compiled_by_xla(self._strategy):
+            self._of_replica = tf.function(self.cells, jit_compile=True, autograph=False)
+        self._compiled = tf.function(self._of_replicas, autograph=False)
 
     def showers(
         self,

@@ -18,7 +18,7 @@ class Team:
         self.strategy = strategy
         self.alone = cluster is None or cluster.size == 1
         self.chief = cluster is None or cluster.chief
-        self._total = tf.function(lambda value: strategy.run(total_over_replicas, args=(value,)))
+        self._total = tf.function(lambda value: strategy.run(total_over_replicas, args=(value,)), autograph=False)
 
     def total(self, value: float) -> float:
         """The sum of `value` over all replicas, those of one worker giving the same."""

@@ -74,7 +74,7 @@ class FlowModel(Model):
         """The next velocity, for Reynolds numbers of the valid range; others raise InvalidArgumentError."""
         low, high = valid["reynolds"]
 
-        @tf.function(input_signature=self._signature())
+        @tf.function(input_signature=self._signature(), autograph=False)
         def advance(velocity: tf.Tensor, solid: tf.Tensor, reynolds: tf.Tensor) -> dict[str, tf.Tensor]:
             reason = f"the model is valid for reynolds from {low:g} to {high:g}; found:"
             inside = (reynolds >= low) & (reynolds <= high)

@@ -178,7 +178,7 @@ def _drop(values: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
     return drop(values)
 
 
-@tf.function(jit_compile=True)  # one pass over the values
+@tf.function(jit_compile=True, autograph=False)  # one pass over the values
 def _masked(values: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
     cells = tf.reshape(tf.range(tf.size(values), dtype=tf.int32), tf.shape(values))
     bits = tf.cast(cells, tf.uint32) * np.uint32(0x9E3779B1) + key[0]

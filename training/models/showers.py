@@ -74,7 +74,7 @@ class ShowerModel(Model):
         """
         labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
 
-        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32), *_specs(names)])
+        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32), *_specs(names)], autograph=False)
         def generate(
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:

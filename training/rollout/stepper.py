@@ -29,7 +29,7 @@ class Stepper:
         if not isinstance(network, FlowModel):
             raise InputError(f"{place}: a model {self.card.config.model}, which makes no flow; give another")
         self.model = network
-        self._step = tf.function(network.advance)
+        self._step = tf.function(network.advance, autograph=False)
 
     @property
     def compiled(self) -> int:

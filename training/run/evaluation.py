@@ -74,12 +74,14 @@ class Evaluator:
         self._batch_showers = min(BATCH, max(self.showers, 1))
         if not computes_on_processors(strategy):  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
-        self._of_replica = tf.function(self._batch, jit_compile=True) if compiled_by_xla(strategy) else self._batch
+        self._of_replica: Callable[..., Any] = self._batch
+        if compiled_by_xla(strategy):
+            self._of_replica = tf.function(self._batch, jit_compile=True, autograph=False)
         # one trace for batches of any size and any number of hits: each further one takes seconds
         signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
-        self._evaluate = tf.function(self._of_replicas, input_signature=signature)
-        self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)))
-        self._in_training = tf.function(self._collect, reduce_retracing=True)
+        self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
+        self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
+        self._in_training = tf.function(self._collect, reduce_retracing=True, autograph=False)
         self._flaws: list[str] = []  # of the losses, which tracing finds
         self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 

@@ -81,7 +81,7 @@ class AutoEncoder(Model):
         return {name: found.get(name) for name in ("metric", "unexplained")}
 
     def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  it takes showers, not labels
-        @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)])
+        @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)], autograph=False)
         def reconstruct(cells_gev: tf.Tensor) -> dict[str, tf.Tensor]:
             return {"cells_gev": self.reconstruct(cells_gev / REFERENCE_UNIT_GEV) * REFERENCE_UNIT_GEV}
 

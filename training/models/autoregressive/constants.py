@@ -80,7 +80,7 @@ class Adaptation:
 
     def __init__(self, store: ConstantsStore, geometry: Geometry, labels: LabelRange) -> None:
         self._store, self._geometry, self._with = store, geometry, labels
-        self._describe = tf.function(self._described, reduce_retracing=True)
+        self._describe = tf.function(self._described, reduce_retracing=True, autograph=False)
 
     def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
         """`energy_gev` and `theta_rad` are the least and the largest label of the split."""

@@ -143,7 +143,6 @@ class Autoregressive(ShowerModel):
         ends = manifest.valid_range
         Adaptation(self._store, self._geometry, self._with).run(batches, ends["energy_gev"], ends["theta_rad"])
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes long to find out
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """The totals made normal, and the showers as the densities of the cells are given them."""
         energy, theta = batch["energy_gev"], frame.reflected_angle(batch["theta_rad"])
@@ -182,27 +181,25 @@ class Autoregressive(ShowerModel):
             "value": hits.value,
         }
 
-    @tf.autograph.experimental.do_not_convert
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
         view = self.view(batch, draws)
         of_cells = [self._of_cells(colour, view, draws.fold(name)) for colour, name in enumerate(_COLOURS)]
-        losses = (
-            self._of_totals(view, draws)
-            | {"offsets": sum(self._of_offset(part, view, draws)["offsets"] for part in (0, 1))}
-            | self._of_shares(view, draws)
-            | {"counts": sum(self._of_counts(colour, view, draws)["counts"] for colour in (0, 1))}
-            | {name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")}
-        )
+        losses = {
+            **self._of_totals(view, draws),
+            "offsets": sum(self._of_offset(part, view, draws)["offsets"] for part in (0, 1)),
+            **self._of_shares(view, draws),
+            "counts": sum(self._of_counts(colour, view, draws)["counts"] for colour in (0, 1)),
+            **{name: of_cells[0][name] + of_cells[1][name] for name in ("occupancy", "deposits")},
+        }
         showers = tf.shape(batch["energy_gev"])[0]
         noise = draws.uniform(NOISE, [showers, self.noise_numbers])
         return losses, self._sampler.showers(batch["energy_gev"], batch["theta_rad"], noise, More.of(batch, self._with))
 
-    @tf.autograph.experimental.do_not_convert
     def generate(
         self,
         energy_gev: Tensor,
         theta_rad: Tensor,
-        draws: NoiseDraws,
+        draws: Draws | NoiseDraws,
         more: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Tensor:
         noise = draws.uniform(NOISE, (tf.shape(energy_gev)[0], self.noise_numbers))
@@ -211,7 +208,6 @@ class Autoregressive(ShowerModel):
     def arrays(self) -> Mapping[str, Array]:
         return arrays(self.densities, self._geometry, self._with)
 
-    @tf.autograph.experimental.do_not_convert
     def _of_offset(self, part: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the noise of the places, or of the slopes given those of the places."""
         density = (self._place, self._slope)[part]
@@ -234,14 +230,12 @@ class Autoregressive(ShowerModel):
         )
         return draws.normal("axis", [tf.shape(sums)[0], len(SUMS)]) * scale * energy[:, None]
 
-    @tf.autograph.experimental.do_not_convert
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         present, labels = view["there"], view["labels"]
         values = self._totals.log_density(view["normal"], present, labels) * totals.defined(present)
         presence = self._totals.log_presence(present, labels, self._store["presence"])
         return {"totals": -tf.reduce_sum(values, 1) - presence}
 
-    @tf.autograph.experimental.do_not_convert
     def _of_shares(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the shares of the layers' energies that their even cells hold."""
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
@@ -252,7 +246,6 @@ class Autoregressive(ShowerModel):
         log_p = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
         return {"shares": -tf.reduce_sum(tf.where(layer_energy > 0, tf.reshape(log_p, tf.shape(layer_energy)), 0.0), 1)}
 
-    @tf.autograph.experimental.do_not_convert
     def _of_counts(self, colour: int, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of how many cells of a colour are hit in each layer where it holds energy."""
         mixture = self._counts[colour].mixture(view[_COLOURS[colour]][:, :-COUNT_NUMBERS])
@@ -260,7 +253,6 @@ class Autoregressive(ShowerModel):
         log_p = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
         return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
 
-    @tf.autograph.experimental.do_not_convert
     def _of_cells(self, colour: int, view: Batch, draws: Draws) -> Losses:
         """-log p of the cells of a colour: of whether they are hit, and of the energies of those that are."""
         density, odd = self._cells[colour], bool(colour)

@@ -43,7 +43,7 @@ def normalised(values: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: fl
 @cache
 def _compiled(function: Callable[..., Any], shape: tf.TensorShape) -> Callable[..., Any]:  # noqa: ARG001  a key
     """`function` of values of a `shape`: one for each, since TensorFlow warns of one that is traced often."""
-    return tf.function(function, jit_compile=True)
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _rectified(values: tf.Tensor, bias: tf.Tensor, slope: float) -> tf.Tensor:
