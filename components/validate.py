@@ -41,7 +41,6 @@ def validate(
     with working(output, "validate", "*.json", "report.html") as run:
         from calopipe.storage import location, require_file
         from preprocessing.showers.asked import Reading
-        from training.challenge.discriminate import discriminate
         from validation.challenge.numbers import Asked
         from validation.compare import validate
 
@@ -53,6 +52,8 @@ def validate(
         selection = Reading(**reading).test_split()
         asked = None
         if challenge:
+            from training.challenge.discriminate import discriminate  # TensorFlow
+
             classifier, timing = run / "classifier.json", run / "timing.json"
             discriminate(reference, [generated], classifier, selection=selection, seed=seed)
             asked = Asked.read(classifier, timing)

@@ -13,7 +13,8 @@ from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import FlowFile, open_flow
-from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
+from calopipe.flow.mechanics import transverse
+from calopipe.flow.strouhal import LEAST_FRAMES, strouhal
 from calopipe.grade import load_grade
 from calopipe.showers.detectors import split_values
 from calopipe.storage import Location

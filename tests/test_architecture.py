@@ -120,6 +120,10 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
             "training.nodes.workers, training.nodes.trainjob",
             ("tensorflow", "keras", "apache_beam"),
         ),
+        (
+            "components.step, validation.compare, calopipe.flow.files",
+            ("tensorflow", "apache_beam", "kfp", "scipy.signal"),
+        ),
         ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),
     ],
 )

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from calopipe.flow.mechanics import kinetic_energy, strouhal, transverse, wake
+from calopipe.flow.mechanics import kinetic_energy, transverse, wake
+from calopipe.flow.strouhal import strouhal
 from validation.flow import measures
 from validation.flow.measures import Array
 
