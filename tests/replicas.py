@@ -6,8 +6,8 @@ The model has no dropout, no batch normalisation and no noise in what it learns 
 rate 1, so that what its weights change by in a step is the sum of the gradients over all replicas, exactly. The last
 loss of its second phase is the mean of a random number a shower, which shows what noise the replicas drew.
 
-Beside it, what a look at the GAN finds in the same showers, in batches of six, of which the last is smaller and the
-replicas have unequally many, and in one batch, which leaves a replica without any.
+Beside it, what a look at an untrained generator finds in the same showers, in batches of six, of which the last is
+smaller and the replicas have unequally many, and in one batch, which leaves a replica without any.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import keras
+import layers  # noqa: F401  which makes the config `layers` known
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -83,12 +84,13 @@ def collectives(engine: Engine, batches: Any) -> int:
     )
 
 
-def looks(config: FitConfig, dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Losses, energy sum and numbers of showers of looks at the untrained GAN, and what this worker did for them.
+def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Losses, energy sum and numbers of showers of looks at the generator, and what this worker did for them.
 
     That is how many batches it saw, and how often TensorFlow traced the look.
     """
     found: dict[str, Any] = {}
+    config = named_config("layers")
     for batch in (6, 32):
         evaluation.BATCH = batch
         evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
@@ -109,9 +111,11 @@ def train(dataset: Path, folder: Path, strategy: str, cluster: Cluster | None = 
     number = 0
     if strategy == "multi-worker":  # of the model that is trained in earnest
         full = Engine(config, dataset, read_manifest(dataset), engine.strategy)
-        number = collectives(full, iter(full.batches()))
+        given = iter(full.batches())
+        if cluster is not None and cluster.chief:  # tracing asks nothing of the other
+            number = collectives(full, given)
     losses, _ = engine.run(batches, 1)
-    looked = looks(config, dataset, engine.strategy)
+    looked = looks(dataset, engine.strategy)
     if cluster is None or cluster.chief:
         change = {name: value - before[name] for name, value in engine.state().items() if name.startswith("network")}
         noise = [row["noise"] for row in engine.table(losses).values()]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
+from layers import Layers
 from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_dataset, make_file
-from trainings import fit_small, one_phase, same_training, small_dataset, untraced
+from trainings import fit_layers, fit_small, same_training, small_dataset, untraced
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
@@ -30,7 +31,6 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
-from training.models.gan.model import ConditionalGAN
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
@@ -48,12 +48,6 @@ def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("model") / "model"
     fit_small(dataset, place)
     return place
-
-
-@pytest.fixture(name="one_phase")
-def _one_phase() -> Iterator[None]:
-    with one_phase():
-        yield
 
 
 def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
@@ -201,7 +195,6 @@ def _same_weights(model: Path, step: int) -> None:
     assert same == [step]
 
 
-@pytest.mark.usefixtures("one_phase")
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +207,9 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         return _with_metric(found, next(told))
 
     monkeypatch.setattr("training.models.judging.LEAST_EVENTS", 1)
+    monkeypatch.setattr(Layers, "chosen_by", "metric")
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
     assert (card.trained["chosen_step"], card.trained["metric"]["value"], card.trained["steps"]) == (14, 1.0, 28)
     assert "no better metric for 2 epochs since step 14" in capsys.readouterr().out
@@ -225,11 +219,10 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     _same_weights(tmp_path / "m", 14)
     # killed between the last epoch and the card, it does not train on
     (tmp_path / "m/card.json").unlink()
-    fit_small(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
+    fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     assert read_card(tmp_path / "m").trained == card.trained
 
 
-@pytest.mark.usefixtures("one_phase")
 @pytest.mark.parametrize(
     ("chosen_by", "enough", "best"),
     [
@@ -255,8 +248,8 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     monkeypatch.setattr("training.models.judging.LEAST_EVENTS", enough)
-    monkeypatch.setattr(ConditionalGAN, "chosen_by", chosen_by)
-    fit_small(dataset, tmp_path / "m", "--epochs", "4")
+    monkeypatch.setattr(Layers, "chosen_by", chosen_by)
+    fit_layers(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
     values = {7: (1.0, 9.0), 21: (4.0, 3.0)}[best]
     assert card.trained["chosen_step"] == best
@@ -273,8 +266,7 @@ _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven st
 def seldom_judged(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five epochs of seven steps, judged after so many as two of them have, and at the end."""
     place = tmp_path_factory.mktemp("seldom") / "model"
-    with one_phase():
-        fit_small(dataset, place, *_LOOKS)
+    fit_layers(dataset, place, *_LOOKS)
     return place
 
 
@@ -284,7 +276,7 @@ def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path)
     assert [entry["step"] for entry in history if "metric" in entry] == [0, 14, 28, 35]
     assert [entry["step"] for entry in history if "validation" in entry] == [0, 14, 28, 35]
     for entry in history[1:]:  # of an epoch, what else there is to tell
-        assert entry["train"]["discriminator_real"]["total"] > 0
+        assert entry["train"]["fit"]["total"] > 0
         assert entry["images_per_s"] == pytest.approx(56 / entry["seconds"])
     card = read_card(seldom_judged)
     best = min((entry for entry in history[1:] if "metric" in entry), key=lambda entry: entry["validation"]["total"])
@@ -296,9 +288,8 @@ def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_phase")
 def test_to_be_judged_more_often_changes_no_weight(dataset: Path, seldom_judged: Path, tmp_path: Path) -> None:
-    fit_small(dataset, tmp_path / "m", "--epochs", "5")
+    fit_layers(dataset, tmp_path / "m", "--epochs", "5")
     states = [np.load(place / "checkpoints/step-000000035.npz") for place in (tmp_path / "m", seldom_judged)]
     assert states[0].keys() == states[1].keys()
     for name, value in states[0].items():
@@ -308,7 +299,6 @@ def test_to_be_judged_more_often_changes_no_weight(dataset: Path, seldom_judged:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_phase")
 def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     dataset: Path,
     seldom_judged: Path,
@@ -328,16 +318,15 @@ def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     monkeypatch.setattr(ProgressBar, "update", telling)
     for step in (7, 17):
         with pytest.raises(SystemExit) as caught:
-            fit_small(dataset, output, *_LOOKS)
+            fit_layers(dataset, output, *_LOOKS)
         assert caught.value.code == PREEMPTED
         assert f"stopped at step {step} as told, and saved" in capsys.readouterr().out
-    fit_small(dataset, output, *_LOOKS)
+    fit_layers(dataset, output, *_LOOKS)
     assert "steps 17 to 35" in capsys.readouterr().out
     same_training(output, seldom_judged)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_phase")
 def test_patience_does_not_end_a_training_between_two_looks(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,17 +339,16 @@ def test_patience_does_not_end_a_training_between_two_looks(
         return replace(found, losses={**found.losses, "total": next(told)})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    fit_small(dataset, tmp_path / "m", *_LOOKS, "--patience", "1")
+    fit_layers(dataset, tmp_path / "m", *_LOOKS, "--patience", "1")
     assert read_card(tmp_path / "m").trained["steps"] == 35
 
 
-@pytest.mark.usefixtures("one_phase")
 def test_a_checkpoint_is_left_once_a_multiple_is_passed_also_where_an_epoch_is_not_judged(
     dataset: Path, tmp_path: Path
 ) -> None:
     """Calls end after steps 5, 7, 12, 14 and so on; 14, 28 and 35 are judged, after 21 no multiple of six is new."""
     asked = ("--checkpoint-steps", "6", "--checkpoints-kept", "9", "--steps-a-call", "5")
-    fit_small(dataset, tmp_path / "m", *_LOOKS, *asked)
+    fit_layers(dataset, tmp_path / "m", *_LOOKS, *asked)
     kept = [int(path.stem.partition("-")[2]) for path in (tmp_path / "m/checkpoints").glob("*.npz")]
     assert sorted(kept) == [7, 12, 14, 19, 26, 28, 33, 35]
 

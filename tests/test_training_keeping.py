@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
-from trainings import fit_small, one_phase, same_training, small_dataset
+from trainings import fit_layers, same_training, small_dataset
 
 from calopipe.errors import InputError
 from preprocessing.dataset import ShowerManifest
@@ -27,13 +26,6 @@ from training.models.base import build
 from training.run import evaluations
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_phase() -> Iterator[None]:
-    """The loop is tested, and the model learns what is quickest."""
-    with one_phase():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +40,7 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as planted:
         planted.setattr(ProgressBar, "update", _ending("guard", step=12))
         with pytest.raises(InputError):
-            fit_small(dataset, place, "--checkpoint-steps", "5")
+            fit_layers(dataset, place, "--checkpoint-steps", "5")
     assert sorted(path.stem for path in (place / "checkpoints").glob("*.npz")) == [
         "step-000000005",
         "step-000000007",
@@ -79,7 +71,7 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
     with monkeypatch.context() as planted:
         planted.setattr(ProgressBar, "update", _ending(how, step=10))
         with pytest.raises((InputError, RuntimeError, SystemExit)) as caught:
-            fit_small(dataset, output)
+            fit_layers(dataset, output)
     told = (
         capsys.readouterr().out
         if how == "signal"
@@ -101,7 +93,7 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
                 np.testing.assert_array_equal(weight, state[f"network/{name}/{number}"])
     judged = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()][-1]
     assert card.losses == judged["validation"]
-    fit_small(dataset, output)
+    fit_layers(dataset, output)
     assert "model stands" in capsys.readouterr().out
 
 
@@ -147,12 +139,12 @@ def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
             raise MemoryError
         return evaluate(evaluator)
 
-    fit_small(dataset, tmp_path / "whole", "--epochs", "1")
+    fit_layers(dataset, tmp_path / "whole", "--epochs", "1")
     monkeypatch.setattr(Evaluator, "evaluate", failing)
     with pytest.raises(MemoryError):
-        fit_small(dataset, tmp_path / "m", "--epochs", "1")
+        fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     assert (tmp_path / "m/checkpoints/step-000000007.npz").exists()
-    fit_small(dataset, tmp_path / "m", "--epochs", "1")
+    fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     same_training(tmp_path / "m", tmp_path / "whole")
     documents = [
         json.loads((tmp_path / name / "checkpoints/step-000000007.json").read_text()) for name in ("m", "whole")
@@ -172,7 +164,7 @@ def test_a_look_that_finds_no_number_ends_the_training(
 
     monkeypatch.setattr(Evaluator, "evaluate", without_number)
     with pytest.raises(InputError, match="step 0: total on the validation split is nan, expected a finite number"):
-        fit_small(dataset, tmp_path / "m", "--epochs", "1")
+        fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     json.loads((tmp_path / "m/history.jsonl").read_text(), parse_constant=pytest.fail)
 
 
@@ -187,7 +179,7 @@ def test_a_look_that_always_fails_is_not_repeated_for_ever(
     monkeypatch.setattr(evaluations, "_AT_MOST", 1)
     for _ in (0, 7):  # the model before the training, and that of the epoch
         with pytest.raises(MemoryError):
-            fit_small(dataset, tmp_path / "m", "--epochs", "1")
-    fit_small(dataset, tmp_path / "m", "--epochs", "1")
+            fit_layers(dataset, tmp_path / "m", "--epochs", "1")
+    fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     assert "step 7: the model is not judged; 1 evaluations began, and none ended" in caplog.text
     assert (read_card(tmp_path / "m").trained["chosen_step"], read_card(tmp_path / "m").losses) == (7, {})

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+import layers  # noqa: F401  which makes the config `layers` known
 import tensorflow as tf
 from flows import write_flow
 from showers import make_dataset, make_file
@@ -24,7 +24,6 @@ from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
-from training.models.gan.model import ConditionalGAN
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
 _SMALL = {
@@ -43,21 +42,6 @@ def untraced() -> Iterator[None]:
             yield
     finally:
         tf.config.run_functions_eagerly(False)
-
-
-@contextmanager
-def one_phase() -> Iterator[None]:
-    """The discriminator learns, from Monte Carlo alone: a third of the time, for what does not depend on the model."""
-    begin = ConditionalGAN.__init__
-
-    def shortened(gan: ConditionalGAN, *networks: Any) -> None:
-        begin(gan, *networks)
-        gan.phases = gan.phases[:1]
-
-    with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(ConditionalGAN, "__init__", shortened)
-        planted.setattr(ConditionalGAN, "guards", ())
-        yield
 
 
 def small_dataset(place: Path) -> Path:
@@ -86,6 +70,11 @@ def small_options(dataset: Path, output: Path, *more: str) -> list[str]:
 
 def fit_small(dataset: Path, output: Path, *more: str) -> None:
     command.main(small_options(dataset, output, *more))
+
+
+def fit_layers(dataset: Path, output: Path, *more: str) -> None:
+    """As `fit_small` of showers, of a model of one network: a tenth of the time, for what is alike for all models."""
+    fit_small(dataset, output, "--config", "layers", "--epochs", "2", "--batch", "8", *more)
 
 
 def same_training(found: Path, expected: Path) -> None:
