@@ -16,7 +16,7 @@ import h5py
 import pytest
 from servers import Proxy, Unreliable, store, together
 from showers import make_file
-from trainings import fit_small, same_training, small_dataset, small_options, untraced
+from trainings import LAYERS, fit_small, same_training, small_dataset, small_options, untraced
 
 from calopipe import gcs, storage
 from calopipe.errors import InputError
@@ -129,15 +129,14 @@ def test_a_model_is_trained_used_and_judged_there(
 def test_a_users_file_there_runs_only_where_it_is_given(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = ("--model-file", str(Path(__file__).with_name("layers.py")))
-    given = ("--output", f"{BUCKET}/m", *file, "--config", "layers", "--steps", "2", "--batch", "8")
+    given = ("--output", f"{BUCKET}/m", *LAYERS, "--steps", "2", "--batch", "8")
     train([*small_options(small_dataset(tmp_path), Path("unused")), *given])
     monkeypatch.setattr(models, "_KINDS", {key: kind for key, kind in models._KINDS.items() if not key[1]})
     monkeypatch.setattr(source, "_RUN", {})  # as in a process in which no file has run
     asked = ["generate", "--model", f"{BUCKET}/m", *["--energy", "150", "--theta", "90", "--showers", "2", "--output"]]
     with pytest.raises(InputError, match=f"{BUCKET}/m: the model layers is stated by a user's file, of SHA-256"):
         train([*asked, str(tmp_path / "made.h5")])
-    train([*asked, str(tmp_path / "made.h5"), *file])
+    train([*asked, str(tmp_path / "made.h5"), *LAYERS[:2]])
     assert (tmp_path / "made.h5").is_file()
 
 
@@ -157,15 +156,15 @@ def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsy
 def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
     """Ten times by SIGKILL, as of pods that are lost: each time it goes on with an empty disk."""
     dataset, output = small_dataset(tmp_path), f"{BUCKET}/m"
-    more = ("--epochs", "6", "--checkpoint-steps", "1")
-    arguments = [*small_options(dataset, Path("unused"), *more), "--output", output]
+    more = (*LAYERS, "--batch", "8", "--epochs", "6")  # a model of one network: a dozen processes trace it
+    arguments = [*small_options(dataset, Path("unused"), *more), "--output", output, "--checkpoint-steps", "1"]
     program = [sys.executable, str(Path(__file__).with_name("killing.py")), output, *arguments]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout
     assert done.stdout.count("killed at step") == 10
     assert not GcsPath("runs", "m/card.json").is_file()
     train(arguments)
-    fit_small(dataset, tmp_path / "whole", "--epochs", "6")
+    fit_small(dataset, tmp_path / "whole", *more)
     same_training(_bring(output, tmp_path / "m"), tmp_path / "whole")
     left = [name for name in storage.listing(GcsPath("runs", "m")) if name.startswith("checkpoints/")]
     assert len(left) <= 2 * 4  # no orphan of a killed upload

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
-from layers import Layers
 from replicas import Tiny
 from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_layers, fit_small, same_training, small_dataset, untraced
@@ -31,6 +30,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
+from training.models.showers import ShowerModel
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
@@ -207,7 +207,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         return _with_metric(found, next(told))
 
     monkeypatch.setattr("training.models.judging.LEAST_EVENTS", 1)
-    monkeypatch.setattr(Layers, "chosen_by", "metric")
+    monkeypatch.setattr(ShowerModel, "chosen_by", "metric")
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
@@ -248,7 +248,7 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     monkeypatch.setattr("training.models.judging.LEAST_EVENTS", enough)
-    monkeypatch.setattr(Layers, "chosen_by", chosen_by)
+    monkeypatch.setattr(ShowerModel, "chosen_by", chosen_by)
     fit_layers(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
     values = {7: (1.0, 9.0), 21: (4.0, 3.0)}[best]
