@@ -88,10 +88,10 @@ def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
     That is how many batches it saw, and how often TensorFlow traced the look.
     """
-    import layers  # not in a process of tests, which run it as a user's file
+    import layers  # noqa: F401  which makes the config `layers` known; in tests' own processes it is a user's file
 
     found: dict[str, Any] = {}
-    config = layers.LayersConfig(model="layers", batch=32)
+    config = named_config("layers")
     for batch in (6, 32):
         evaluation.BATCH = batch
         evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
