@@ -103,13 +103,13 @@ def status(error: ApiException) -> Json:
 
 def container_state(pod: V1Pod, container: str) -> V1ContainerState | None:
     """The state of one container of `pod`; None before the node has reported it."""
-    return next((each.state for each in pod.status.container_statuses or () if each.name == container), None)
+    return next((status.state for status in pod.status.container_statuses or () if status.name == container), None)
 
 
 def unscheduled(pod: V1Pod) -> str:
     """Why no node takes `pod`; empty if one did."""
     conditions = pod.status.conditions or ()
-    return next((each.message for each in conditions if each.type == "PodScheduled" and each.status == "False"), "")
+    return next((fact.message for fact in conditions if fact.type == "PodScheduled" and fact.status == "False"), "")
 
 
 def reason(pod: V1Pod, container: str) -> str:

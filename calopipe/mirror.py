@@ -134,8 +134,8 @@ class _Mirror:
     def __init__(self, place: GcsPath, scratch: Path, names: tuple[str, ...]) -> None:
         self.place, self._names = place, names
         self.folder, self._links = scratch / "files" / (place.name or place.bucket), scratch / "changes"
-        for each in (self.folder, self._links):
-            each.mkdir(parents=True)
+        for folder in (self.folder, self._links):
+            folder.mkdir(parents=True)
         self._known: dict[str, tuple[int, int]] = {}  # size and time of the files as the bucket has them, or will
         self._fetched = set[str]()
         self._changes: Queue[tuple[str, Path | None] | None] = Queue(_WAITING)

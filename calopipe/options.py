@@ -93,20 +93,20 @@ def add_settings(
 
 def given(kind: Any, options: Any) -> dict[str, Any]:
     """The values that the command line's `options` have for the settings of `kind`; those not given are left out."""
-    values = {each.name: getattr(options, each.name, None) for each in settings_of(kind)}
+    values = {setting.name: getattr(options, setting.name, None) for setting in settings_of(kind)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def check_settings(config: Any) -> None:
     """Raise InputError unless every setting of `config` is what `setting` says of it."""
-    for each in settings_of(config):
-        value = getattr(config, each.name)
-        known, least, below = (each.metadata[name] for name in ("known", "least", "below"))
+    for setting in settings_of(config):
+        value = getattr(config, setting.name)
+        known, least, below = (setting.metadata[name] for name in ("known", "least", "below"))
         if known and value not in known:
-            raise InputError(f"{option(each.name)} {value!r} is unknown; known: {', '.join(known)}")
+            raise InputError(f"{option(setting.name)} {value!r} is unknown; known: {', '.join(known)}")
         if (least is not None and value < least) or (below is not None and value >= below):
             under = f" and under {below}" if below is not None else ""
-            raise InputError(f"{option(each.name)} is {value}, expected at least {least}{under}")
+            raise InputError(f"{option(setting.name)} is {value}, expected at least {least}{under}")
 
 
 def _kind(field: Field[Any]) -> tuple[type, str]:

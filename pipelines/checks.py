@@ -64,8 +64,8 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         files = pairs.discover(values["input"], tolerance).files
         config.check(files[0].geometry)
         simulated = held_out([str(file.path) for file in files], pairs.rule)
-        for each in simulated if values["rollout_steps"] else ():
-            _require_period(each, values["rollout_steps"], values["pair_step"])
+        for simulation in simulated if values["rollout_steps"] else ():
+            _require_period(simulation, values["rollout_steps"], values["pair_step"])
         for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
             other.velocity(0, len(other.time))
     else:

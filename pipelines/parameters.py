@@ -118,7 +118,7 @@ KINDS: Mapping[str, type[Parameters]] = {SHOWERS: ShowerParameters, FLOW: FlowPa
 
 def defaults(pipeline: str = SHOWERS) -> dict[str, Any]:
     """The default of each parameter; None for one without."""
-    return {each.name: default_of(each) for each in settings_of(KINDS[pipeline])}
+    return {entry.name: default_of(entry) for entry in settings_of(KINDS[pipeline])}
 
 
 def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callable[..., None]:
@@ -129,20 +129,20 @@ def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callab
     stated = settings_of(KINDS[name])
 
     def pipeline(*values: Any) -> None:
-        body(SimpleNamespace(**{each.name: value for each, value in zip(stated, values, strict=True)}))
+        body(SimpleNamespace(**{entry.name: value for entry, value in zip(stated, values, strict=True)}))
 
     kinds: dict[type, Any] = {tuple: list[str], dict: dict}
     by_default = defaults(name) | {"strategy": strategy}
     parameters = [
         inspect.Parameter(
-            each.name,
+            entry.name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if by_default[each.name] is None else by_default[each.name],
-            annotation=kinds.get(type_of(each), type_of(each)),
+            default=inspect.Parameter.empty if by_default[entry.name] is None else by_default[entry.name],
+            annotation=kinds.get(type_of(entry), type_of(entry)),
         )
-        for each in stated
+        for entry in stated
     ]
-    lines = [f"{KINDS[name].__doc__}\n", "Args:", *(f"    {each.name}: {each.metadata['help']}" for each in stated)]
+    lines = [f"{KINDS[name].__doc__}\n", "Args:", *(f"    {entry.name}: {entry.metadata['help']}" for entry in stated)]
     pipeline.__name__, pipeline.__doc__ = name, "\n".join(lines)
     pipeline.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return pipeline
@@ -157,7 +157,7 @@ def add_choice(task: argparse.ArgumentParser) -> None:
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
     """An option for each parameter but input and output, which mean something else to each command."""
-    add_settings(task, [each for each in settings_of(KINDS[pipeline]) if each.name not in {"input", "output"}], told)
+    add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in {"input", "output"}], told)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

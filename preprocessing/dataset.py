@@ -92,18 +92,18 @@ class Settings(FieldSettings):
             **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in made)),
             cut_by_energy=cut.table(receipt["cut_by_energy"] for _, receipt in made),
             plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
-            most_hits={split: max(each[split] for each in most) for split in SPLITS},
+            most_hits={split: max(hits[split] for hits in most) for split in SPLITS},
         )
 
     def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:
         if any(count["written"] for count in counts):
             return
         unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
-        if any(each["dropped"].get(BELOW_THRESHOLD) for each in counts):
+        if any(count["dropped"].get(BELOW_THRESHOLD) for count in counts):
             raise InputError(
                 f"{file.path}: no shower has a cell of {self.threshold_gev} GeV; {unit}, or lower --threshold-gev"
             )
-        if any(each["dropped"][BELOW_CUT] for each in counts):
+        if any(count["dropped"][BELOW_CUT] for count in counts):
             raise InputError(
                 f"{file.path}: no shower is above the cut of {self.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
             )
@@ -146,7 +146,7 @@ class ShowerManifest(Manifest):
         return [doubt] if doubt else []
 
 
-_KINDS: dict[str, type[Manifest]] = {each.kind: each for each in (ShowerManifest, FlowManifest)}
+_KINDS: dict[str, type[Manifest]] = {manifest.kind: manifest for manifest in (ShowerManifest, FlowManifest)}
 
 
 def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:

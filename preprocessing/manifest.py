@@ -157,7 +157,7 @@ class Manifest(ABC):
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The manifest that `to_json` wrote. KeyError, TypeError or InputError: it is not whole."""
-        values = {each.name: document[each.name] for each in fields(cls)}
+        values = {entry.name: document[entry.name] for entry in fields(cls)}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        values |= {name: tuple(of(**each) for each in document[name]) for name, of in cls.listed.items()}
+        values |= {name: tuple(of(**entry) for entry in document[name]) for name, of in cls.listed.items()}
         return cls(**values | {"geometry": cls.domain.from_json(document["geometry"])})

@@ -142,7 +142,7 @@ def _compose(
     used: list[tuple[InputFile, Plan, Receipt]] = []
     bad_files, bad_events = list(inputs.bad), []
     dropped = dict.fromkeys(DROPPED, 0)
-    by_file = groupby(zip(plans, receipts, strict=True), key=lambda each: each[0].path)
+    by_file = groupby(zip(plans, receipts, strict=True), key=lambda pair: pair[0].path)
     for file, (_, pieces) in zip(inputs.files, by_file, strict=True):
         made = list(pieces)
         if reason := next((receipt["bad_file"] for _, receipt in made if receipt["bad_file"]), ""):
@@ -153,7 +153,7 @@ def _compose(
         settings.require_any_left(file, [receipt["events"] for _, receipt in made])
         if any(receipt["shards"] or not receipt["events"]["dropped"].get(COPY) for _, receipt in made):
             good.append(file)
-            used += [(file, *each) for each in made]
+            used += [(file, *piece) for piece in made]
         for _, receipt in made:
             bad_events += [BadEvent(file.path.name, event, reason) for event, reason in receipt["bad_events"]]
             for reason, count in receipt["events"]["dropped"].items():

@@ -31,9 +31,9 @@ from preprocessing.manifest import Shard
 def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
     """A plan for each range of each file."""
     return [
-        Plan(str(file.path.absolute()), file.stamp, file.sha256, *each)
+        Plan(str(file.path.absolute()), file.stamp, file.sha256, *piece)
         for file in files
-        for each in ranges(file, settings)
+        for piece in ranges(file, settings)
     ]
 
 

@@ -42,7 +42,7 @@ def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS
             with _turn(folder):
                 fcntl.flock(users, fcntl.LOCK_SH)  # never waits: it is asked for exclusively in a turn alone
                 there = storage.listing(copy)
-                missing = [each for each in _of(manifest, splits) if there.get(each.name) != each.bytes]
+                missing = [shard for shard in _of(manifest, splits) if there.get(shard.name) != shard.bytes]
                 storage.fetched(folder, [shard.name for shard in missing], copy)
                 _check(folder, copy, manifest, splits)
             yield copy

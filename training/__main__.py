@@ -121,7 +121,7 @@ def _add_config(task: argparse.ArgumentParser) -> Any:
         "--config",
         default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)),
         metavar="NAME",
-        help="; ".join(_summary(name, each) for name, each in CONFIGS.items()) + " (default %(default)s)",
+        help="; ".join(_summary(name, config) for name, config in CONFIGS.items()) + " (default %(default)s)",
     )
     task.add_argument(
         "--model-file", metavar="FILE.py", help="a model of your own: a file that states it, with its configs"

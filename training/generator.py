@@ -88,9 +88,9 @@ class Generator:
         size = self.showers_at_a_time
         with ThreadPoolExecutor(self._at_once) as threads:
             made: deque[Future[Showers]] = deque()
-            for each in [range(len(energy_gev))] if ranges is None else ranges:
-                for first in each[::size]:
-                    chosen = slice(first, min(first + size, each.stop))
+            for indices in [range(len(energy_gev))] if ranges is None else ranges:
+                for first in indices[::size]:
+                    chosen = slice(first, min(first + size, indices.stop))
                     made.append(threads.submit(self._made, taken(labels, chosen), seed, first))
                     if len(made) > self._at_once:
                         yield made.popleft().result()

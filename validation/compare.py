@@ -142,8 +142,8 @@ class _Found:
 
 def _measured(sets: Sets) -> _Found:
     reference = measure(sets.reference)
-    candidates = [each for each in (sets.candidate, sets.incumbent) if each is not None]
-    pairs = [pairing(reference.table, each) for each in candidates]  # before the minutes that measuring them may take
+    candidates = [shower_set for shower_set in (sets.candidate, sets.incumbent) if shower_set is not None]
+    pairs = [pairing(reference.table, other) for other in candidates]  # before the minutes that measuring them may take
     measured = [measure(candidate) for candidate in candidates]
     training = None if sets.training is None else measure(sets.training)
     return _Found(reference, measured, pairs, training, sets.reference.geometry)

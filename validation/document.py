@@ -72,7 +72,7 @@ def _code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     stage = Path(__file__).parent
     ground = stage.parent / "calopipe"
-    own = (each for kind in ("py", "css", "html", "toml") for each in stage.rglob(f"*.{kind}"))
+    own = (file for kind in ("py", "css", "html", "toml") for file in stage.rglob(f"*.{kind}"))
     sources = sorted([*own, *ground.rglob("*.py")])
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"

@@ -54,7 +54,7 @@ def distinct(files: Sequence[File]) -> list[File]:
                 f"{file.geometry.alike}"
             )
         if file.labels != files[0].labels:
-            here, there = (", ".join(DATASETS[name] for name in each.labels) or "none" for each in (file, files[0]))
+            here, there = (", ".join(DATASETS[name] for name in other.labels) or "none" for other in (file, files[0]))
             raise InputError(
                 f"{file.path}: has of the labels phi and pdg {here}, {files[0].path} has {there}; give files that have "
                 "the same"

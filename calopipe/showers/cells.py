@@ -180,7 +180,7 @@ class Geometry:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON document; of layers that are alike and follow each other, one is listed, with their `count`."""
-        document = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "layers"}
+        document = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "layers"}
         listed = [layer.to_json() | {"count": len([*alike])} for layer, alike in groupby(self.layers)]
         return document | ({"layers": listed} if listed else {})
 
@@ -188,8 +188,8 @@ class Geometry:
     def from_json(cls, document: dict[str, Any]) -> Geometry:
         """What `to_json` gave. KeyError, TypeError or InputError: it is no geometry."""
         layers: list[Layer] = []
-        for each in document.get("layers", ()):
-            one = dict(each)
+        for entry in document.get("layers", ()):
+            one = dict(entry)
             count = one.pop("count", 1)
             layers += [Layer.from_json(one)] * count
         return cls(**{**document, "shape": tuple(document["shape"]), "layers": tuple(layers)})
@@ -218,14 +218,14 @@ class Showers:
 
     def __post_init__(self) -> None:
         arrays = self.arrays | dict(self.more)
-        if len({len(each) for each in arrays.values()}) != 1 or self.cells.ndim != 4:
+        if len({len(array) for array in arrays.values()}) != 1 or self.cells.ndim != 4:
             shapes = {name: array.shape for name, array in arrays.items()}
             raise ValueError(f"the arrays of a batch of showers disagree: {shapes}")
 
     @property
     def arrays(self) -> dict[str, FloatArray]:
         """What all showers have, by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "more"}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "more"}
 
     def __len__(self) -> int:
         return len(self.cells)

@@ -112,7 +112,7 @@ def _from_toml(content: bytes) -> Geometry:
     _require_known(document, ("file_unit_gev", "layers"), "the file")
     unit = _number(document, "file_unit_gev")
     listed = document.get("layers")
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(layer, dict) for layer in listed):
         raise InputError("expected [[layers]], a table for each kind of layer")
     layers: list[Layer] = []
     for number, table in enumerate(listed, 1):
@@ -210,5 +210,5 @@ def _known_of(count: int) -> Geometry:
     for geometry in known().values():
         if voxels(geometry) == count:
             return geometry
-    sizes = ", ".join(f"{voxels(each)} ({name})" for name, each in known().items())
+    sizes = ", ".join(f"{voxels(detector)} ({name})" for name, detector in known().items())
     raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.toml")

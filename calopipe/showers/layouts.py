@@ -76,7 +76,7 @@ def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
     """
     layout = next((layout for layout in LAYOUTS if layout.needs <= datasets.keys()), None)
     if layout is None:
-        expected = " or ".join(" + ".join(sorted(each.needs)) for each in LAYOUTS)
+        expected = " or ".join(" + ".join(sorted(layout.needs)) for layout in LAYOUTS)
         raise BadFileError(f"found datasets {sorted(datasets) or 'none'}, expected {expected}")
     cells = datasets[layout.cells]
     expected = "(N, voxels)" if layout.cells == VOXELS else "(N, x, y, layer)"

@@ -134,6 +134,6 @@ def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
         edges = np.array(to.r_edges_mm)
         second = np.searchsorted(edges, np.hypot(x_mm, y_mm) + _ROUNDING * edges[-1], side="right") - 1.0
     known = np.isfinite(x_mm + y_mm)
-    row, column = (np.floor(np.where(known, each, -9) + _ROUNDING).astype(np.intp) for each in (first, second))
+    row, column = (np.floor(np.where(known, index, -9) + _ROUNDING).astype(np.intp) for index in (first, second))
     inside = (row >= 0) & (row < n) & (column >= 0) & (column < m)
     return np.where(inside, row * geometry.shape[1] + column, -1)

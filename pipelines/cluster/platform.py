@@ -46,7 +46,7 @@ def tpu(slice_: str) -> Accelerator:
     """The chips of "TYPE:TOPOLOGY", all of one machine."""
     kind, _, topology = slice_.partition(":")
     if topology not in SINGLE_HOST.get(kind, ()):
-        known = ", ".join(f"{name}:{each}" for name, topologies in SINGLE_HOST.items() for each in topologies)
+        known = ", ".join(f"{name}:{topology}" for name, topologies in SINGLE_HOST.items() for topology in topologies)
         raise InputError(
             f"--tpu {slice_!r}: expected the TYPE:TOPOLOGY of one machine, of {known}; training does not spread over "
             "the machines of a larger slice"

@@ -65,7 +65,7 @@ class _Client(api.ApiClient):
         if secret and not credential.is_cookie:
             configuration.api_key_prefix = {"authorization": "Bearer"}
             configuration.api_key = {"authorization": secret}
-            configuration.refresh_api_key_hook = lambda each: each.api_key.update(authorization=credential.read())
+            configuration.refresh_api_key_hook = lambda current: current.api_key.update(authorization=credential.read())
         super().__init__(configuration, cookie=secret if credential.is_cookie else None)
 
     def request(self, method: str, url: str, **more: Any) -> Any:

@@ -34,7 +34,7 @@ def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
             lost[int(name)] += dropped
     edge = [10 ** (bin_ / _BINS_A_DECADE) for bin_ in sorted(showers)]
     width = 10 ** (1 / _BINS_A_DECADE)
-    return tuple((low, low * width, showers[each], lost[each]) for low, each in zip(edge, sorted(showers), strict=True))
+    return tuple((low, low * width, showers[bin_], lost[bin_]) for low, bin_ in zip(edge, sorted(showers), strict=True))
 
 
 def whole_from(rows: Sequence[Row]) -> float:

@@ -66,7 +66,7 @@ def look_at(file: ShowerFile) -> Look | None:
     """What some showers of `file` look like; None if each of them is corrupt or empty."""
     stretches = _stretches(file.events)
     hits = Hits.of(np.concatenate([file.cells(*stretch) for stretch in stretches]))
-    sums, events = hits.sums(), np.concatenate([np.arange(*each) for each in stretches])
+    sums, events = hits.sums(), np.concatenate([np.arange(*stretch) for stretch in stretches])
     good = (flaws_of_hits(hits) == 0) & (file.label_flaws[events] == 0) & (sums > 0)
     if not good.any():
         return None
@@ -134,8 +134,8 @@ def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
 def _doubt_of_widths(geometry: Geometry) -> str:
     """What is wrong where a layer of rectangular cells is much narrower than another."""
     widths = [
-        min(n * size for n, size in zip(each.cells, each.size_mm, strict=True)) if each.size_mm else np.nan
-        for each in geometry.every_layer
+        min(n * size for n, size in zip(layer.cells, layer.size_mm, strict=True)) if layer.size_mm else np.nan
+        for layer in geometry.every_layer
     ]
     if np.isnan(widths).all() or not np.nanmax(widths) > _WIDER * np.nanmin(widths):
         return ""
@@ -198,7 +198,7 @@ def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
     energy = of_layers(value)
     centres = (of_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
     squares = float((value * where.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
-    pitch = np.array([each.pitch_mm for each in geometry.every_layer])
+    pitch = np.array([layer.pitch_mm for layer in geometry.every_layer])
     return _Sample(
         edges,
         energy,

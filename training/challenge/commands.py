@@ -49,6 +49,6 @@ def perform(options: argparse.Namespace) -> None:
             levels=options.level,
             **given(ClassifierConfig, options),
         )
-    for level, each in document["classifiers"].items():
-        print(f"{level}-level classifier: AUC {each['auc']:.4f}, JSD {each['jsd']:.4f}, of {each['tested']} showers")
+    for level, told in document["classifiers"].items():
+        print(f"{level}-level classifier: AUC {told['auc']:.4f}, JSD {told['jsd']:.4f}, of {told['tested']} showers")
     print(f"result: {options.output}")

@@ -145,11 +145,11 @@ def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], showers: int) -> 
 
 
 def _joined(some: Sequence[Showers]) -> Showers:
-    return Showers(*(np.concatenate([getattr(each, name) for each in some]) for name in some[0].arrays))
+    return Showers(*(np.concatenate([getattr(part, name) for part in some]) for name in some[0].arrays))
 
 
 def _alternating(first: Showers, second: Showers) -> Showers:
-    pairs = (np.stack([getattr(each, name) for each in (first, second)], axis=1) for name in first.arrays)
+    pairs = (np.stack([getattr(showers, name) for showers in (first, second)], axis=1) for name in first.arrays)
     return Showers(*(pair.reshape(-1, *pair.shape[2:]) for pair in pairs))
 
 

@@ -38,7 +38,7 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
         for batch, generator in batches.items()
     ]
     document = TIMING.write(output, {**device, "times": times, "request": request})
-    say("; ".join(f"batch {each['batch']:,}: {each['ms_per_shower']:.3g} ms a shower" for each in times))
+    say("; ".join(f"batch {timed['batch']:,}: {timed['ms_per_shower']:.3g} ms a shower" for timed in times))
     return document
 
 
@@ -58,7 +58,7 @@ def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats
 def _device() -> dict[str, Any]:
     """The name of the accelerator, or of the processor, and the cores of this process."""
     cores = len(os.sched_getaffinity(0))
-    accelerators = [each for each in tf.config.list_physical_devices() if each.device_type != "CPU"]
+    accelerators = [device for device in tf.config.list_physical_devices() if device.device_type != "CPU"]
     if accelerators:
         details = tf.config.experimental.get_device_details(accelerators[0])
         name = str(details.get("device_name", accelerators[0].device_type))

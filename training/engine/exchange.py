@@ -33,7 +33,7 @@ def shared(
         return gradients, tf.stack(scalars)
     changing = [variable for network in networks for variable in statistics(network)]
     sent = [*gradients, tf.stack(scalars), *(variable.value / replicas for variable in changing)]
-    received = summed([tf.cast(each, sent[0].dtype) for each in sent])
+    received = summed([tf.cast(tensor, sent[0].dtype) for tensor in sent])
     sums, *means = received[len(gradients) :]
     for variable, mean in zip(changing, means, strict=True):
         variable.assign(tf.cast(mean, variable.dtype))

@@ -90,7 +90,7 @@ class Kind:
     rate: list[Rate]
 
     def rate_of(self, model: str, precision: str) -> Rate | None:
-        return next((each for each in self.rate if (each.model, each.precision) == (model, precision)), None)
+        return next((rate for rate in self.rate if (rate.model, rate.precision) == (model, precision)), None)
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,14 @@ def _made(kind: Any, value: Any, name: str) -> Any:
         types = get_type_hints(kind) if is_dataclass(kind) else dict.fromkeys(value, inner[1])
         if unknown := sorted(value.keys() - types.keys()):
             raise ValueError(f"{prefix}{unknown[0]} is unknown, known: {', '.join(types)}")
-        for each in fields(kind) if is_dataclass(kind) else ():
-            if each.name not in value and each.default is MISSING:
-                raise ValueError(f"{prefix}{each.name} is missing")
-        return (origin or kind)(**{key: _made(types[key], each, f"{prefix}{key}") for key, each in value.items()})
+        for entry in fields(kind) if is_dataclass(kind) else ():
+            if entry.name not in value and entry.default is MISSING:
+                raise ValueError(f"{prefix}{entry.name} is missing")
+        return (origin or kind)(**{key: _made(types[key], entry, f"{prefix}{key}") for key, entry in value.items()})
     if origin in (list, tuple):
         if not isinstance(value, list) or (origin is tuple and len(value) != len(inner)):
             raise ValueError(f"{name} is {value!r}, expected a list{f' of {len(inner)} numbers' * (origin is tuple)}")
-        return origin(_made(inner[0], each, f"{name}[{number}]") for number, each in enumerate(value))
+        return origin(_made(inner[0], entry, f"{name}[{number}]") for number, entry in enumerate(value))
     if origin is Literal:
         valid, expected = value in inner, f"one of {', '.join(inner)}"
     elif kind is int or float in (kind, *inner):

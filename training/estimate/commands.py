@@ -67,10 +67,10 @@ def perform(options: argparse.Namespace, config: FitConfig) -> None:
         f"{work.flop / 1e9:.3g} GFLOP each; catalogue of {catalogue.date}\n"
     )
     print(_table(estimates))
-    for each in estimates:
-        limit = catalogue.kind[each.kind].memory.gb
-        if each.memory_gb.likely > limit:
-            print(f"\n{each.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
+    for result in estimates:
+        limit = catalogue.kind[result.kind].memory.gb
+        if result.memory_gb.likely > limit:
+            print(f"\n{result.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
 
 
 def _table(estimates: Sequence[Estimate]) -> str:
@@ -81,15 +81,15 @@ def _table(estimates: Sequence[Estimate]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
-def _row(each: Estimate) -> tuple[str, ...]:
+def _row(row: Estimate) -> tuple[str, ...]:
     return (
-        f"{each.devices} x {each.kind}", _text(each.epoch_s), _time(each.total_s),
-        _text(each.efficiency, 100, "%"), _text(each.memory_gb), _text(each.on_demand), _text(each.spot), each.basis,
+        f"{row.devices} x {row.kind}", _text(row.epoch_s), _time(row.total_s),
+        _text(row.efficiency, 100, "%"), _text(row.memory_gb), _text(row.on_demand), _text(row.spot), row.basis,
     )  # fmt: skip
 
 
 def _time(spread: Spread) -> str:
-    size, unit = next((each for each in ((3600, " h"), (60, " min")) if spread.likely > 2 * each[0]), (1, " s"))
+    size, unit = next((known for known in ((3600, " h"), (60, " min")) if spread.likely > 2 * known[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
 
 

@@ -124,7 +124,7 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
         fastest = work.flop / (1e12 * kind.peak.of(work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
         shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
-    return [Pace(*each) for each in zip(shower, step, strict=True)], basis
+    return [Pace(*pace) for pace in zip(shower, step, strict=True)], basis
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:

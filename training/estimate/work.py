@@ -39,9 +39,9 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         for phase in model.phases:
             with tf.name_scope(phase.name), draws.active():
                 exchanged = [
-                    each
-                    for each in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
-                    if each is not None
+                    gradient
+                    for gradient in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
+                    if gradient is not None
                 ]
             collectives.append(_bytes(exchanged))
             gradients += exchanged
@@ -93,7 +93,7 @@ def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
         optimizer.build(model.networks[name].trainable_variables)
         total += _bytes(optimizer.variables)
     if config.average:
-        total += _bytes(each for name in model.averaged for each in model.networks[name].trainable_variables)
+        total += _bytes(weight for name in model.averaged for weight in model.networks[name].trainable_variables)
     return total
 
 

@@ -71,7 +71,7 @@ class TrainJobs:
         """`job` with `owner` among its owners, or None where it has changed since it was read, or is gone."""
         name, version = job["metadata"]["name"], job["metadata"]["resourceVersion"]
         owners = job["metadata"].get("ownerReferences", [])
-        if owner["uid"] in {each["uid"] for each in owners}:
+        if owner["uid"] in {known["uid"] for known in owners}:
             return job
         change = {"metadata": {"resourceVersion": version, "ownerReferences": [*owners, owner]}}
         return self._ask(

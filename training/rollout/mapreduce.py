@@ -96,7 +96,7 @@ def _through_network(
     for frame, number in group:
         windows.append((flow.velocity(frame, frame + 1)[0, *cut[number].window], flow.solid[cut[number].window]))
     windows += windows[-1:] * (GROUP - len(windows))  # so that the step has one shape
-    velocity, solid = (np.stack(each) for each in zip(*windows, strict=True))
+    velocity, solid = (np.stack(part) for part in zip(*windows, strict=True))
     made = stepper.step(velocity, solid, np.full(GROUP, flow.reynolds, np.float32))
     for (frame, number), answer in zip(group, made[: len(group)], strict=True):
         yield frame, (number, answer[cut[number].inner])

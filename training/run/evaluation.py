@@ -61,7 +61,7 @@ class Evaluator:
         with strategy.scope():
             self.model = build(config, manifest.geometry, manifest.valid_range)
         self._replicas: int = strategy.num_replicas_in_sync
-        self._here = [int(each) for each in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
+        self._here = [int(number) for number in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)
         self.every = evaluated_one_of(
             config,

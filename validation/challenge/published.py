@@ -27,7 +27,7 @@ def dataset_of(geometry: Geometry) -> str | None:
     """The dataset of the challenge whose cells these are, if they are one's."""
     cells = [(layer.cells, layer.r_edges_mm) for layer in geometry.layers]
     return next(
-        (name for name, each in known().items() if [(layer.cells, layer.r_edges_mm) for layer in each.layers] == cells),
+        (name for name, grid in known().items() if [(layer.cells, layer.r_edges_mm) for layer in grid.layers] == cells),
         None,
     )
 
@@ -40,7 +40,7 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     name = dataset_of(geometry)
     dataset, other = (
-        next((each for each in document[key] if each["name"] == name), None) for key in ("dataset", "separations")
+        next((entry for entry in document[key] if entry["name"] == name), None) for key in ("dataset", "separations")
     )
     against = [] if dataset else ["the cells are not those of a dataset of the challenge"]
     if dataset and showers < dataset["showers"]:
@@ -60,7 +60,7 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
 def _rows(columns: tuple[str, ...], dataset: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         {
-            name: [finite(each) for each in value] if isinstance(value, list) else value
+            name: [finite(number) for number in value] if isinstance(value, list) else value
             for name, value in zip(columns, row, strict=True)
         }
         for row in (dataset["rows"] if dataset else ())

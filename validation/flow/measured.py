@@ -127,12 +127,12 @@ def _by_step(sides: list[Array], fluid: measures.Mask, cell_d: float) -> dict[st
         "psnr": np.array([measures.psnr(a, b, fluid, peak) for a, b in frames]),
         "ssim": np.array([measures.ssim(a, b, peak) for a, b in frames]),
         "kinetic_energy": np.stack([kinetic_energy(side, fluid) for side in sides], axis=1),
-        "divergence": np.array([[measures.rms_divergence(each, fluid, cell_d) for each in both] for both in frames]),
+        "divergence": np.array([[measures.rms_divergence(frame, fluid, cell_d) for frame in both] for both in frames]),
     }
 
 
 def _listed(values: Array) -> list[Any]:
     """For JSON, six digits of each."""
     if values.ndim > 1:
-        return [_listed(each) for each in values]
+        return [_listed(value) for value in values]
     return [finite(float(f"{value:.6g}")) for value in values]

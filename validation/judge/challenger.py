@@ -83,7 +83,7 @@ def against_incumbent(
     own noise drops out. The challenger is better if the whole interval is below zero, worse if it is above. A candidate
     with `hard_failures` (of each) loses to one without.
     """
-    new, old = ({(d.name, d.bin): d for d in map(_Distance.of, each) if d} for each in (challenger, incumbent))
+    new, old = ({(d.name, d.bin): d for d in map(_Distance.of, criteria) if d} for criteria in (challenger, incumbent))
     pairs = [(new[key], old[key]) for key in new if key in old]
     differences = [_difference(*pair) for pair in pairs]
     rows: list[dict[str, Any]] = [

@@ -30,7 +30,7 @@ def corrected_for_labels(values: Columns, some: Observables, reference: Rows) ->
 
     coefficients = np.linalg.lstsq(terms(some.energy_gev, some.theta_rad), values(some), rcond=None)[0]
     pieces = max(len(reference) // SAMPLE_SHOWERS, 1)  # so that memory does not grow with the number of showers
-    parts = (np.array_split(each, pieces) for each in (reference.energy_gev, reference.theta_rad))
+    parts = (np.array_split(column, pieces) for column in (reference.energy_gev, reference.theta_rad))
     mean_terms = np.sum([terms(*part).sum(axis=0) for part in zip(*parts, strict=True)], axis=0) / len(reference)
     return lambda table: values(table) - (terms(table.energy_gev, table.theta_rad) - mean_terms) @ coefficients
 

@@ -51,7 +51,7 @@ class Judgement:
         failures = (
             faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
             faults.too_many_empty(reference.table, candidate.table),
-            faults.no_rise_with_energy(*(thinned(each, SAMPLE_SHOWERS, rng) for each in compared[:2])),
+            faults.no_rise_with_energy(*(thinned(side, SAMPLE_SHOWERS, rng) for side in compared[:2])),
             faults.repeated(candidate.digests),
         )
         cautions = (

@@ -72,6 +72,6 @@ def _raster(geometry: Geometry) -> tuple[npt.NDArray[np.intp], Array]:
     edges = views_mm(geometry)[1]
     x, y = np.meshgrid(*((ends[1:] + ends[:-1]) / 2 for ends in edges), indexing="ij")
     place = np.stack([place_at(geometry, layer, x.ravel(), y.ravel()) for layer in range(geometry.shape[2])])
-    seen_mm2 = np.outer(*(np.diff(each) for each in edges)).ravel()
+    seen_mm2 = np.outer(*(np.diff(axis) for axis in edges)).ravel()
     area = np.take_along_axis(positions(geometry).area_mm2, place.clip(0), axis=1)
     return place.clip(0), np.where(place < 0, 0.0, seen_mm2 / np.where(place < 0, 1.0, area))

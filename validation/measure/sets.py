@@ -134,7 +134,7 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
     """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
     require_one_detector(reference, candidate)
     expected, labels = (
-        LabelRange.joined(LabelRange.of(file.more) for file in each.files) for each in (reference, candidate)
+        LabelRange.joined(LabelRange.of(file.more) for file in showers.files) for showers in (reference, candidate)
     )
     if differs := labels.difference(expected):
         raise InputError(

@@ -42,7 +42,7 @@ class Table:
             for name in _NAMES:
                 rows[name] = getattr(part, name)
             self._write(rows)
-            floats = (each.astype(np.float32) for each in (part.energy_gev, part.theta_rad, part.phi_rad))
+            floats = (column.astype(np.float32) for column in (part.energy_gev, part.theta_rad, part.phi_rad))
             labels.append((*floats, part.particle, part.empty))
         nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.float32, np.int32, np.bool_))
         self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = map(

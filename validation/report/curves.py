@@ -197,7 +197,7 @@ def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Point
     filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
     view = filled.fill(_inside(label, edges), sample=values).view()
     known = view.count >= _LEAST_IN_BIN
-    return answer(edges, *(np.where(known, each, np.nan) for each in (view.count, view.value, view.variance)))
+    return answer(edges, *(np.where(known, column, np.nan) for column in (view.count, view.value, view.variance)))
 
 
 def _inside(values: Array, edges: Array) -> Array:

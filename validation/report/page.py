@@ -37,8 +37,8 @@ def _described(geometry: dict[str, Any]) -> list[str]:
 def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The criteria by which a challenger and the incumbent differ most: those that decide first."""
 
-    def order(each: Mapping[str, Any]) -> tuple[bool, float]:
-        return each["outcome"] != ALIKE, abs(each["difference"] or 0.0)
+    def order(row: Mapping[str, Any]) -> tuple[bool, float]:
+        return row["outcome"] != ALIKE, abs(row["difference"] or 0.0)
 
     return sorted(criteria, key=order, reverse=True)[:_MOST_DIFFERENT]
 
@@ -51,10 +51,10 @@ def challenge(section: Mapping[str, Any] | None) -> Markup:
 def _these(section: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of the candidate, as a row of published values."""
     classifiers, timing = ((section[name] or {}) for name in ("classifier", "timing"))
-    auc = {level: each["auc"] for level, each in classifiers.get("classifiers", {}).items()}
+    auc = {level: figures["auc"] for level, figures in classifiers.get("classifiers", {}).items()}
     distances = {name: section[name]["value"] * 1000 if section.get(name) else None for name in ("fpd", "kpd")}
     powers = {name: (section.get("separations") or {}).get(name, {}).get("value") for name in ("total", "cells")}
-    times = [each["ms_per_shower"] for each in timing.get("times", ())]
+    times = [timed["ms_per_shower"] for timed in timing.get("times", ())]
     accelerator = timing.get("accelerator", False)
     return {
         "model": "the showers of this report", "fpd_x_1000": distances["fpd"], "kpd_x_1000": distances["kpd"],

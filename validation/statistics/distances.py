@@ -51,8 +51,8 @@ def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dic
         "kpd": (kpd(reference, candidate, batch), kpd(*halves, batch)),
     }
     return {
-        name: {"value": each.value, "uncertainty": finite(each.uncertainty), "own": own.value}
-        for name, (each, own) in by_name.items()
+        name: {"value": distance.value, "uncertainty": finite(distance.uncertainty), "own": own.value}
+        for name, (distance, own) in by_name.items()
     }
 
 
@@ -68,7 +68,7 @@ def fpd(reference: Array, candidate: Array) -> Distance:
         for count in counts:
             values = []
             for _ in range(_DRAWS):
-                rows = [np.sort(rng.choice(len(each), size=count)) for each in (reference, candidate)]
+                rows = [np.sort(rng.choice(len(side), size=count)) for side in (reference, candidate)]
                 values.append(_frechet(reference[rows[0]] / scale, candidate[rows[1]] / scale))
             means.append(np.mean(values))
     return _intercept(1 / counts, np.array(means))
@@ -81,7 +81,7 @@ def kpd(reference: Array, candidate: Array, batch: int = _BATCH) -> Distance:
     values = []
     for number in range(_BATCHES):
         rng = np.random.default_rng(_SEED + 1_000 * number)
-        first, second = (each[rng.choice(len(each), size=size)] / scale for each in (reference, candidate))
+        first, second = (side[rng.choice(len(side), size=size)] / scale for side in (reference, candidate))
         values.append(_mmd(first, second))
     low, high = np.percentile(values, [16.275, 83.725])
     return Distance(float(np.median(values)), float(high - low) / 2)
@@ -116,7 +116,7 @@ def _intercept(inverse: Array, values: Array) -> Distance:
 def _mmd(first: Array, second: Array) -> float:
     """The unbiased squared maximum mean discrepancy under the kernel (x y / features + 1)^4."""
     n, m = len(first), len(second)
-    own = sum(_kernel_sum(each, each, diagonal=False) / (k * (k - 1)) for each, k in ((first, n), (second, m)))
+    own = sum(_kernel_sum(side, side, diagonal=False) / (k * (k - 1)) for side, k in ((first, n), (second, m)))
     return own - 2 * _kernel_sum(first, second) / (n * m)
 
 

@@ -62,7 +62,7 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     order, partners = rng.permutation(len(points)), rng.permutation(len(others))
     if per_event:
         partners = order * per_event + rng.integers(per_event, size=len(order))
-    blocks, other_blocks = (each[: count * size].reshape(count, size) for each in (order, partners))
+    blocks, other_blocks = (indices[: count * size].reshape(count, size) for indices in (order, partners))
 
     def against(others: Array, ahead: int) -> Array:
         """(blocks, 2): coverage and density of each block of the reference by the block of `others` so far ahead."""
@@ -104,10 +104,10 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
         names = ("share", "expected", "interval", "p_value", "median_distance_ratio")
         return dict.fromkeys(names) | {"copied": False}
-    to_training = [pairwise_distances_argmin_min(each, training)[1] for each in (compared, candidate)]
+    to_training = [pairwise_distances_argmin_min(side, training)[1] for side in (compared, candidate)]
     nearness = [
-        (away + _ROUNDING) / (pairwise_distances_argmin_min(each, unseen)[1] + _ROUNDING)
-        for each, away in zip((compared, candidate), to_training, strict=True)
+        (away + _ROUNDING) / (pairwise_distances_argmin_min(side, unseen)[1] + _ROUNDING)
+        for side, away in zip((compared, candidate), to_training, strict=True)
     ]
     rank = round(_COPY_SHARE * len(compared))
     nearer = int((nearness[1] < np.sort(nearness[0])[rank - 1]).sum())

@@ -45,7 +45,7 @@ class Resolutions:
         chosen = [rows for k in range(len(edges) - 1) if len(rows := np.flatnonzero(place == k)) >= _LEAST_EVENTS]
         energy = [1 / np.mean(1 / table.energy_gev[rows]) for rows in chosen]
         bins = [table.column("response")[rows] for rows in chosen]
-        count, width = np.array([*map(len, bins)]), np.array([each.std(ddof=1) / each.mean() for each in bins])
+        count, width = np.array([*map(len, bins)]), np.array([values.std(ddof=1) / values.mean() for values in bins])
         # in one bin a fourth moment is known poorly
         tails = np.average([*map(_kurtosis, bins)], weights=count) if bins else 3.0
         return cls(np.array(energy), width, np.sqrt((tails - 1) / (4 * count)))
