@@ -58,18 +58,18 @@ def discover(
             max_bad_files=max_bad_files,
             on_doubt=on_doubt,
         )
-        found = reading.preprocessed().discover(patterns, reading.tolerance(), location(folder))
-        if since := news(found.files, location(folder)):
+        inputs = reading.preprocessed().discover(patterns, reading.tolerance(), location(folder))
+        if since := news(inputs.files, location(folder)):
             say(since)
-        events = sum(file.events for file in found.files)
-        say(f"{len(found.files)} files, {events} showers")
+        events = sum(file.events for file in inputs.files)
+        say(f"{len(inputs.files)} files, {events} showers")
         files = [str(path.absolute()) for path in expand(patterns)]  # all: the manifest records which are left out
         require_plain({"input": files})
         facts = {
-            "fingerprint": found.fingerprint(),
+            "fingerprint": inputs.fingerprint(),
             "files": len(files),
             "showers": events,
             "since_the_last_run": since,
         }
         describe(showers, " ".join(patterns), **facts)
-        return (files, found.fingerprint(), folder, promoted, vars(reading))
+        return (files, inputs.fingerprint(), folder, promoted, vars(reading))

@@ -18,7 +18,7 @@ def require_plain(parameters: Mapping[str, object]) -> None:
     """
     for name, value in parameters.items():
         for text in value if isinstance(value, list) else [value]:
-            if found := _PLACEHOLDER.search(str(text)):
+            if mark := _PLACEHOLDER.search(str(text)):
                 raise InputError(
-                    f"{name} {text}: holds {found[0]}, which Kubeflow replaces by something else; give it another name"
+                    f"{name} {text}: holds {mark[0]}, which Kubeflow replaces by something else; give it another name"
                 )

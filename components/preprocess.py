@@ -38,9 +38,9 @@ def preprocess(
 
         asked = Reading(**reading)
         settings, tolerance, folder = asked.preprocessed(), asked.tolerance(), location(asked.dataset)
-        found = settings.discover(files, tolerance, folder)
-        found.require(fingerprint)
-        manifest = preprocess(found, folder, settings, beam_options, tolerance=tolerance)
+        inputs = settings.discover(files, tolerance, folder)
+        inputs.require(fingerprint)
+        manifest = preprocess(inputs, folder, settings, beam_options, tolerance=tolerance)
         made_from = showers.metadata.get("fingerprint", "")
         describe(data, asked.dataset, made_from=made_from, cut_gev=asked.cut_gev, **manifest.facts())
         metrics.log_metric("showers read", manifest.events["read"])
@@ -48,5 +48,5 @@ def preprocess(
         for reason, count in manifest.events["dropped"].items():
             metrics.log_metric(f"dropped: {reason}", count)
         used = {source.sha256 for source in manifest.inputs}
-        readable = [str(file.path.absolute()) for file in found.files if file.sha256 in used]
+        readable = [str(file.path.absolute()) for file in inputs.files if file.sha256 in used]
         return (readable, manifest.fingerprint)

@@ -40,15 +40,15 @@ def preprocess_flow(
 
         tolerance = Tolerance(on_bad_event, on_bad_file)
         settings = PairSettings(SplitRule.parse(split_files), pair_step)
-        found = settings.discover(patterns, tolerance)
+        inputs = settings.discover(patterns, tolerance)
         place = location(f"{output}/dataset")
-        if since := news(found.files, place):
+        if since := news(inputs.files, place):
             say(since)
-        manifest = preprocess(found, place, settings, beam_options, tolerance=tolerance)
+        manifest = preprocess(inputs, place, settings, beam_options, tolerance=tolerance)
         describe(data, f"{output}/dataset", made_from=" ".join(patterns), since_the_last_run=since, **manifest.facts())
         metrics.log_metric("pairs read", manifest.events["read"])
         metrics.log_metric("pairs written", manifest.events["written"])
         used = {source.sha256 for source in manifest.inputs}
-        files = [str(file.path.absolute()) for file in found.files if file.sha256 in used]
+        files = [str(file.path.absolute()) for file in inputs.files if file.sha256 in used]
         require_plain({"input": files})
         return (files, manifest.fingerprint, f"{output}/dataset", f"{output}/registry")

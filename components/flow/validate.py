@@ -39,8 +39,8 @@ def validate_flow(
         from training.rollout.held_out import rollouts as rollouts_in
         from validation.flow.compare import validate
 
-        made, found = rollouts_in(run / "rollouts")
-        if found != fingerprint:
+        made, actual = rollouts_in(run / "rollouts")
+        if actual != fingerprint:
             raise InputError(f"{output}/rollouts: not the roll-outs just made; does another run write there?")
         others = expand(floor) if floor else ()
         verdict = validate([location(file) for file in files], made, run, floor=others, grade=grade)
