@@ -77,7 +77,9 @@ class Form:
         config = named_config(self.config, model=self.model, batch=self.batch, precision=self.precision)
         engine = Engine(config, folder, manifest, make_strategy("one-device"))
         self._batches: Any = iter(engine.batches())
-        self._step = tf.function(lambda batch: engine.strategy.run(engine.replica_step, args=(batch, tf.constant(0.0))))
+        self._step = tf.function(
+            lambda batch: engine.strategy.run(engine.replica_step, args=(batch, tf.constant(0.0))), autograph=False
+        )
         self._step(next(self._batches)).numpy()
 
     def step(self) -> None:

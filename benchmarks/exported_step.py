@@ -60,7 +60,7 @@ def forms(name: str) -> Iterator[None]:
 
 def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Path, *, compared: int) -> None:
     """Write `function` of the tensors of each of `calls`, and what `compared` of these calls give in turn."""
-    compiled = tf.function(function, jit_compile=True)
+    compiled = tf.function(function, jit_compile=True, autograph=False)
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in calls[0]]
     graph = compiled.get_concrete_function(*specs).graph
     handles = {id(each.handle): each for each in graph.variables}

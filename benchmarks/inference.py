@@ -83,7 +83,9 @@ def measure(options: argparse.Namespace) -> None:
     generator = Generator(options.model)
     labels = _labels(generator)
     make = tf.function(
-        lambda energy, theta, noise: generator.model.generate(energy, theta, GivenNoise(noise)), reduce_retracing=True
+        lambda energy, theta, noise: generator.model.generate(energy, theta, GivenNoise(noise)),
+        reduce_retracing=True,
+        autograph=False,
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"

@@ -114,7 +114,7 @@ def waiting(folder: Path, manifest: Manifest, steps: int) -> tuple[float, float,
     engine = Engine(CONFIGS[DEFAULT], folder, manifest, make_strategy("one-device"))
     endless, stop = engine.batches(), tf.constant(0.0)
     # traced once, whatever the length of a batch's lists of hits
-    step = tf.function(engine.step_on, input_signature=[endless.element_spec, tf.TensorSpec([])])
+    step = tf.function(engine.step_on, input_signature=[endless.element_spec, tf.TensorSpec([])], autograph=False)
     step(next(iter(endless)), stop).numpy()
     began = time.perf_counter()
     batches = iter(engine.batches())
@@ -188,7 +188,8 @@ def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> No
     for build in (base.build, from_host):
         engine = Engine(config, folder, manifest, make_strategy("one-device"), build=build)
         batches.append(iter(engine.batches()))
-        steps.append(tf.function(engine.step_on, input_signature=[batches[-1].element_spec, tf.TensorSpec([])]))
+        signature = [batches[-1].element_spec, tf.TensorSpec([])]
+        steps.append(tf.function(engine.step_on, input_signature=signature, autograph=False))
         steps[-1](next(batches[-1]), tf.constant(0.0)).numpy()
     for repeat in range(repeats):
         for number in (0, 1) if repeat % 2 else (1, 0):

@@ -52,7 +52,7 @@ def validate(
         selection = Reading(**reading).test_split()
         asked = None
         if challenge:
-            from training.challenge.discriminate import discriminate  # TensorFlow
+            from training.challenge.discriminate import discriminate  # which loads TensorFlow
 
             classifier, timing = run / "classifier.json", run / "timing.json"
             discriminate(reference, [generated], classifier, selection=selection, seed=seed)

@@ -176,7 +176,7 @@ class ProgressiveGAN(Model):
         return float(found["swd"]["mean"])
 
     def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  it is given no labels
-        @tf.function(input_signature=[tf.TensorSpec([None, LATENT], tf.float32)])
+        @tf.function(input_signature=[tf.TensorSpec([None, LATENT], tf.float32)], autograph=False)
         def images(latent: tf.Tensor) -> dict[str, tf.Tensor]:
             return {"velocity": self._velocity(latent)}
 

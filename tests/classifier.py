@@ -97,7 +97,7 @@ class Classifier(Model):
         self._probability(batch["layers"], training=True)
 
     def serving(self, valid: ValidRange) -> Any:
-        @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)])
+        @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)], autograph=False)
         def classify(cells: tf.Tensor) -> dict[str, tf.Tensor]:
             return {"pion": self._probability(_layers(cells), training=False)}
 

@@ -41,7 +41,7 @@ def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, 
 if __name__ == "__main__":
     random, place = np.random.default_rng(1), storage.location(sys.argv[1])
     for number in range(_KILLS):
-        # twice while it starts; else while a step or two after the first are done, written and noted
+        # twice while it starts; else while the steps after the first are done, written and noted
         steps, after_s = (0, random.uniform(0, 3)) if number in (0, 5) else (1, random.uniform(0, 0.1))
         kill_one(place, sys.argv[2:], after_s=after_s, steps=steps)
         print(f"killed at step {folder.last_checkpoint(place)}", flush=True)

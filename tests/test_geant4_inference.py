@@ -63,9 +63,9 @@ def _compiled(output: Path, *sources: Path, options: Sequence[str]) -> None:
     subprocess.run([compiler, "-std=c++17", "-O2", *warnings, *includes, *sources, *options, "-o", output], check=True)
 
 
-def _trained(place: Path, files: Path) -> tuple[Generator, Path]:
-    """A model of a step, not judged, which takes longer, and its export."""
-    make_dataset(place / "ds", files, split_files=["train=*"])
+def _trained(place: Path, files: Path, *, judged: bool = False) -> tuple[Generator, Path]:
+    """A model of a step, and its export; judged too, which takes longer, where it is asked for."""
+    make_dataset(place / "ds", files, split_files=[] if judged else ["train=*"])
     with untraced():
         fit(place / "ds", place / "model", replace(CONFIG, steps=1))
     export(place / "model", place / "model.safetensors")
@@ -99,7 +99,9 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
     """Of layers that differ, with azimuth and kinds."""
     place = tmp_path_factory.mktemp("labelled")
-    return _trained(place, _labelled(place / "a.h5", _UNEVEN))
+    trained, file = _trained(place, _labelled(place / "a.h5", _UNEVEN), judged=True)
+    assert trained.card.losses["total"] > 0
+    return trained, file
 
 
 def _labels(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any]]:

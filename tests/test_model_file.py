@@ -81,6 +81,16 @@ def test_a_changed_file_is_another_training(trained: Path, tmp_path: Path) -> No
     assert "model_file" in after.since(before.dataset["fingerprint"], before.config)
 
 
+@pytest.mark.parametrize("statement", ["if ops.mean(view['energy_gev']) > 0", "for _ in view['energy_gev']"])
+def test_a_choice_by_values_of_the_graph_is_refused_in_a_line(trained: Path, tmp_path: Path, statement: str) -> None:
+    lines = LAYERS.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines) if line.startswith("    def _losses")) + 1
+    (tmp_path / "layers.py").write_text("\n".join([*lines[:number], f"        {statement}: pass", *lines[number:]]))
+    given = ("--model-file", str(tmp_path / "layers.py"), "--config", "layers", "--batch", "8")
+    with pytest.raises(InputError, match=rf"layers\.py:{number + 1}: an `if` or a loop over values of the graph; use"):
+        fit_small(trained / "ds", tmp_path / "m", *given)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -156,7 +156,7 @@ def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsy
 def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
     """Ten times by SIGKILL, as of pods that are lost: each time it goes on with an empty disk."""
     dataset, output = small_dataset(tmp_path), f"{BUCKET}/m"
-    more = (*LAYERS, "--batch", "8", "--epochs", "6")  # a model of one network: a dozen processes trace it
+    more = (*LAYERS, "--batch", "8", "--epochs", "20")  # a model of one network: a dozen processes trace it
     arguments = [*small_options(dataset, Path("unused"), *more), "--output", output, "--checkpoint-steps", "1"]
     program = [sys.executable, str(Path(__file__).with_name("killing.py")), output, *arguments]
     done = subprocess.run(program, capture_output=True, text=True, check=False)

@@ -190,7 +190,7 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
     batch = next(iter(engine.batches()))
     assert "cells" not in batch  # dense showers are made on the device
     assert all(tensor.shape.is_fully_defined() for tensor in batch.values())
-    step = tf.function(engine.replica_step, jit_compile=True)
+    step = tf.function(engine.replica_step, jit_compile=True, autograph=False)
     program = step.experimental_get_compiler_ir(batch, tf.constant(0.0))(stage="hlo")
     assert "convolution" in program
     for foreign in ("infeed", "outfeed", "send(", "recv(", "<=", "callback"):
@@ -205,7 +205,7 @@ def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
         engine.run(iter(engine.batches()), 2)
         states.append(engine.state())
     engine = _engine(dataset)
-    step = tf.function(engine.replica_step, jit_compile=True)
+    step = tf.function(engine.replica_step, jit_compile=True, autograph=False)
     batches = iter(engine.batches())
     for _ in range(2):
         step(next(batches), tf.constant(0.0))

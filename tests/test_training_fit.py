@@ -259,6 +259,13 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
     _same_weights(tmp_path / "m", best)
 
 
+def test_a_gan_is_chosen_by_the_metric_once_that_knows() -> None:
+    """Its losses say nothing of its showers."""
+    found = {"metric": {"value": 2.5}}
+    for showers, expected in ((10_000, 2.5), (1, 7.0)):
+        assert build(named_config("small"), SMALL_GEOMETRY).score({"total": 7.0}, found, showers) == expected
+
+
 _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven steps
 
 
@@ -288,9 +295,11 @@ def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path)
 
 
 @pytest.mark.slow
-def test_to_be_judged_more_often_changes_no_weight(dataset: Path, seldom_judged: Path, tmp_path: Path) -> None:
-    fit_layers(dataset, tmp_path / "m", "--epochs", "5")
-    states = [np.load(place / "checkpoints/step-000000035.npz") for place in (tmp_path / "m", seldom_judged)]
+def test_to_be_judged_more_often_changes_no_weight(dataset: Path, tmp_path: Path) -> None:
+    """Of a GAN, whose looks renew the statistics of its batch normalisation."""
+    for name, more in (("often", ()), ("seldom", _LOOKS[2:])):
+        fit_small(dataset, tmp_path / name, "--epochs", "5", *more)
+    states = [np.load(tmp_path / name / "checkpoints/step-000000035.npz") for name in ("often", "seldom")]
     assert states[0].keys() == states[1].keys()
     for name, value in states[0].items():
         np.testing.assert_array_equal(value, states[1][name], err_msg=name)

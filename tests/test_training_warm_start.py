@@ -39,7 +39,7 @@ def _judge(evaluator: Evaluator, dataset: Path) -> Callable[[Engine], dict[str, 
     """What gives the losses of each validation shower, (N,), of an engine's model."""
     decode = evaluator.model.decode_judged
     (batch,) = ordered_batches(dataset, read_manifest(dataset), "validation", batch=_WATCHED, decode=decode)
-    evaluate = tf.function(lambda: evaluator.model.evaluate(batch, Draws.of(1))[0])
+    evaluate = tf.function(lambda: evaluator.model.evaluate(batch, Draws.of(1))[0], autograph=False)
 
     def judge(engine: Engine) -> dict[str, npt.NDArray[np.float64]]:
         evaluator.take_over(engine.state())

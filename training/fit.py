@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -142,13 +143,20 @@ def _train(
 
 @contextmanager
 def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> Iterator[None]:
-    """Turn errors of TensorFlow into those of a user's input, or into the exit of a worker that lost another."""
+    """Turn errors of TensorFlow into a user's, of input or model, or into the exit of a worker that lost another."""
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
         if cluster is None:
             raise
         exit_lost("an address that answers again: it was late")  # or the watch would have named it
+    except tf.errors.OperatorNotAllowedInGraphError as error:
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        place = next(frame for frame in frames if "site-packages" not in frame.filename)
+        raise InputError(
+            f"{place.filename}:{place.lineno}: an `if` or a loop over values of the graph; use keras.ops.cond, or "
+            "keras.ops.while_loop with maximum_iterations"
+        ) from None
     except (tf.errors.ResourceExhaustedError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         reason = str(error.message).splitlines()[0]
         if "No space left on device" in reason:

@@ -23,7 +23,8 @@ from calopipe import storage
 from calopipe.errors import CommandParser, InputError, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
-from calopipe.flow.mechanics import strouhal, transverse, unsettled
+from calopipe.flow.mechanics import transverse, unsettled
+from calopipe.flow.strouhal import strouhal
 from calopipe.mirror import mirrored_file, told
 from calopipe.progress import progress_bar
 

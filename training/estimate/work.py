@@ -73,7 +73,7 @@ def _forward(phase: Phase, view: Batch, draws: Draws) -> list[tf.Tensor]:
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:
     """The operations that `function` of so many records carries out; gradients that nobody asks for are left out."""
-    graph = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([showers], tf.string)).graph
+    graph = tf.function(function).get_concrete_function(tf.TensorSpec([showers], tf.string)).graph
     needed: set[tf.Operation] = set()
     wanted = [*(value.op for value in graph.outputs), *graph.control_outputs]
     while wanted:

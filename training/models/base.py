@@ -162,7 +162,7 @@ class Model(ABC):
     # Export
 
     def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  what others answer for
-        """A tf.function with an input signature: what a SavedModel answers, for labels in the `valid` range.
+        """A tf.function with an input signature, without AutoGraph: what a SavedModel answers, for `valid` labels.
 
         InputError for a model that states none.
         """
