@@ -18,28 +18,38 @@ void Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const P
   numbers.of_cells(frame.layer, cells.places, uniform_);
   sampling_.draw(chance_, shared.number, uniform_, shared.start, hits_);
   into.place.clear();
-  into.value.clear();
-  for (const std::size_t cell : hits_) {
-    into.place.push_back(cells.places[cell]);
-    into.value.push_back(log_deposit(density, frame, cells, cell, numbers));
-  }
+  for (const std::size_t cell : hits_) into.place.push_back(cells.places[cell]);
+  log_deposits(density, frame, cells, numbers, into.value);
   share(into.value);
   for (float& each : into.value) each = std::max(shared.energy * each, model_.constants.least);
   scale(model_.constants, shared.energy, into.value);
 }
 
-// The logarithm of a hit's deposit, before it is known what the deposits sum to.
-float Hits::log_deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-                        const HashedNumbers& numbers) {
-  const int components = density.deposit.outputs / 3;
-  outputs_.resize(size(density.deposit.wide));
-  affine(density.deposit, cells.features_of(cell), outputs_.data());
-  log_softmax(outputs_.data(), components);
-  const float prior = frame.prior(model_.constants.log_deposit, cells.where[cell][3]);
-  for (int k = components; k < 2 * components; ++k) outputs_[size(k)] += prior;
-  std::array<float, kBlock> drawn;
-  numbers.of_hit(frame.layer, cells.places[cell], drawn.data());
-  return draw_mixture(outputs_.data(), components, drawn[0], box_muller(drawn[1], drawn[2]));
+// The logarithms of the hits' deposits, before it is known what the deposits sum to.
+void Hits::log_deposits(const CellDensity& density, const LayerFrame& frame, const Cells& cells,
+                        const HashedNumbers& numbers, Numbers& into) {
+  const Dense& deposit = density.deposit;
+  const std::size_t inputs = size(deposit.inputs), wide = size(deposit.wide);
+  const int components = deposit.outputs / 3;
+  features_.resize(kRows * inputs);
+  outputs_.resize(kRows * wide);
+  into.clear();
+  for (std::size_t first = 0; first < hits_.size(); first += kRows) {
+    const std::size_t rows = std::min<std::size_t>(kRows, hits_.size() - first);  // others are of hits before
+    for (std::size_t r = 0; r < rows; ++r)
+      std::copy_n(cells.features_of(hits_[first + r]), inputs, features_.data() + r * inputs);
+    affine_of_rows(deposit, features_.data(), outputs_.data());
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::size_t cell = hits_[first + r];
+      float* of_hit = outputs_.data() + r * wide;
+      log_softmax(of_hit, components);
+      const float prior = frame.prior(model_.constants.log_deposit, cells.where[cell][3]);
+      for (int k = components; k < 2 * components; ++k) of_hit[k] += prior;
+      std::array<float, kBlock> drawn;
+      numbers.of_hit(frame.layer, cells.places[cell], drawn.data());
+      into.push_back(draw_mixture(of_hit, components, drawn[0], box_muller(drawn[1], drawn[2])));
+    }
+  }
 }
 
 }  // namespace calopipe

@@ -22,14 +22,14 @@ class Hits {
             const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 
  private:
-  float log_deposit(const CellDensity& density, const LayerFrame& frame, const Cells& cells, std::size_t cell,
-                    const HashedNumbers& numbers);
+  void log_deposits(const CellDensity& density, const LayerFrame& frame, const Cells& cells,
+                    const HashedNumbers& numbers, Numbers& into);
 
   const Model::Contents& model_;
   HitSampling sampling_;
   Numbers chance_, uniform_;  // of each cell
   std::vector<std::size_t> hits_;
-  Numbers outputs_;
+  Numbers features_, outputs_;  // of kRows hits
 };
 
 }  // namespace calopipe

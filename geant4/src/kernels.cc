@@ -101,19 +101,28 @@ CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int c
     for (int c = 0; c < columns; ++c) store(out + r * wide + from + c * lanes, sum[r][c]);
 }
 
+// The same for all columns from `from` on. A sum waits for the one before it: as many as there are registers for are
+// taken at a time, and of what is left half as many.
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, int count, const float* values, int step,
-                             int row, float* out) {
-  int from = 0;
+                             int row, float* out, int from = 0) {
   for (; from + columns * lanes <= wide; from += columns * lanes)
     tile<lanes, rows, columns>(kernel, wide, which, count, values, step, row, out, from);
-  for (; from < wide; from += lanes) tile<lanes, rows, 1>(kernel, wide, which, count, values, step, row, out, from);
+  if constexpr (columns > 1)
+    product<lanes, rows, columns / 2>(kernel, wide, which, count, values, step, row, out, from);
 }
 
 template <int lanes>
 CALOPIPE_INLINE void affine_here(const Dense& layer, const float* in, float* out, const float* bias) {
   std::memcpy(out, bias ? bias : layer.bias.data(), sizeof(float) * static_cast<std::size_t>(layer.wide));
-  product<lanes, 1, 4>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, 0, out);
+  product<lanes, 1, 8>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, 0, out);
+}
+
+template <int lanes, int columns>
+CALOPIPE_INLINE void affine_of_rows_here(const Dense& layer, const float* in, float* out) {
+  for (int r = 0; r < kRows; ++r)
+    std::memcpy(out + r * layer.wide, layer.bias.data(), sizeof(float) * static_cast<std::size_t>(layer.wide));
+  product<lanes, kRows, columns>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, layer.inputs, out);
 }
 
 template <int lanes, int columns>
@@ -188,6 +197,10 @@ const Processor processor = __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 CALOPIPE_VERSIONS(void, affine, (const Dense& layer, const float* in, float* out, const float* bias),
                   (layer, in, out, bias), affine_here<16>(layer, in, out, bias), affine_here<8>(layer, in, out, bias),
                   affine_here<4>(layer, in, out, bias))
+
+CALOPIPE_VERSIONS(void, affine_of_rows, (const Dense& layer, const float* in, float* out), (layer, in, out),
+                  (affine_of_rows_here<16, 4>(layer, in, out)), (affine_of_rows_here<8, 2>(layer, in, out)),
+                  (affine_of_rows_here<4, 2>(layer, in, out)))
 
 CALOPIPE_VERSIONS(void, silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
                   silu_here<8>(values, values, count, false), silu_here<4>(values, values, count, false))

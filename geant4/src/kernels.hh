@@ -20,6 +20,8 @@ struct Dense {
 
 // `out` (wide) of `in` (inputs), with another bias than the layer's own if one is given.
 void affine(const Dense& layer, const float* in, float* out, const float* bias = nullptr);
+// The same of kRows rows, `in` (kRows, inputs) and `out` (kRows, wide).
+void affine_of_rows(const Dense& layer, const float* in, float* out);
 // x / (1 + exp(-x)) of each of `count` numbers, a multiple of kLane: in place, or added to `into`.
 void silu(float* values, int count);
 void add_silu(float* into, const float* values, int count);
