@@ -138,7 +138,7 @@ class LabelsAlone:
                     raise InputError(f"{option} is for models with that label, and this one has none; leave it out")
                 continue
             if value is None and len(set(known)) > 1:
-                among = ", ".join(f"{value:g}" for value in (np.degrees(known) if name.endswith("rad") else known))
+                among = ", ".join(f"{number:g}" for number in (np.degrees(known) if name.endswith("rad") else known))
                 raise InputError(f"the model has showers of several {option[2:]}, {among}; give {option}")
             label = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
             labels[name] = np.full(showers, label, np.int32 if name == PARTICLE else np.float32)
