@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from kubernetes.client import (
     V1PodStatus,
 )
 
+from calopipe import kubernetes
 from calopipe.errors import InputError
 from calopipe.kubernetes import Kubernetes
 from training.nodes import trainapi, trainjob
@@ -495,3 +497,22 @@ def test_the_pod_of_a_step_is_known_by_its_name_and_its_uid(monkeypatch: pytest.
     assert this_pod() == {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
     monkeypatch.delenv("KFP_POD_NAME")
     assert this_pod() is None
+
+
+@pytest.mark.parametrize(("context", "namespace"), [({}, "default"), ({"namespace": "team"}, "team")])
+def test_the_namespace_is_that_of_kubectls_context(
+    context: dict[str, str], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"cluster": "c", "user": "u"}
+    config = {
+        "current-context": "now",
+        "clusters": [{"name": "c", "cluster": {"server": "http://api:1"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [
+            {"name": "before", "context": named | {"namespace": "other"}}, {"name": "now", "context": named | context}
+        ],
+    }  # fmt: skip
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    cluster = kubernetes.connect(retries=False)
+    assert (cluster.server, cluster.namespace) == ("http://api:1", namespace)
