@@ -310,9 +310,10 @@ def test_a_job_that_is_deleted_or_replaced_is_told_of(now: dict[str, Any] | None
         trainjob._watch(jobs, _job(uid="1"), clock, 1.0)  # type: ignore[arg-type]
 
 
-def test_a_job_is_followed_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The state of its workers is told as it changes, in their order; the log is that of the first."""
-    looks = [_job(("Failed", "False"), uid="1"), _job(uid="1"), _job(("Complete", "True"), uid="1")]
+    looks = [_job(("Failed", "False"), uid="1"), _job(uid="1"), _job((end, "True"), uid="1")]
     teams = [[_worker(1), _worker(0)]] * 2 + [[_worker(1, code=0), _worker(0, code=0)]]
     for pod in teams[-1]:
         pod.status.phase = "Succeeded"
@@ -322,7 +323,7 @@ def test_a_job_is_followed_until_it_ends(capsys: pytest.CaptureFixture[str]) -> 
     pauses: list[int] = []
     clock = SimpleNamespace(pause=lambda: pauses.append(1))
     ended = trainjob._watch(jobs, _job(uid="1"), clock, 1.0)  # type: ignore[arg-type]
-    assert trainjob._is(ended, "Complete")
+    assert [trainjob._is(ended, condition) for condition in ("Complete", "Failed")].count(True) == 1
     assert len(pauses) == 2
     said = capsys.readouterr()
     assert said.out.splitlines() == ["a", "b", "c"]
