@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterator
@@ -100,10 +99,18 @@ def test_a_run_is_known_until_its_lease_ends(clock: SimpleNamespace, late: int, 
     assert writer(RUN) == who
 
 
-def test_where_a_file_system_knows_no_locks_nobody_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refused)
+def test_a_run_on_disk_is_known_while_it_runs_and_leaves_no_lock(tmp_path: Path) -> None:
+    here = f"process {os.getpid()} of {os.uname().nodename}"
+    assert writer(tmp_path) == ""
+    with alone(tmp_path), alone(tmp_path, "logs/.train.lock"):
+        assert writer(tmp_path) == here
+        for file in ("logs/.lock", "logs/.train.lock"):
+            with pytest.raises(InputError, match=f"another run writes there, {here};"), alone(tmp_path, file):
+                pytest.fail("both run")
+        assert writer(tmp_path) == here
+    assert writer(tmp_path) == ""
+    assert list((tmp_path / "logs").iterdir()) == []
+    (tmp_path / "logs/.lock").write_text("process 7 of another-host, which was killed\n")
+    assert writer(tmp_path) == ""
     with alone(tmp_path):
-        assert not writer(tmp_path)
+        assert (tmp_path / "logs/.lock").read_text() == f"{here}\n"

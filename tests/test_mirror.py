@@ -81,6 +81,69 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
     assert not folder.exists()
 
 
+def test_a_mirror_that_only_reads_changes_nothing_in_the_bucket(proxy: Proxy) -> None:
+    (RUN / "a").write("a")
+    with pytest.MonkeyPatch.context() as patch, mirrored(RUN, "*", writes=False) as folder:
+        patch.setattr(GcsPath, "write", lambda *_, **__: pytest.fail("something was written"))
+        (folder / "a").write_text("b")
+        (folder / "new").touch()
+    assert _there() == {"a": "a"}
+
+
+def test_what_another_process_removed_is_gone_and_stays_so(proxy: Proxy) -> None:
+    for name in ("a", "b"):
+        (RUN / name).write(name)
+    with mirrored(RUN, "*") as folder:
+        (RUN / "a").unlink()
+        (RUN / "c").write("c")
+        mirror.refresh(folder)
+        assert {path.name for path in folder.iterdir()} == {"b", "c"}
+        storage.remove(folder / "c")
+    assert _there() == {"b": "b"}
+
+
+def test_a_file_that_grows_reaches_the_bucket_as_it_was_at_each_change(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, seen, upload = threading.Event(), list[str](), GcsPath.upload
+
+    def held(path: GcsPath, local: Path) -> None:
+        assert go_on.wait(60)
+        seen.append(local.read_text())
+        upload(path, local)
+
+    monkeypatch.setattr(GcsPath, "upload", held)
+    with mirrored(RUN) as folder:
+        for _ in range(3):
+            with (folder / "log").open("a") as log:
+                log.write("x")
+            mirror.changed(folder / "log", grows=True)
+        go_on.set()
+    assert seen == ["x", "xx", "xxx"]
+
+
+@pytest.mark.parametrize(("failures", "is_fetched"), [(2, True), (3, False)])
+def test_a_folder_in_which_another_process_removes_files_is_listed_again(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, failures: int, is_fetched: bool
+) -> None:
+    left, download = [failures], gcs.download
+
+    def vanishing(files: Any) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise FileNotFoundError(errno.ENOENT, "no such object")
+        download(files)
+
+    (RUN / "a").write("a")
+    monkeypatch.setattr(gcs, "download", vanishing)
+    with ExitStack() as stack:
+        if not is_fetched:
+            stack.enter_context(pytest.raises(FileNotFoundError))
+        folder = stack.enter_context(mirrored(RUN, "*"))
+        assert (folder / "a").read_text() == "a"
+    assert left[0] == (-1 if is_fetched else 0)
+
+
 def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
     with mirrored(RUN) as folder:
         for name in ("report.html", "model/card.json", "logs/a.log", "generated.h5"):
@@ -359,12 +422,20 @@ def test_a_full_disk_loses_nothing_that_was_done(
     assert _there() == {"first": "done"}
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
 def test_where_a_file_system_knows_no_locks_a_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     def refused(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(number, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refused)
     with alone(tmp_path):
         assert "knows no locks; see that no other run writes there" in caplog.text
+        assert not writer(tmp_path)
+    number = errno.EIO
+    with pytest.raises(OSError, match="No locks available"), alone(tmp_path):
+        pytest.fail("it runs")
+    (tmp_path / "logs/.lock").touch()
+    with pytest.raises(OSError, match="No locks available"):
+        writer(tmp_path)

@@ -12,7 +12,7 @@ from servers import free_port
 from calopipe.errors import InputError
 from pipelines import submit
 from pipelines.remote.client import Server, UnreachableError
-from pipelines.remote.connection import Connection, connection
+from pipelines.remote.connection import Connection, Credential, connection
 from pipelines.remote.schedules import trigger
 
 HERE = "http://localhost:8080"
@@ -44,6 +44,60 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_address_at_all() -> None:
     with pytest.raises(InputError, match="no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address"):
         given()
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "ftp://host", "http://", "host:8080", "http://[::1", "http://me@host", "http://:secret@host",
+        "http://me:secret@host", "me:secret@host",
+    ],
+)  # fmt: skip
+def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
+    with pytest.raises(InputError, match="expected an address such as") as refused:
+        given("--endpoint", endpoint)
+    assert "secret" not in str(refused.value)
+
+
+def test_pods_are_in_the_namespace_of_the_user() -> None:
+    alone, team = (Server(given("--endpoint", "https://host", *more)) for more in ((), ("--namespace", "team")))
+    assert (alone.scope, alone.run_namespace) == ({}, "kubeflow")
+    assert (team.scope, team.run_namespace) == ({"namespace": "team"}, "team")
+
+
+@pytest.mark.parametrize("kind", ["token", "cookie"])
+def test_a_secret_may_lie_in_the_home_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "secret").write_text("n=v\n")
+    assert given("--endpoint", HERE, f"--{kind}-file", "~/secret").credential.read() == "n=v"
+
+
+def test_a_token_command_that_hangs_or_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.remote.connection._COMMAND_SECONDS", 0.05)
+    with pytest.raises(InputError, match=r"cannot be run \(TimeoutExpired\)"):
+        given("--endpoint", HERE, "--token-command", "sleep 3").credential.read()
+    monkeypatch.undo()
+    for told, last in (("a\nb \n", "b"), ("", "")):
+        command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(told)} >&2; exit 3"])
+        with pytest.raises(InputError, match=f"ended with 3: {last}$"):
+            given("--endpoint", HERE, "--token-command", command).credential.read()
+
+
+def test_the_token_of_a_command_is_kept_for_minutes_and_that_of_a_file_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens live for an hour or so."""
+    now, tokens = [0.0], iter("abc")
+    monkeypatch.setattr("pipelines.remote.connection.time.monotonic", lambda: now[0])
+    kept = given("--endpoint", HERE, "--token-command", "x").credential.kept_s
+    assert 60 <= kept <= 1800
+    credential = Credential(fetch=lambda: next(tokens), kept_s=kept)
+    read = [credential.read()]
+    for now[0] in (kept - 1, kept, 2 * kept - 1, 2 * kept + 1):
+        read.append(credential.read())
+    assert "".join(read) == "aabbc"
+    (tmp_path / "token").write_text("t")
+    assert given("--endpoint", HERE, "--token-file", str(tmp_path / "token")).credential.kept_s == 0
 
 
 def test_a_token_command(tmp_path: Path) -> None:
@@ -78,6 +132,10 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
     credential = given("--endpoint", HERE, "--cookie-file", str(tmp_path / "cookie")).credential
     assert credential.read() == "authservice_session=abc; oauth2_proxy_kubeflow=def"
     assert credential.hide("abc, def, ghi") == "***, ***, ghi"
+    (tmp_path / "cookie").write_text("seen=; session=abc")
+    assert credential.read() == "seen=; session=abc"
+    assert credential.hide("session abc of seen") == "session *** of seen"
+    assert Credential().hide("a text") == "a text"
 
 
 def test_what_never_reached_a_server_was_not_done() -> None:
@@ -90,6 +148,8 @@ def test_what_never_reached_a_server_was_not_done() -> None:
 def test_a_ca_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
         given("--endpoint", HERE, "--ca-file", "nowhere.pem")
+    with pytest.raises(InputError, match=r"--ca-file /: no such file"):
+        given("--endpoint", HERE, "--ca-file", "/")
 
 
 @pytest.mark.parametrize(

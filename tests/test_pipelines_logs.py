@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -318,6 +319,49 @@ def test_a_run_whose_account_is_missing_says_so(kubeflow: Kubeflow, cluster: Clu
         cluster.workflows.append({"metadata": {"labels": labels}, "status": {"phase": "Error", "nodes": nodes}})
     with pytest.raises(SystemExit, match=rf"run {run} failed outside its steps: {re.escape(' '.join(why.split()))}"):
         submit.main(["status", run, "--wait"])
+
+
+def _node(kind: str, phase: str, message: str | None, second: int | None) -> dict[str, Any]:
+    started = None if second is None else f"2026-01-02T03:04:{second:02}Z"
+    return {"type": kind, "phase": phase, "message": message, "startedAt": started}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ([("Pod", "Failed", "the last", 5), ("Pod", "Error", "before", 4), ("Pod", "Error", "never made", None)],
+         "the last"),
+        ([("Pod", "Failed", "before", 4), ("Pod", "Error", "the last", 5), ("Pod", "Succeeded", "well", 9),
+          ("DAG", "Failed", "child failed", 9), ("Pod", "Failed", None, 9)], "the last"),
+        ([("DAG", "Failed", "child failed", 9)], "of the whole"),
+    ],
+)  # fmt: skip
+def test_argo_knows_of_the_last_pod_that_failed_and_else_of_the_whole(
+    cluster: Cluster, nodes: list[tuple[str, str, str | None, int | None]], why: str
+) -> None:
+    kept = {str(number): _node(*node) for number, node in enumerate(nodes)}
+    status = {"phase": "Failed", "message": "of\nthe whole", "nodes": kept}
+    cluster.workflows.append({"metadata": {"labels": {"pipeline/runid": "r"}}, "status": status})
+    assert logs.reason("r", None, "kubeflow") == why
+    assert logs.reason("s", None, "kubeflow") == ""
+
+
+def test_a_log_that_is_followed_may_be_silent_for_long_and_one_that_is_read_may_not(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod, asked = cluster.add("r", "root.train.executor"), list[dict[str, Any]]()
+
+    def log(*_: str, **which: Any) -> list[bytes] | None:
+        asked.append(which)
+        return [b"  indented  \n", b"\n"] if len(asked) < 3 else None
+
+    played = SimpleNamespace(log=log)
+    assert [logs._print(played, pod, follow=follow) for follow in (True, False, False)] == [True, True, False]
+    assert [which["_request_timeout"][1] is None for which in asked] == [True, False, False]
+    assert [which["follow"] for which in asked] == [True, False, False]
+    assert capsys.readouterr().out == 2 * "--- train (calorimeter-x-0)\n  indented  \n\n"
+    pod.metadata.annotations = None
+    assert logs.step_of(pod) == ""
 
 
 def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:

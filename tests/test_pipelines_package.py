@@ -22,8 +22,9 @@ from components.image import IMAGE
 from components.promote import promote
 from pipelines import package, parameters, submit
 from pipelines.calorimeter import define
-from pipelines.cluster.platform import Platform
+from pipelines.cluster.platform import SINGLE_HOST, Platform, tpu
 from pipelines.cluster.pods import allow_retries
+from pipelines.cluster.resources import Resources, resources_by_step, step_of
 
 STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
 FANNED = [*STEPS[:3], "generate-2", "generate-3", "generate-4", *STEPS[3:]]
@@ -301,6 +302,105 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
         Platform(**given)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"nodes": 2, "claim": "calopipe-data:/data"},
+        {"nodes": 2, "claim": "other:/data", "runtime": "team"},
+        {"claim": f"{'a' * 63}:/data"},
+        {"claim": "a:/data/runs"},
+        {"gpus": 1, "gpu_type": "nvidia-l4"},
+        {"hours": ("train=8760",)},
+        {"resources": ("train=500m,2T", "generate=1,1Ti")},
+    ],
+)
+def test_what_can_be_is_taken(given: dict[str, Any]) -> None:
+    Platform(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"claim": f"{'a' * 64}:/data"},
+        {"claim": "a-:/data"},
+        {"hours": ("train=8760.1",)},
+        {"resources": ("train=1.0,2Gi",)},
+        {"resources": ("train=1,0Gi",)},
+        {"runtime": "a b"},
+    ],
+)
+def test_what_lies_just_outside_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected"):
+        Platform(**given)
+
+
+def test_generation_takes_at_least_one_pod() -> None:
+    for cluster, shares in ((Platform(generation_pods=0), 1), (None, 0)):
+        with pytest.raises(InputError, match="--generation-pods is 0, expected at least 1"):
+            define(cluster, shares=shares)
+
+
+def test_the_chips_of_a_slice_are_those_of_one_machine() -> None:
+    """As Google documents its machines: four chips of v4 and v5p, and of v5e and v6e one, four or eight."""
+    chips = {kind: [tpu(f"{kind}:{form}").count for form in forms] for kind, forms in SINGLE_HOST.items()}
+    assert chips == {
+        "tpu-v4-podslice": [4],
+        "tpu-v5-lite-podslice": [1, 4, 8],
+        "tpu-v5p-slice": [4],
+        "tpu-v6e-slice": [1, 4, 8],
+    }
+
+
+_ALONE, _TWO_GPUS, _TPU = {}, {"gpus": 2}, {"tpu": "tpu-v6e-slice:2x2"}
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (_ALONE, ["one-device", "mirrored"]),
+        ({"gpus": 1}, ["one-device", "mirrored"]),
+        (_TWO_GPUS, ["mirrored", "one-device"]),
+        (_TPU, ["tpu"]),
+        ({"nodes": 2}, ["multi-worker"]),
+        ({"nodes": 2, "gpus": 2}, ["multi-worker"]),
+    ],
+)
+def test_a_cluster_has_one_strategy_and_takes_those_that_work_there(given: dict[str, Any], taken: list[str]) -> None:
+    cluster = Platform(**given)
+    assert cluster.strategy == taken[0]
+    for strategy in ("one-device", "mirrored", "tpu", "multi-worker"):
+        if strategy in taken:
+            cluster.require_strategy(strategy)
+        else:
+            with pytest.raises(InputError, match=f"training there takes {taken[0]}"):
+                cluster.require_strategy(strategy)
+
+
+def test_the_pod_that_starts_a_training_of_several_nodes_outlives_it_and_has_its_attempts() -> None:
+    several = Platform(nodes=2, image="host/a:1", runtime="team", hours=("train=1.5",))
+    job, pod = several.job(), several.pod("train")
+    assert (job["image"], job["runtime"], job["deadline_s"]) == ("host/a:1", "team", 5400)
+    assert pod.seconds == 5400 + 1800
+    assert pod.retries == Platform().pod("train").retries == 3
+    assert several.pod("generate") == Platform().pod("generate")
+    assert several.accelerator("train") is None
+    assert Platform(gpus=1).job() == Platform().job() == {}
+
+
+def test_options_of_a_step_add_up_and_the_last_of_a_kind_counts() -> None:
+    changed = resources_by_step(["train=9,9Gi", "train=2,3Gi"], ["train=4", "train=.5", "promote=0.0001"])
+    assert changed["train"] == Resources("Train", cpu="2", memory="3Gi", hours=0.5, retries=3)
+    assert (changed["promote"].seconds, changed["promote"].cpu) == (1, "500m")
+    assert Platform().pod("train").cpu != "2"
+    threads = {"1": 1, "1.5": 2, "500m": 1, "1000m": 1, "1001m": 2, "16": 16}
+    assert {cpu: Resources("", cpu=cpu, memory="1Gi", hours=1).threads for cpu in threads} == threads
+
+
+def test_tasks_of_one_step_have_its_name_and_a_number() -> None:
+    names = ["generate", "generate-2", "generate-12", "generate-flow", "generate-flow-3"]
+    assert {step_of(name) for name in names} == {"generate"}
+
+
 HOSTILE = ["a'b", 'a"b', "a b", "a;b", "a\nb", "a: b", "a #b", "$(id)", "{{$.inputs}}", "--privileged", "a\n---\nb: 1"]
 
 
@@ -374,6 +474,11 @@ def _require_golden(found: dict[str, Any], name: str) -> None:
 def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:
     """A change of it is seen by whoever reads the change; RENEW_GOLDEN=1 in the environment writes it anew."""
     _require_golden(_readable(plain), "calorimeter.yaml")
+
+
+def test_the_pipeline_of_a_flow_is_the_golden_one(tmp_path: Path) -> None:
+    steps = ["preprocess-flow", "train", "generate-flow", "validate-flow"]
+    _require_golden(_readable(_compiled(tmp_path, "--pipeline", "vortex", "--nodes", "2", steps=steps)), "vortex.yaml")
 
 
 def test_generation_on_several_pods_is_the_golden_one(fanned: _Package) -> None:

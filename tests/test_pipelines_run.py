@@ -542,6 +542,9 @@ def test_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
         (("run", "--cut-gev", "-3"), "cut_gev is -3.0"),
         (("run", "--config", "small"), "choose --config fast"),
         (("run", "--split-file", "x"), "expected SPLIT=PATTERN"),
+        (("run", "--warm-start", "sometimes"), "--warm-start 'sometimes' is unknown"),
+        (("run", "--registry", "s3://bucket/r"), "s3://bucket/r: neither a path"),
+        (("run", "--output", "s3://bucket/r"), "s3://bucket/r: neither a path"),
         (("compile", "--output", "pipeline.txt"), "ends in .yaml"),
         (("compile", "--output", "pipeline.yaml", "--claim", "data:relative"), "expected NAME:PATH"),
         (

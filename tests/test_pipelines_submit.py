@@ -6,10 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve, write_small
@@ -18,7 +20,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import split_values
 from components.image import IMAGE
-from pipelines import submit
+from pipelines import parameters, submit
 from pipelines.remote import client, runs
 
 WHAT = ["--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
@@ -79,6 +81,9 @@ def test_an_experiment_is_made_once(kubeflow: Kubeflow, command: Command, small:
     command("submit", *WHAT)
     command("submit", *WHAT)
     assert len(kubeflow.experiments) == 1
+    other = kubeflow.runs[_id(command("submit", *WHAT, "--experiment", "other"))]
+    assert kubeflow.experiments[other["experiment_id"]]["display_name"] == "other"
+    assert other["service_account"] == "pipeline-runner"
 
 
 @pytest.mark.parametrize("titled", [False, True])
@@ -231,6 +236,104 @@ def test_status(kubeflow: Kubeflow, command: Command) -> None:
     assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
 
 
+def test_of_many_runs_the_ten_newest_are_listed(kubeflow: Kubeflow, command: Command) -> None:
+    names = [f"run-{number}" for number in range(12)]
+    for name in names:
+        kubeflow.begun(STEPS, name)
+    assert [line.split()[-1] for line in command("status").splitlines()] == names[:1:-1]
+    with pytest.raises(InputError, match="which run"):
+        command("status", "--wait")
+
+
+def _told_by(**services: Callable[..., Any]) -> Any:
+    """A server whose runs are asked for by these functions."""
+    connection = SimpleNamespace(ui="http://ui", namespace="team")
+    scope = {"namespace": "team"}
+    return SimpleNamespace(
+        runs=SimpleNamespace(**services), scope=scope, connection=connection, run_namespace="team", **services
+    )
+
+
+def test_a_run_is_listed_by_the_hours_of_a_day() -> None:
+    asked: dict[str, Any] = {}
+    made = datetime(2026, 3, 14, 15, 9, tzinfo=UTC)
+    run = SimpleNamespace(run_id="r", created_at=made, state=None, state_history=None, display_name="n")
+
+    def listed(**request: Any) -> Any:
+        asked.update(request)
+        return SimpleNamespace(runs=[run])
+
+    assert [*runs.newest(_told_by(run_service_list_runs=listed))] == ["r  2026-03-14 15:09  pending     n"]
+    assert asked["namespace"] == "team"
+
+
+@pytest.mark.parametrize(
+    ("run", "node", "driver", "state"),
+    [
+        ("RUNNING", "RUNNING", "SUCCEEDED", "RUNNING"),
+        ("RUNNING", "RUNNING", None, "RUNNING"),
+        ("RUNNING", None, "RUNNING", "PENDING"),
+        ("RUNNING", "PENDING", "SUCCEEDED", "PENDING"),
+        ("RUNNING", "RUNTIME_STATE_UNSPECIFIED", "SUCCEEDED", "PENDING"),
+        ("RUNNING", None, None, "PENDING"),
+        ("FAILED", None, "FAILED", "FAILED"),
+        ("FAILED", "PENDING", "FAILED", "FAILED"),
+        ("FAILED", "PENDING", None, "SKIPPED"),
+        ("CANCELED", None, None, "SKIPPED"),
+        ("SUCCEEDED", "SKIPPED", "SUCCEEDED", "SKIPPED"),
+    ],
+)
+def test_the_state_of_a_step_is_that_of_its_node_or_of_a_driver_that_failed(
+    run: str, node: str | None, driver: str | None, state: str
+) -> None:
+    states = {"train": node, "train-driver": driver}
+    details = [
+        SimpleNamespace(display_name=name, state=known, start_time=None, end_time=None)
+        for name, known in states.items()
+        if known
+    ]
+    task: dict[str, Any] = {"root": {"dag": {"tasks": {"train": {}}}}}
+    asked = SimpleNamespace(state=run, run_details=SimpleNamespace(task_details=details), pipeline_spec=task)
+    assert [step.state for step in runs.steps(_told_by(), asked)] == [state]
+
+
+def test_a_run_that_the_server_itself_ended_says_why_and_one_that_was_skipped_ended_well(
+    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kubeflow.begun(STEPS)
+    error = {"error": {"code": 9, "message": "no\n such root"}}
+    monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "FAILED"} | error)
+    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: no such root$"):
+        command("status", run, "--wait")
+    assert command("status", run).endswith("failed outside its steps: no such root\n")
+    monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "SKIPPED", "error": None})
+    assert command("status", run, "--wait").endswith(f"run {run}: skipped\n")
+
+
+def test_a_run_is_named_by_the_time_in_utc() -> None:
+    made: dict[str, Any] = {}
+    server = _told_by(run_service_create_run=lambda run: made.update(run) or SimpleNamespace(run_id="r"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        before = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+        assert runs.submit(server, SimpleNamespace(body=lambda _: {"experiment_id": "e"}), "weekly") == "r"
+        after = datetime.now(UTC).replace(tzinfo=None)
+    time.tzset()
+    assert made["experiment_id"] == "e"
+    assert before <= datetime.strptime(made["display_name"], "weekly %Y-%m-%d %H-%M-%S") <= after
+
+
+@pytest.mark.parametrize(
+    ("end", "took"),
+    [(59.4, "  0:00:59"), (59.6, "  0:01:00"), (None, ""), ("never", "")],
+)
+def test_the_time_of_a_step_is_rounded_and_that_of_one_that_goes_on_is_none(end: Any, took: str) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    ended = datetime(1, 1, 1, tzinfo=UTC) if end == "never" else end and begun + timedelta(seconds=end)
+    assert runs._took(SimpleNamespace(start_time=begun, end_time=ended)) == took
+
+
 def test_a_step_that_took_more_than_a_day_says_so() -> None:
     node = SimpleNamespace(start_time=datetime(2026, 1, 1, tzinfo=UTC), end_time=datetime(2026, 1, 2, 2, tzinfo=UTC))
     assert runs._took(node) == "  1 day, 2:00:00"
@@ -268,6 +371,7 @@ def test_several_users(kubeflow: Kubeflow, command: Command, small: None) -> Non
     command("submit", *WHAT, "--namespace", "team")
     assert [one["namespace"] for one in kubeflow.experiments.values()] == ["team"]
     assert "calorimeter" in command("status", "--namespace", "team")
+    assert "recurring run" in command("schedule", "--cron", "0 0 3 * * 1", *WHAT, "--namespace", "team")
 
 
 def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow: Kubeflow) -> None:
@@ -342,3 +446,35 @@ def test_a_run_is_given_the_calorimeter_and_not_its_file(
     (recurring,) = [each for each in kubeflow.recurring.values() if each["display_name"] == "weekly"]
     assert scheduled
     assert recurring["runtime_config"]["parameters"]["geometry"].startswith('{"shape":[16,9,45]')
+
+
+def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("pipelines.checks.check", lambda given, pipeline: ran.append((given, pipeline)))
+    monkeypatch.setattr("pipelines.here.local_run.run", lambda given, output, **how: ran.append((given, output, how)))
+    for arguments, name, data, output in (
+        ([], "calorimeter", "geant4", "runs/demo"),
+        (["run", "--pipeline", "vortex"], "vortex", "vortex", "runs/vortex"),
+    ):
+        ran.clear()
+        submit.main(arguments)
+        given = {"input": [str(Path(submit.__file__).parent.parent / "data" / data / "*.h5")], "output": output}
+        how = {"verbose": False, "shares": 1, "name": name}
+        assert ran == [(given, name), (given, tmp_path / output, how)]
+    submit.main(["run", "--input", "a.h5", "--output", "/x", "--verbose", "--generation-pods", "2", "--epochs", "3"])
+    given = {"input": ["a.h5"], "output": "/x", "epochs": 3}
+    assert ran[-1] == (given, Path("/x"), {"verbose": True, "shares": 2, "name": "calorimeter"})
+
+
+def test_a_training_setting_is_json_or_text() -> None:
+    command = ["run", "--set", "average=0.9", "--set", "precision=float16", "--set", "name=a=b", "--set", "on=true"]
+    told = parameters.given(submit.parser().parse_args(command))["settings"]
+    assert told == {"average": 0.9, "precision": "float16", "name": "a=b", "on": True}
+    for wrong in ("average", "=0.9"):
+        with pytest.raises(InputError, match=f"--set {wrong}: expected NAME=VALUE"):
+            parameters.given(submit.parser().parse_args(["run", "--set", wrong]))
+    with pytest.raises(InputError, match=r"geometry .*: holds \{\{"):
+        parameters.given(submit.parser().parse_args(["run", "--geometry", "a{{b}}.toml"]))

@@ -48,7 +48,7 @@ def test_it_compiles_with_the_train_step_of_showers(tmp_path: Path) -> None:
             ["--rollout-steps", "10", "--split-file", "test=a.h5"],
             "--rollout-steps is 10, expected at least 19 for ",
         ),
-        (["--generation-pods", "3"], "--generation-pods 3: roll-outs are not shared out; leave it out"),
+        (["--generation-pods", "2"], "--generation-pods 2: roll-outs are not shared out; leave it out"),
         (["--grade", "none"], "none"),
         (["--split-file", "train=a.h5"], "a.h5: none of the 1 simulations is in the test split"),
         (["--floor", "nowhere.h5"], "nowhere.h5: no such file"),

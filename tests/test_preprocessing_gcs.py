@@ -97,6 +97,48 @@ def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -
             storage.expand([address])
 
 
+def test_an_object_is_written_removed_and_looked_at_as_a_file_is(tmp_path: Path, proxy: Proxy) -> None:
+    path = GcsPath(BUCKET, "a/b.json")
+    for look in (path.stat, path.read_text, path.unlink):
+        with pytest.raises(FileNotFoundError, match="no such object"):
+            look()
+    path.unlink(missing_ok=True)
+    assert not path.is_file()
+    first = path.write("one", generation=0)
+    with pytest.raises(FileExistsError):
+        path.write("two", generation=0)
+    second = path.write("two!", generation=first)
+    assert (path.read_text(), path.stat().st_size, path.stat().generation) == ("two!", 4, second)
+    assert (second != first, storage.stamp(path)) == (True, (4, second))
+    GcsPath(BUCKET, "a/bc").write("")
+    GcsPath(BUCKET, "ab").write("")
+    assert storage.listing(GcsPath(BUCKET, "a")) == {"b.json": 4, "bc": 0}
+    assert storage.listing(GcsPath(BUCKET, "")).keys() == {"a/b.json", "a/bc", "ab"}
+    assert gcs.objects(GcsPath(BUCKET, "a"), "b.") == {"b.json": 4}
+    new = GcsPath(BUCKET, "new.json")
+    assert [storage.create_json(new, {"a": number}) for number in (1, 1, 2)] == [True, True, False]
+    assert new.read_text() == '{\n "a": 1\n}\n'
+    storage.fetched(GcsPath(BUCKET, "a"), ["b.json"], tmp_path)
+    assert (tmp_path / "b.json").read_text() == "two!"
+    storage.require_writable(GcsPath(BUCKET, "out"))
+    storage.discard(GcsPath(BUCKET, "a"))
+    assert storage.listing(GcsPath(BUCKET, "")).keys() == {"ab", "new.json"}
+
+
+def test_an_object_that_changes_as_it_is_read_is_told_of(proxy: Proxy) -> None:
+    path = GcsPath(BUCKET, "a")
+    path.write("0123456789")
+    with path.open("rb") as reader:
+        reader.seek(-3, os.SEEK_END)
+        assert reader.read(10) == b"789"
+        reader.seek(2)
+        reader.seek(3, os.SEEK_CUR)
+        assert (reader.read(2), reader.read(), reader.read(1)) == (b"56", b"789", b"")
+    with pytest.raises(FileNotFoundError), path.open("rb") as reader:  # noqa: PT012  at its end
+        path.unlink()
+        assert reader.read(4) == bytes(4)
+
+
 def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gcs, "_READ_BYTES", 1000)
     content = random.Random(1).randbytes(54_321)

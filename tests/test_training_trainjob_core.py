@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import urllib3
 from kubernetes.client import (
+    ApiException,
     V1ContainerState,
+    V1ContainerStateTerminated,
     V1ContainerStateWaiting,
     V1ContainerStatus,
     V1ObjectMeta,
@@ -17,8 +24,11 @@ from kubernetes.client import (
     V1PodStatus,
 )
 
+from calopipe import kubernetes
 from calopipe.errors import InputError
-from training.nodes.trainapi import pod_state, workers
+from calopipe.kubernetes import Kubernetes
+from training.nodes import trainapi, trainjob
+from training.nodes.trainapi import TrainJobs, pod_state, this_pod, worker_end, workers
 from training.nodes.trainjob import addresses, job_name, launch, manifest
 from training.nodes.workers import most_telling
 
@@ -50,6 +60,14 @@ def test_the_request_tells_two_jobs_apart() -> None:
     changes = [{"nodes": 3}, {"image": "i:2"}, {"arguments": []}, {"resources": {}}, {"runtime": "other"}]
     assert request() == request()
     assert len({request(), *(request(**change) for change in changes)}) == len(changes) + 1
+
+
+def test_each_node_is_promised_what_it_may_use_under_the_runtime_that_is_named() -> None:
+    spec = manifest("job", **{**_SETTINGS, "nodes": 3, "runtime": "team"})["spec"]
+    assert (spec["runtimeRef"]["name"], spec["runtimeRef"]["kind"]) == ("team", "TrainingRuntime")
+    assert (spec["trainer"]["numNodes"], spec["trainer"]["image"]) == (3, "i:1")
+    assert spec["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+    assert spec["trainer"]["args"][-1].count(",") == 2
 
 
 def test_the_manifest_is_json_and_leaves_nothing_to_expand() -> None:
@@ -106,3 +124,396 @@ def test_a_pod_that_its_node_did_not_take_says_why() -> None:
 def test_a_launch_of_nothing_is_refused_before_the_cluster_is_asked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="at least 1 node"):
         launch(**{"training": "t", "deadline_s": 1.0, **_SETTINGS, **wrong})
+
+
+# --- looking at the workers
+
+
+def _worker(index: int, *, code: int | None = None, reason: str = "Error", message: str = "", uid: str = "p") -> V1Pod:
+    """The pod of a worker, with another container beside it that ended well; without a `code` it still runs."""
+    ended = V1ContainerStateTerminated(exit_code=code, reason=reason, message=message) if code is not None else None
+    states = {"sidecar": V1ContainerStateTerminated(exit_code=0), "node": ended}
+    containers = [
+        V1ContainerStatus(
+            name=name, image="", image_id="", ready=True, restart_count=0, state=V1ContainerState(terminated=state)
+        )
+        for name, state in states.items()
+    ]
+    annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    return V1Pod(
+        metadata=V1ObjectMeta(name=f"pod-{index}", uid=uid, annotations=annotations, creation_timestamp=made),
+        status=V1PodStatus(phase="Running", container_statuses=containers),
+    )
+
+
+def test_a_worker_has_ended_when_its_own_container_has() -> None:
+    assert worker_end(_worker(0)) is None
+    end = worker_end(_worker(0, code=3))
+    assert end is not None
+    assert end.exit_code == 3
+    assert worker_end(V1Pod(status=V1PodStatus(phase="Pending"))) is None
+    assert pod_state(_worker(0)) == "running"
+
+
+def test_a_line_of_a_log_is_printed_once_wherever_two_looks_overlap(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock of its own: each look asks for all that was written since the last that was answered, and more."""
+    looks: list[tuple[float, list[str] | None, list[str]]] = [
+        (100.0, ["1 a", "1 b"], ["a", "b"]),
+        (112.7, ["1 a", "1 b", "1 b", "2 d"], ["b", "d"]),
+        (120.0, None, []),
+        (130.0, ["2 d"], []),
+        (135.0, ["2 d", "3 e e", "3"], ["e e", ""]),
+    ]
+    clock, asked = [0.0], list[dict[str, Any]]()
+    answers = [answer for _, answer, _ in looks]
+
+    def log(pod: str, **which: Any) -> list[str] | None:
+        asked.append(which)
+        return answers.pop(0)
+
+    monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    shown = trainjob._Log(SimpleNamespace(log=log))  # type: ignore[arg-type]
+    for moment, _, lines in looks:
+        clock[0] = moment
+        shown.print_new(_worker(0))
+        assert capsys.readouterr().out.splitlines() == lines
+    assert "since_seconds" not in asked[0]
+    for which, least in zip(asked[1:], (12.7, 7.3, 17.3, 5.0), strict=True):
+        assert least <= which["since_seconds"] <= least + 10
+    answers.append(["1 f"])  # of another attempt, whose clock may be behind
+    shown.print_new(_worker(0, uid="another"))
+    assert capsys.readouterr().out == "f\n"
+    assert "since_seconds" not in asked[-1]
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "told", "log_of"),
+    [
+        ({0: (76, "Error", "lost"), 1: (1, "Error", "x\nthe sum is off\n \n")}, RuntimeError,
+         r"worker 1 of TrainJob j has failed \(exit code 1\): the sum is off$", "pod-1"),
+        ({0: (1, "Error", "the first"), 1: (76, "Error", "lost")}, RuntimeError,
+         r"worker 0 of TrainJob j has failed \(exit code 1\): the first$", ""),
+        ({0: (0, "Completed", ""), 1: (137, "OOMKilled", "")}, RuntimeError,
+         r"worker 1 of TrainJob j has failed \(exit code 137, OOMKilled\): see the log above", "pod-1"),
+        ({0: (2, "Error", "error: a.h5: no such file")}, InputError, r"^a\.h5: no such file$", ""),
+        ({0: (2, "Error", "")}, InputError, "worker 0 of TrainJob j: bad input", ""),
+        ({0: (0, "Completed", "")}, RuntimeError, "no worker is left to say why: too many restarts", ""),
+    ],
+)  # fmt: skip
+def test_a_job_fails_by_the_worker_that_caused_it(
+    ends: dict[int, tuple[int, str, str]],
+    kind: type[Exception],
+    told: str,
+    log_of: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pods = [
+        _worker(index, code=code, reason=reason, message=message) for index, (code, reason, message) in ends.items()
+    ]
+    conditions = [{"type": "Suspended", "message": "no"}, {"type": "Failed", "message": "too many restarts"}]
+    job = {"metadata": {"name": "j"}, "status": {"conditions": conditions}}
+    jobs = SimpleNamespace(pods=lambda _: pods, log=lambda name, tail_lines: [f"{name} of {tail_lines}"])
+    failure = trainjob._failure(jobs, job)  # type: ignore[arg-type]
+    with pytest.raises(kind, match=told):
+        raise failure
+    shown = capsys.readouterr().err
+    assert shown == (f"worker 1: {log_of} of {trainjob._LINES_SHOWN}\n" if log_of else "")
+
+
+# --- taking a job up
+
+
+class _Kept:
+    """The TrainJob that is there, and what is done about it."""
+
+    namespace = "team"
+
+    def __init__(self, job: dict[str, Any] | None, *, lost: int = 0) -> None:
+        self.job, self.done, self._lost = job, list[str](), lost
+
+    def create(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
+        if self.job is not None:
+            return None
+        self.done.append("create")
+        self.job = wanted
+        return wanted
+
+    def get(self, _name: str) -> dict[str, Any] | None:
+        return self.job
+
+    def delete(self, _job: dict[str, Any]) -> None:
+        self.done.append("delete")
+        self.job = None
+
+    def own(self, job: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any] | None:
+        self.done.append(f"own by {owner['uid']}")
+        self._lost -= 1
+        return job if self._lost < 0 else None
+
+    def pause(self) -> None:
+        self.done.append("pause")
+        if self.job and "deletionTimestamp" in self.job["metadata"]:
+            self.job = None
+
+
+def _job(*conditions: tuple[str, str], nodes: int = 2, **metadata: str) -> dict[str, Any]:
+    job = manifest("j", **{**_SETTINGS, "nodes": nodes})
+    job["status"] = {"conditions": [{"type": kind, "status": status} for kind, status in conditions]}
+    return {**job, "metadata": {**job["metadata"], **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "done"),
+    [
+        (None, ["create"]),
+        (_job(), ["own by u"]),
+        (_job(("Complete", "True")), ["own by u"]),
+        (_job(("Failed", "False")), ["own by u"]),
+        (_job(("Failed", "True")), ["delete", "pause", "create"]),
+        (_job(("Failed", "True"), nodes=3), ["delete", "pause", "create"]),
+        (_job(("Complete", "True"), nodes=3), ["delete", "pause", "create"]),
+        (_job(deletionTimestamp="now"), ["pause", "create"]),
+        (_job(nodes=3, deletionTimestamp="now"), ["pause", "create"]),
+    ],
+)
+def test_a_job_that_is_there_is_followed_or_made_anew(earlier: dict[str, Any] | None, done: list[str]) -> None:
+    kept = _Kept(earlier)
+    job = trainjob._attach(kept, _job(), {"uid": "u"}, kept)  # type: ignore[arg-type]
+    assert kept.done == done
+    assert job.get("metadata", {}).get("ownerReferences") == ([{"uid": "u"}] if "create" in done else None)
+
+
+def test_a_job_that_changes_as_it_is_taken_up_is_read_again() -> None:
+    kept = _Kept(_job(), lost=1)
+    trainjob._attach(kept, _job(), {"uid": "u"}, kept)  # type: ignore[arg-type]
+    assert kept.done == ["own by u", "pause", "own by u"]
+    kept = _Kept(_job())
+    assert trainjob._attach(kept, _job(), None, kept) is kept.job  # type: ignore[arg-type]
+    assert kept.done == []
+
+
+def test_a_job_of_another_request_that_goes_on_is_left_alone() -> None:
+    kept = _Kept(_job(nodes=3))
+    with pytest.raises(InputError, match="TrainJob j in namespace team runs this training with another image"):
+        trainjob._attach(kept, _job(), None, kept)  # type: ignore[arg-type]
+    assert kept.done == []
+
+
+@pytest.mark.parametrize("now", [None, _job(uid="2"), _job(uid="1", deletionTimestamp="now")])
+def test_a_job_that_is_deleted_or_replaced_is_told_of(now: dict[str, Any] | None) -> None:
+    jobs = SimpleNamespace(get=lambda _: now, pods=lambda _: [])
+    clock = SimpleNamespace(pause=lambda: pytest.fail("it is followed on"))
+    with pytest.raises(InputError, match="TrainJob j was deleted by somebody else"):
+        trainjob._watch(jobs, _job(uid="1"), clock, 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The state of its workers is told as it changes, in their order; the log is that of the first."""
+    looks = [_job(("Failed", "False"), uid="1"), _job(uid="1"), _job((end, "True"), uid="1")]
+    teams = [[_worker(1), _worker(0)]] * 2 + [[_worker(1, code=0), _worker(0, code=0)]]
+    for pod in teams[-1]:
+        pod.status.phase = "Succeeded"
+    logs = [["1 a"], ["1 a", "2 b"], ["2 b", "3 c"]]
+    jobs = SimpleNamespace(get=lambda _: looks.pop(0), pods=lambda _: teams.pop(0))
+    jobs.log = lambda name, **_: logs.pop(0) if name == "pod-0" else pytest.fail("the log of another worker")
+    pauses: list[int] = []
+    clock = SimpleNamespace(pause=lambda: pauses.append(1))
+    ended = trainjob._watch(jobs, _job(uid="1"), clock, 1.0)  # type: ignore[arg-type]
+    assert [trainjob._is(ended, condition) for condition in ("Complete", "Failed")].count(True) == 1
+    assert len(pauses) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["a", "b", "c"]
+    assert said.err.splitlines() == [
+        "worker 0 running, worker 1 running", "worker 0 succeeded, worker 1 succeeded"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("signals", "deadline_s", "end"),
+    [
+        ([], 100.0, None),
+        ([signal.SIGINT], 100.0, 130),
+        ([signal.SIGTERM], 100.0, 75),
+        ([signal.SIGTERM, signal.SIGINT], 100.0, 75),
+        ([], 3.0, InputError),
+    ],
+)
+def test_a_pause_ends_at_the_next_look_a_signal_or_the_deadline(
+    signals: list[int], deadline_s: float, end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [50.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    clock = trainjob._Clock(signals, deadline_s, 5.0)
+    if end is None:
+        clock.pause()
+    else:
+        with pytest.raises(InputError if end is InputError else SystemExit) as ended:
+            clock.pause()
+        assert end is InputError or ended.value.code == end
+    assert now[0] - 50.0 == pytest.approx(0.0 if signals else min(5.0, deadline_s), abs=0.21)
+
+
+# --- asking the API
+
+
+def _refused(status: int | None, kind: str = "Status", message: str = "no") -> ApiException:
+    """An answer of the API server; without a `kind` one of something else, which has no Status."""
+    error = ApiException(status=status, reason="R")
+    error.body = json.dumps({"kind": kind, "message": message}) if kind else "page not found"
+    return error
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """An API server whose routes a test sets, and a clock that a pause moves by a minute."""
+    played = SimpleNamespace(core=SimpleNamespace(), objects=SimpleNamespace(), now=0.0, pauses=0)
+    server = Kubernetes("https://server", "team", played.core, played.objects)
+    monkeypatch.setattr("calopipe.kubernetes.connect", lambda **_: server)
+    monkeypatch.setattr(trainapi, "time", SimpleNamespace(monotonic=lambda: played.now))
+
+    def pause() -> None:
+        played.now += 60.0
+        played.pauses += 1
+
+    played.jobs = lambda patience_s=150.0: TrainJobs(pause, patience_s)
+    return played
+
+
+def _in_turn(*answers: Any) -> Callable[..., Any]:
+    """A request that gives these answers, one a time, the last for ever; errors are raised."""
+    left = list(answers)
+
+    def request(*_: Any, **__: Any) -> Any:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return request
+
+
+def test_a_server_that_is_away_is_asked_again_for_so_long(
+    api: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = [_refused(503), _refused(429), urllib3.exceptions.ProtocolError("cut")]
+    api.objects.get_namespaced_custom_object = _in_turn(*away, {"metadata": {}})
+    assert api.jobs(patience_s=180.5).get("j") == {"metadata": {}}
+    assert api.pauses == 3
+    assert capsys.readouterr().err.count("trying on") == 1
+    api.objects.get_namespaced_custom_object = _in_turn(_refused(500))
+    with pytest.raises(InputError, match="the Kubernetes API at https://server does not answer: 500 R"):
+        api.jobs().get("j")
+    assert api.pauses == 3 + 3  # 0, 60 and 120 s are within 150 s, 180 s are not
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (_refused(404), ""),
+        (_refused(404, kind=""), "Kubeflow Trainer is not installed"),
+        (_refused(409), r"cannot get TrainJob j in namespace team: no \(409\)"),
+        (_refused(401), r"does not accept these credentials \(401\)"),
+        (_refused(403, message='User "u" cannot get'), r"\(403\); grant it as in deploy/base/rbac\.yaml"),
+        (_refused(403, message="denied by a webhook"), r"denied by a webhook \(403\)$"),
+    ],
+)
+def test_a_refusal_is_told_of_at_once(api: SimpleNamespace, error: ApiException, told: str) -> None:
+    api.objects.get_namespaced_custom_object = _in_turn(error)
+    if told:
+        with pytest.raises(InputError, match=told):
+            api.jobs().get("j")
+    else:
+        assert api.jobs().get("j") is None
+    assert api.pauses == 0
+
+
+def test_a_name_that_is_taken_makes_no_job_and_a_deletion_concerns_one_job(api: SimpleNamespace) -> None:
+    asked: dict[str, Any] = {}
+
+    def deleted(**request: Any) -> None:
+        asked.update(request)
+        raise _refused(409)
+
+    api.objects.create_namespaced_custom_object = _in_turn(_refused(409))
+    api.objects.delete_namespaced_custom_object = deleted
+    assert api.jobs().create({"metadata": {"name": "j"}}) is None
+    api.jobs().delete({"metadata": {"name": "j", "uid": "u"}})
+    assert (asked["namespace"], asked["name"], asked["body"].preconditions.uid) == ("team", "j", "u")
+    assert asked["body"].propagation_policy == "Foreground"
+
+
+def test_an_owner_is_added_to_those_there_are_once(api: SimpleNamespace) -> None:
+    asked: dict[str, Any] = {}
+    api.objects.patch_namespaced_custom_object = lambda **request: asked.update(request) or "changed"
+    first, second = {"uid": "1"}, {"uid": "2"}
+    job = {"metadata": {"name": "j", "resourceVersion": "7", "ownerReferences": [first]}}
+    assert api.jobs().own(job, dict(first)) is job
+    assert not asked
+    assert api.jobs().own(job, second) == "changed"
+    assert asked["body"] == {"metadata": {"resourceVersion": "7", "ownerReferences": [first, second]}}
+    for status in (404, 409):
+        api.objects.patch_namespaced_custom_object = _in_turn(_refused(status))
+        assert api.jobs().own(job, second) is None
+
+
+def test_warnings_are_those_of_the_job_and_what_is_made_of_it_since_the_oldest_first(api: SimpleNamespace) -> None:
+    made = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def event(name: str, after_s: int) -> SimpleNamespace:
+        metadata = SimpleNamespace(creation_timestamp=made + timedelta(seconds=after_s))
+        return SimpleNamespace(involved_object=SimpleNamespace(name=name), metadata=metadata)
+
+    events = [event("j-node-0", 2), event("j", 0), event("j", -1), event("ji", 1), event("i-j", 1), event("j", 1)]
+    api.core.list_namespaced_event = _in_turn(SimpleNamespace(items=events))
+    job = {"metadata": {"name": "j", "creationTimestamp": "2026-01-02T03:04:05Z"}}
+    assert api.jobs().warnings(job) == [events[1], events[5], events[0]]
+    api.core.list_namespaced_event = _in_turn(urllib3.exceptions.ProtocolError("cut"))
+    assert api.jobs().warnings(job) == []
+
+
+def test_a_log_that_cannot_be_read_stops_nothing_and_is_told_of_once(
+    api: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = api.jobs()
+    denied = _refused(403, message='User "u" cannot get resource "pods/log"')
+    lines = SimpleNamespace(data=b"one\ntw\xffo")
+    api.core.read_namespaced_pod_log = _in_turn(_refused(400), _refused(500), denied, denied, lines)
+    assert [jobs.log("p") for _ in range(5)] == [None, None, None, None, ["one", "tw\N{REPLACEMENT CHARACTER}o"]]
+    assert capsys.readouterr().err.count("training goes on without its log here") == 1
+
+
+def test_the_pod_of_a_step_is_known_by_its_name_and_its_uid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFP_POD_NAME", "step")
+    monkeypatch.delenv("KFP_POD_UID", raising=False)
+    assert this_pod() is None
+    monkeypatch.setenv("KFP_POD_UID", "u")
+    assert this_pod() == {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
+    monkeypatch.delenv("KFP_POD_NAME")
+    assert this_pod() is None
+
+
+@pytest.mark.parametrize(("context", "namespace"), [({}, "default"), ({"namespace": "team"}, "team")])
+def test_the_namespace_is_that_of_kubectls_context(
+    context: dict[str, str], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"cluster": "c", "user": "u"}
+    config = {
+        "current-context": "now",
+        "clusters": [{"name": "c", "cluster": {"server": "http://api:1"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [
+            {"name": "before", "context": named | {"namespace": "other"}}, {"name": "now", "context": named | context}
+        ],
+    }  # fmt: skip
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    cluster = kubernetes.connect(retries=False)
+    assert (cluster.server, cluster.namespace) == ("http://api:1", namespace)

@@ -13,10 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 
 from calopipe.errors import InputError
+from training.nodes import workers
 from training.nodes.signals import stop_signals
 from training.nodes.workers import LOST_WORKER, Cluster, answers, watch_peers
 
@@ -71,6 +73,7 @@ def test_the_cluster_is_what_tf_config_says(
         (_tf_config({"worker": ["somewhere:http"]}), "'somewhere:http' is not host:port"),
         (_tf_config({"worker": [":2222"]}), "':2222' is not host:port"),
         (_tf_config({"worker": ["somewhere:65536"]}), "from 1 to 65535"),
+        (_tf_config({"worker": ["somewhere:0"]}), "from 1 to 65535"),
     ],
 )
 def test_a_tf_config_that_is_wrong_is_told_of_in_one_line(
@@ -119,6 +122,7 @@ def test_no_hosts_are_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_comes_back_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(("a:1", "b:65535"), 1)
     cluster = Cluster((_A, _B, _C), 1)
     for name, value in cluster.to_environment().items():
         monkeypatch.setenv(name, value)
@@ -288,6 +292,27 @@ def test_an_error_is_the_loss_of_a_worker_that_is_not_watched() -> None:
     _fail_beside_dead(met=True)
 
 
+@pytest.mark.parametrize(
+    ("looks", "gone"),
+    [
+        ([{1: True, 2: True}, {1: True, 2: True}], None),
+        ([{1: True, 2: False}], _C),
+        ([{1: True, 2: True}, {1: False, 2: True}], _B),
+        ([{1: False, 2: False}], f"{_B} or {_C}"),
+    ],
+)
+def test_after_an_error_peers_are_asked_twice_for_one_may_be_about_to_end(
+    looks: list[dict[int, bool]], gone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, pauses = Cluster((_A, _B, _C), 0), list[float]()
+    monkeypatch.setattr(workers, "answers", lambda host, _: looks[len(pauses)][cluster.hosts.index(host)])
+    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=pauses.append))
+    watch = workers.Watch(cluster, pytest.fail, every_s=600.0, answer_s=7.0, give_up_s=30.0)
+    watch.all_up()
+    assert watch.gone() == gone
+    assert pauses == [7.0] * (len(looks) - 1)
+
+
 def test_an_error_before_all_met_is_itself() -> None:
     with pytest.raises(RuntimeError, match="of a collective"):
         _fail_beside_dead(met=False)
@@ -354,3 +379,20 @@ def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:
     assert came == [signal.SIGTERM]
     with stop_signals(interrupts=lambda: True) as came, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_another_thread_than_the_main_one_takes_no_signals() -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    seen = list[object]()
+
+    def work() -> None:
+        with stop_signals() as came:
+            seen.extend([came, *(signal.getsignal(number) for number in handlers)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(_PATIENCE)
+    assert seen == [[], *handlers.values()]
+    with stop_signals():
+        assert {number: signal.getsignal(number) for number in handlers} != handlers
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
