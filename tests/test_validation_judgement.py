@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,15 +15,18 @@ from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
 from calopipe.showers.selection import Selection
+from validation import compare
 from validation.compare import validate
 from validation.judge import judgement
 from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
+from validation.judge.criteria import measure_criteria
+from validation.judge.expectation import corrected_for_labels
 from validation.judge.judgement import Judgement
-from validation.measure.observables import observe
+from validation.measure.observables import Observables, observe
 from validation.measure.reader import Measured
 from validation.measure.sets import COUNT, ShowerSet, pairing
-from validation.measure.table import Table
+from validation.measure.table import Table, Tables
 from validation.statistics import binning as bins_of_labels
 from validation.statistics.binning import Binning
 
@@ -161,6 +165,92 @@ def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> N
         (correlations,) = (each for each in found.criteria if each.measurement.key == "correlation")
         assert correlations.interval is None
         assert correlations.events_needed is None
+
+
+def test_showers_that_a_candidate_repeats_are_a_failure_and_copies_of_the_reference_a_caution() -> None:
+    made, other = make_showers(events=50), make_showers(events=50, seed=1)
+    other.cells[3], other.cells[7:9] = other.cells[4], made.cells[:2]
+    found = judged(measured(made), measured(other), Binning.of(measured(made).table, 50))
+    (failure,), (caution,) = found.hard_failures, found.cautions
+    assert (failure["name"], failure["count"]) == ("The same shower twice", 1)
+    assert failure["detail"].startswith("1 of 50 showers")
+    assert (caution["name"], caution["count"]) == ("Showers of the reference", 2)
+    assert found.verdict == "rejected"
+
+
+def test_the_metric_is_given_the_profiles_of_either_set_in_each_bin() -> None:
+    sides = [make_showers(events=events, seed=events) for events in (300, 200)]
+    tables = [measured(showers) for showers in sides]
+    compared = Tables(tables[0].table, tables[1].table, 0)
+    described = Judgement(compared, [], [], [], []).metric()["bins"]
+    for name, showers, of in zip(("reference", "candidate"), sides, tables, strict=True):
+        held = [chosen.holds(showers.energy_gev, showers.theta_rad) for chosen in REFERENCE_BINS]
+        assert [row[name] for row in described] == [mask.sum() for mask in held]
+        rows = np.concatenate([np.flatnonzero(mask) for mask in held])
+        profiles, table = judgement._profiles(of.table), of.table[:]
+        for along, values in zip(profiles.along, (table.along_x, table.along_y, table.layers), strict=True):
+            np.testing.assert_array_equal(along, values[rows])
+        np.testing.assert_array_equal(profiles.angle_rad, table.index_angle_rad[rows])
+
+
+def test_a_floor_is_the_scatter_of_sets_of_one_truth_that_are_as_large() -> None:
+    """As large as the standard error, of criteria that are as far from their target as chance says; and each criterion
+    of a set against itself is at its target.
+    """
+    reference, candidate = (measured(make_showers(events=events, seed=events)) for events in (120, 600))
+    binning, grade = Binning.of(reference.table, 120), load_grade("gan")
+    ratios: dict[bool, list[float]] = {False: [], True: []}
+    for criterion in measure_criteria(
+        Tables(reference.table, candidate.table, 0), binning=binning, grade=grade, rng=np.random.default_rng(0)
+    ):
+        estimate, floor = criterion.estimates[0], criterion.floor
+        assert floor["events"] == (120 if criterion.key == "coverage" else 60)
+        assert floor["scaled"] == (criterion.key != "coverage")
+        if len(criterion.estimates) == 1 and floor["value"]:
+            error = estimate.null[1] if estimate.null else estimate.standard_error
+            ratios[estimate.null is not None].append(floor["value"] / error)
+    for of_kind in ratios.values():
+        assert len(of_kind) > 10
+        assert np.median(of_kind) == pytest.approx(1, abs=0.25)
+    alike = Tables(reference.table, reference.table, 1)
+    itself = measure_criteria(alike, binning=binning, grade=grade, rng=np.random.default_rng(0))
+    for criterion in itself:
+        if criterion.side == 0:
+            assert [estimate.value for estimate in criterion.estimates] == pytest.approx(
+                [criterion.target] * len(criterion.estimates)
+            )
+    units = {criterion.name: criterion.unit for criterion in itself}
+    assert (units["Mean shower depth"], units["Mean measured angle"]) == ("X0", "degrees")
+
+
+@pytest.mark.parametrize("events", [99, 100])
+@pytest.mark.parametrize(("highest", "degree"), [(40.0, 4), (20.0, 2)])
+def test_what_labels_add_to_a_mean_is_taken_out_up_to_its_degree(highest: float, degree: int, events: int) -> None:
+    """All of second degree, and of fourth in log E over a wide beam, where there are enough showers."""
+    made = make_showers(events=events)
+    rows = observe(made.cells, np.geomspace(10, highest, events), made.theta_rad, SMALL_GEOMETRY)
+
+    def surface(table: Observables, power: int = degree) -> np.ndarray:
+        log_e, theta = np.log(table.energy_gev), table.theta_rad
+        return np.column_stack([log_e**power, log_e * theta - theta**2])
+
+    corrected = corrected_for_labels(surface, rows, rows)(rows)
+    np.testing.assert_allclose(corrected.mean(axis=0), surface(rows).mean(axis=0))
+    if events < 100:
+        np.testing.assert_allclose(corrected, surface(rows))
+        return
+    np.testing.assert_allclose(corrected.std(axis=0), 0, atol=1e-8)
+    higher = corrected_for_labels(lambda table: surface(table, degree + 1), rows, rows)(rows)
+    assert higher[:, 0].std() > 1e-5
+
+
+def test_the_hard_failures_of_a_challenger_and_of_the_incumbent_are_not_exchanged() -> None:
+    sound, faulty = (
+        SimpleNamespace(measurements=[], hard_failures=failures, cautions=[], verdict="inconclusive")
+        for failures in ([], [{"name": "x"}])
+    )
+    assert compare._challenged(faulty, sound)["outcome"] == "worse"
+    assert compare._challenged(sound, faulty)["outcome"] == "better"
 
 
 def test_repeated_monte_carlo_is_a_caution() -> None:
