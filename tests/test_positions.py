@@ -107,7 +107,7 @@ _UNIFORM = {"shape": (2, 2, 2), "cell_mm": 1.0, "layer_pitch_mm": 1.0, "x0_per_l
 def test_what_is_no_calorimeter_is_refused(changed: dict[str, Any]) -> None:
     of, sound = (Layer, _SQUARE) if set(changed) <= {*_SQUARE, "r_edges_mm"} else (Geometry, _UNIFORM)
     of(**sound)
-    with pytest.raises(InputError, match="^geometry: "):
+    with pytest.raises(InputError, match=r"^geometry: "):
         of(**{**sound, **changed})
 
 

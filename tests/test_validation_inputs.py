@@ -23,6 +23,7 @@ from validation import compare
 from validation.__main__ import main
 from validation.compare import validate
 from validation.document import Comparison, _code_version
+from validation.measure.sets import COUNT, ShowerSet, require_comparable, require_same_cut
 from validation.report import plots
 from validation.statistics import binning as bins_of_labels
 
@@ -248,6 +249,73 @@ def test_what_is_for_the_challenge_alone_is_refused_without_it(reference: Path, 
         main([*asked, f"--{name}", "x.json"])
     with pytest.raises(InputError, match="--floor"):
         main([*asked, "--floor", str(reference)])
+
+
+def _shower_set(path: Path, energy: Any, phi: Any = None, **more: Any) -> ShowerSet:
+    """Of one shower again and again, at 1.5 rad."""
+    labels = np.asarray(energy, np.float32)
+    made = make_showers(events=1)[np.zeros(len(labels), int)]
+    azimuth = {} if phi is None else {"phi": np.asarray(phi, np.float32)}
+    write_file(path, made, energy=labels, theta=np.full(len(labels), 1.5, np.float32), **azimuth)
+    return ShowerSet.open([path], path.stem, Selection(**more))
+
+
+@pytest.mark.parametrize("low", [100.0, 10.0])
+def test_labels_may_lie_beyond_the_reference_by_what_its_number_of_showers_leaves_open(
+    tmp_path: Path, low: float
+) -> None:
+    """A fiftieth of the range and ten over the number of showers, of log E where the beam is wide."""
+    energies = np.geomspace if low < 50 else np.linspace
+    span = np.array([low, 200.0])
+    axis = np.log(span) if low < 50 else span
+    reference = _shower_set(tmp_path / "mc.h5", energies(low, 200, 100))
+    for side, sign in ((0, -1), (1, 1)):
+        for share, told in ((0.11, False), (0.13, True)):
+            end = axis[side] + sign * share * np.ptp(axis)
+            beyond = float(np.exp(end) if low < 50 else end)
+            other = _shower_set(tmp_path / f"{side}{share}.h5", [150.0, beyond, 150.0])
+            if not told:
+                require_comparable(reference, other)
+                continue
+            with pytest.raises(InputError, match=rf"1 of 3 showers have energy outside .* such as {beyond:.4g}"):
+                require_comparable(reference, other)
+
+
+def test_an_azimuth_beyond_the_reference_is_told_in_degrees(tmp_path: Path) -> None:
+    energy = np.full(100, 150.0)
+    reference = _shower_set(tmp_path / "mc.h5", energy, np.linspace(-0.5, 0.5, 100))
+    with pytest.raises(InputError, match=r"phi outside the reference's -28\.65 to 28\.65 degrees, such as 57\.3"):
+        require_comparable(reference, _shower_set(tmp_path / "a.h5", energy, np.full(100, 1.0)))
+
+
+def test_showers_that_were_generated_above_the_same_cut_are_compared(tmp_path: Path) -> None:
+    (file,) = _shower_set(tmp_path / "a.h5", [100.0, 110.0]).files
+    for cut_gev, told in ((0.2, False), (0.3, True), (0.0, False)):
+        generated = ShowerSet((replace(file, cut_gev=cut_gev),), (np.ones(2, bool),), "candidate", Selection())
+        if told:
+            with pytest.raises(InputError, match=r"above 0\.3 GeV, compared are those above 0\.2; give --cut-gev 0\.3"):
+                require_same_cut(generated, 0.2)
+        else:
+            require_same_cut(generated, 0.2)
+
+
+def test_which_sets_are_read_whole_and_which_by_their_split(tmp_path: Path) -> None:
+    """The reference by the split and the bad events asked for, the training set by its own split, the others whole."""
+    names = ("reference", "candidate", "incumbent", "training")
+    files = {name: [make_file(tmp_path / f"{name}.h5", events=3, seed=len(name))] for name in names}
+    asked = Selection("validation", cut_gev=0.5, bad_event="skip", memory=tmp_path)
+    sets = compare._opened(files, asked, "test")
+    for name, split, bad_event in (
+        ("reference", "validation", "skip"), ("candidate", "all", COUNT), ("incumbent", "all", COUNT),
+        ("training", "test", "skip"),
+    ):  # fmt: skip
+        selection = getattr(sets, name).selection
+        assert (selection.split, selection.bad_event, selection.cut_gev) == (split, bad_event, 0.5)
+        assert getattr(sets, name).files[0].path == files[name][0]
+    other = make_file(tmp_path / "other.h5", events=3, geometry=replace(SMALL_GEOMETRY, cell_mm=5.1))
+    for name in names[1:]:
+        with pytest.raises(InputError, match=r"other\.h5: cell_mm is 5\.1"):
+            compare._opened(files | {name: [other]}, asked, "test")
 
 
 def test_one_shower_decides_nothing(reference: Path) -> None:
