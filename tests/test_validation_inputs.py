@@ -318,6 +318,29 @@ def test_which_sets_are_read_whole_and_which_by_their_split(tmp_path: Path) -> N
             compare._opened(files | {name: [other]}, asked, "test")
 
 
+def test_the_document_says_what_was_seen_of_all_sets(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alike = {
+        "distances": {"fpd": {"value": 0.5}, "kpd": {"value": None}}, "classifier": {"cells": {"value": 0.75}},
+        "neighbours": {},
+    }  # fmt: skip
+    caution = {"name": "Training showers repeated", "count": 1, "detail": ""}
+    monkeypatch.setattr(compare, "similarity", lambda *_, **__: alike)
+    monkeypatch.setattr(compare, "memorised", lambda *_, **__: ({"share": 0.5}, [caution]))
+    monkeypatch.setattr(compare.report, "page", lambda *_: "")
+    showers = make_showers(events=EVENTS, seed=1)
+    showers.cells[[4, 9]] = 0
+    candidate = write_file(reference.parent / "other.h5", showers)
+    found = validate([reference], [candidate], reference.parent / "out", training=[reference], training_split="all")
+    assert (found["cautions"], found["memorisation"], found["incumbent"]) == ([caution], {"share": 0.5}, None)
+    assert found["empty"] == {"reference": 0, "candidate": 2}
+    assert {name: value for name, value in found["scalars"].items() if name in {"fpd", "kpd", "auc_cells"}} == {
+        "fpd": 0.5,
+        "auc_cells": 0.75,
+    }
+    assert found["inputs"]["training"][0]["events"] == EVENTS
+    assert (found["inputs"]["code_version"], found["grade"]["name"]) == (_code_version(), "precision")
+
+
 def test_one_shower_decides_nothing(reference: Path) -> None:
     one = write_file(reference.parent / "one.h5", make_showers(events=EVENTS, seed=1)[:1])
     found = judged(reference, one)

@@ -83,6 +83,26 @@ def test_a_beam_of_one_energy_and_angle_has_no_partners(tmp_path: Path) -> None:
     made = make_showers(events=60)
     made.energy_gev[:], made.theta_rad[:] = 100, 1.5
     assert pairing(measured(made).table, candidate_file(tmp_path / "a.h5", repeated(made, 3)))[0] == 0
+    made.theta_rad[::2] = 1.4  # and of one energy at two angles has
+    assert pairing(measured(made).table, candidate_file(tmp_path / "b.h5", repeated(made, 3)))[0] == 3
+
+
+def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to an energy that is nearer to the next one than a hundredth; of 60 showers two are empty."""
+    made = make_showers(events=60)
+    made.cells[[5, 9]] = 0
+    table = measured(made).table
+    energy = np.sort(made.energy_gev[~table.empty])
+    last = 20 + int(np.argmin(np.diff(energy[20:40])))
+    assert energy[last + 1] < 1.01 * energy[last]
+    kept = Showers(*(values[~table.empty & (made.energy_gev <= energy[last])] for values in made.arrays.values()))
+    per_event, rows = pairing(table, candidate_file(tmp_path / "a.h5", repeated(kept, 2)))
+    assert (per_event, len(rows)) == (2, last + 1)
+    assert f"{58 - len(rows)} showers of Monte Carlo left out" in capsys.readouterr().out
+    kept.energy_gev[:] *= np.float32(1 + 1e-4)
+    assert pairing(table, candidate_file(tmp_path / "b.h5", kept))[0] == 0
 
 
 def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
