@@ -143,8 +143,9 @@ def test_the_document_of_a_criterion_has_both_intervals_and_the_events_of_its_sm
 
 
 def test_the_numbers_to_plot_count_the_answers_and_leave_out_what_is_not_known() -> None:
-    values = ((1.0, 0.01), (1.02, 0.01), (0.7, 0.01), (0.95, 0.1), (math.nan, math.nan))
-    judged = judge_all([measurement(Estimate(*numbers, 1_000)) for numbers in values])
+    values = ((1.0, 0.01), (1.02, 0.01), (0.7, 0.01), (0.95, 0.1))
+    unknown = replace(measurement(Estimate(math.nan, math.nan, 1_000)), key="coverage")
+    judged = judge_all([*(measurement(Estimate(*numbers, 1_000)) for numbers in values), unknown])
     counts = {"criteria_pass": 2.0, "criteria_fail": 1.0, "criteria_inconclusive": 2.0}
     assert scalars(judged) == counts | {"response": 0.7}
 

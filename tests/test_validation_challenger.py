@@ -115,7 +115,8 @@ def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:
     ],
 )
 def test_no_criterion_decides_alone(challenger: Estimate, incumbent: Estimate, difference: float) -> None:
-    compared = against_incumbent([_measured(challenger)], [_measured(incumbent), _measured(incumbent, name="b")])
+    sides = ([_measured(of), _measured(of, name=name)] for of, name in ((challenger, "b"), (incumbent, "c")))
+    compared = against_incumbent(*sides)
     assert [row["name"] for row in compared["criteria"]] == ["a"]
     assert compared["difference"] == pytest.approx(difference, rel=1e-6)
 

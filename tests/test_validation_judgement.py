@@ -190,12 +190,14 @@ def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> N
 
 
 def test_showers_that_a_candidate_repeats_are_a_failure_and_copies_of_the_reference_a_caution() -> None:
-    made, other = make_showers(events=50), make_showers(events=50, seed=1)
+    made, other = make_showers(events=50), make_showers(events=40, seed=1)
     other.cells[3], other.cells[7:9] = other.cells[4], made.cells[:2]
-    found = judged(measured(made), measured(other), Binning.of(measured(made).table, 50))
-    (failure,), (caution,) = found.hard_failures, found.cautions
+    candidate = replace(measured(other), bad=1, first_bad="event 3 of a.h5")
+    found = judged(measured(made), candidate, Binning.of(measured(made).table, 40))
+    (bad, failure), (caution,) = found.hard_failures, found.cautions
+    assert bad["detail"].startswith("1 of 40 showers")
     assert (failure["name"], failure["count"]) == ("The same shower twice", 1)
-    assert failure["detail"].startswith("1 of 50 showers")
+    assert failure["detail"].startswith("1 of 40 showers")
     assert (caution["name"], caution["count"]) == ("Showers of the reference", 2)
     assert found.verdict == "rejected"
 
@@ -260,6 +262,8 @@ def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
     ):
         assert {name for name, criterion in criteria.items() if criterion.key == key} == names
     assert (criteria["Mean shower depth"].unit, criteria["Mean measured angle"].unit) == ("X0", "degrees")
+    covered = criteria["Coverage, relative to Monte Carlo's own"]
+    assert (covered.side, covered.most_events) == (-1, 10_000)  # of more only a sample is looked at
 
 
 @pytest.mark.parametrize("events", [99, 100])
