@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,14 @@ from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
-from calopipe.labels import PARTICLE, PHI, LabelRange
+from calopipe.events.tolerance import FLAWS
+from calopipe.labels import NO_LABELS, PARTICLE, PHI, LabelRange
+from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.flaws import flaws_of_hits, flaws_of_label
 from calopipe.showers.hits import Hits, event_digests
-from calopipe.showers.selection import Selection
+from calopipe.showers.selection import Examined, Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import Settings, read_manifest
 from preprocessing.inputs import discover
@@ -137,6 +141,58 @@ def test_splits_are_of_events_with_their_labels(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["pdg"][...] = file["pdg"][()] + 1
     assert (np.array([open_showers(path).chosen(Selection(split))[0] for split in SPLITS]) != masks).any()
+
+
+def test_the_range_of_parts_holds_all_of_them_and_says_whether_showers_differ_by_it() -> None:
+    phi = np.array([0.1, -0.3, 0.2, 0.0], np.float32)
+    one = LabelRange.of({PHI: phi, PARTICLE: np.array([211, 11, 211, 11], np.int32)})
+    assert (one.phi_rad, one.particle) == (pytest.approx((-0.3, 0.2)), (11, 211))
+    other = LabelRange((-0.2, 0.5), (-11,))
+    assert LabelRange.joined([one, NO_LABELS, other]) == LabelRange((one.phi_rad[0], 0.5), (-11, 11, 211))
+    assert LabelRange.joined([other, LabelRange((-0.1, 0.0), (22,))]) == LabelRange((-0.2, 0.5), (-11, 22))
+    assert LabelRange.joined([]) == NO_LABELS
+    vary = [LabelRange(), LabelRange(particle=(11,)), LabelRange(particle=(11, 22)), LabelRange((0.0, 0.1))]
+    assert [labels.vary for labels in vary] == [False, False, True, True]
+    assert LabelRange((0.0, 0.1), (11,)).difference(LabelRange((0.5, 0.7), (11,))) is None
+    assert NO_LABELS.difference(LabelRange(particle=(11, 22))) == ("neither phi nor pdg", "pdg (11, 22)")
+    assert other.difference(NO_LABELS) == ("phi and pdg (-11,)", "neither phi nor pdg")
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("energy", 0.0, np.inf), ("theta", 0.0, np.pi), ("mtheta", 0.0, np.pi), ("phi", -np.pi / 2, np.pi / 2)],
+)
+def test_a_label_is_within_its_range_and_not_at_its_ends(name: str, low: float, high: float) -> None:
+    inside = [np.nextafter(low, 1), (low + high) / 2 if np.isfinite(high) else 1e9, np.nextafter(high, 0)]
+    nan, out_of_range = FLAWS.index("nan"), FLAWS.index("out_of_range")
+    at_the_end = out_of_range if np.isfinite(high) else nan
+    flaws = flaws_of_label(name, np.array([*inside, low, high, low - 1, np.nan, EMPTY_SHOWER_ANGLE]))
+    of_empty = 0 if name in {"energy", "mtheta"} else out_of_range
+    assert flaws.tolist() == [0, 0, 0, out_of_range, at_the_end, out_of_range, nan, of_empty]
+
+
+def test_what_is_wrong_with_cells_and_labels_is_told_of_the_cells_first() -> None:
+    cells = np.ones((5, 2, 2, 2), np.float32)
+    cells[0, 1, 1, 1], cells[1, 0, 0, 0], cells[2, 0, 1, 0], cells[3] = np.nan, -1, np.inf, 0
+    cells[0, 0, 0, 0] = -1
+    assert [FLAWS[flaw] for flaw in flaws_of_hits(Hits.of(cells))] == ["nan", "negative", "nan", "none", "none"]
+    labels = np.full(5, FLAWS.index("out_of_range"), np.int8)
+    ones = np.ones(5, np.float32)
+    examined = Examined(Selection(), "a.h5", SMALL_GEOMETRY, 0, cells, ones, ones, {}, labels)
+    assert [FLAWS[flaw] for flaw in examined.flaws] == ["nan", "negative", "nan", "out_of_range", "out_of_range"]
+    assert examined.kept.tolist() == [True] * 5
+    good = replace(examined, label_flaws=np.zeros(5, np.int8))
+    assert good.kept.tolist() == [True, True, True, False, True]
+    assert replace(good, selection=Selection(bad_event="skip")).kept.tolist() == [False, False, False, False, True]
+    few = Hits.of(np.array([0.5, 1.0, 0.0, 2.0], np.float32).reshape(2, 1, 1, 2)).at_least(1)
+    assert (few.value.tolist(), few.row.tolist(), few.cell.tolist()) == ([1.0, 2.0], [0, 1], [1, 1])
+
+
+@pytest.mark.parametrize("cut_gev", [-1.0, np.inf, np.nan])
+def test_a_cut_is_an_energy_of_zero_or_more(cut_gev: float) -> None:
+    assert Selection(cut_gev=0.0).cut_gev == 0
+    with pytest.raises(InputError, match=f"cut_gev is {cut_gev}, expected a number of GeV, zero or more"):
+        Selection(cut_gev=cut_gev)
 
 
 def test_labels_outside_are_told_whichever_they_are() -> None:

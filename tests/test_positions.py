@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from calopipe.showers.cells import Geometry, Layer
+from calopipe.errors import InputError
+from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.detectors import voxels
-from calopipe.showers.positions import nearest, positions, steps, voxel_order
+from calopipe.showers.positions import nearest, place_at, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(
     [
@@ -73,6 +77,61 @@ def test_rings_about_the_axis_have_a_radius_and_no_direction() -> None:
     assert found.ring_mm[2, :2].tolist() == found.r_mm[2, :2].tolist() == [2, 6]
     assert (found.ring_mm[0] == 0).all()
     np.testing.assert_allclose(found.r_mm[0].reshape(8, 3), [[1, 3.5, 7]] * 8)
+
+
+def test_radiation_lengths_are_those_of_the_particle_data_group() -> None:
+    """X0 in g/cm2 over the density in g/cm3: Review of Particle Physics, atomic and nuclear properties."""
+    published = {
+        "Al": (24.01, 2.699), "Cu": (12.86, 8.960), "Fe": (13.84, 7.874), "LAr": (19.55, 1.396), "Pb": (6.37, 11.35),
+        "PbWO4": (7.39, 8.30), "Si": (21.82, 2.329), "Sn": (8.82, 7.31), "U": (6.00, 18.95), "W": (6.76, 19.30),
+        "polystyrene": (43.79, 1.060),
+    }  # fmt: skip
+    assert {name: 10 * depth / density for name, (depth, density) in published.items()} == pytest.approx(
+        RADIATION_LENGTHS_MM, rel=2e-3
+    )
+
+
+_SQUARE = {"pitch_mm": 1.0, "x0": 1.0, "cells": (2, 2), "size_mm": (1.0, 1.0)}
+_UNIFORM = {"shape": (2, 2, 2), "cell_mm": 1.0, "layer_pitch_mm": 1.0, "x0_per_layer": 1.0, "file_unit_gev": 1.0}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pitch_mm": 0.0}, {"pitch_mm": np.inf}, {"x0": 0.0}, {"x0": np.inf}, {"x0": np.nan}, {"cells": (2, 0)},
+        {"cells": (2, 2, 2)}, {"size_mm": (1.0, 0.0)}, {"size_mm": (np.inf, 1.0)}, {"size_mm": None},
+        {"r_edges_mm": (0.0, 1.0, 2.0)}, {"shape": (2, 2)}, {"shape": (2, 0, 2)},
+        *({name: value} for name in list(_UNIFORM)[1:] for value in (0.0, -1.0, np.inf, np.nan)),
+    ],
+)  # fmt: skip
+def test_what_is_no_calorimeter_is_refused(changed: dict[str, Any]) -> None:
+    of, sound = (Layer, _SQUARE) if set(changed) <= {*_SQUARE, "r_edges_mm"} else (Geometry, _UNIFORM)
+    of(**sound)
+    with pytest.raises(InputError, match=r"^geometry: "):
+        of(**{**sound, **changed})
+
+
+def test_the_first_difference_is_told_as_it_is_here_and_there() -> None:
+    assert UNIFORM.difference(UNIFORM) is None
+    for name, value in (("cell_mm", 2.5), ("layer_pitch_mm", 4.0), ("x0_per_layer", 1.0)):
+        assert UNIFORM.difference(replace(UNIFORM, **{name: value})) == (name, str(getattr(UNIFORM, name)), str(value))
+    assert str(BLOCKS.layers[0]) == "6 x 4 cells of 1, 3 mm, 2 mm and 0.5 X0 thick"
+    assert str(RINGS.layers[1]) == "4 angles x 2 rings between 0, 6, 9 mm, 4 mm and 1 X0 thick"
+    listed = Geometry.of_layers([BLOCKS.layers[0], replace(BLOCKS.layers[1], x0=2.0)], 1.0)
+    other = BLOCKS.layers[1], listed.layers[1]
+    assert BLOCKS.difference(listed) == ("layer 1", str(other[0]), str(other[1]))
+
+
+def test_a_point_on_an_edge_is_in_the_cell_of_higher_coordinates_and_one_outside_in_none() -> None:
+    """Up to the rounding of a sum: a ten-thousandth of a cell away it is in the lower one."""
+    x = np.array([0.0, 2.0, -1e-4, 1.9998, 4.9999, 5.0, -5.0, -5.0001, np.nan])  # of 5 by 4 cells of 2 mm
+    places = place_at(UNIFORM, 0, x, np.full(9, 0.5))
+    assert [place // 4 if place >= 0 else None for place in places] == [2, 3, 2, 3, 4, None, 0, None, None]
+    radius = np.array([0.0, 1.999, 2.0, 4.9999, 5.0, 8.9999, 9.0])
+    inner = place_at(RINGS, 0, radius * np.cos(0.1), radius * np.sin(0.1))
+    assert [place % 3 if place >= 0 else None for place in inner] == [0, 0, 1, 1, 2, 2, None]
+    outer = place_at(RINGS, 2, np.array([0.5, 1.0, 2.9999, 3.0]), np.zeros(4))
+    assert outer.tolist() == [-1, 0, 0, 1]
 
 
 def test_depths() -> None:

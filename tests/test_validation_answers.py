@@ -19,7 +19,7 @@ from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
 from calopipe.verdict import overall, read_verdict
 from validation.judge import criteria, faults
-from validation.judge.answers import Measurement, judge, judge_all
+from validation.judge.answers import Measurement, judge, judge_all, scalars
 from validation.measure.observables import Observables, observe
 from validation.measure.table import Tables
 from validation.report.summary import summary
@@ -41,15 +41,19 @@ def measurement(*estimates: Estimate, target: float = 1.0, side: int = 0) -> Mea
         (1.20, 0.02, "fail"),
         (0.80, 0.02, "fail"),
         (1.0, math.nan, "inconclusive"),
+        (1.1, 0.0, "pass"),  # the tolerance itself is inside
+        (0.9, 0.0, "pass"),
     ],
 )
 def test_the_three_answers(value: float, error: float, answer: str) -> None:
     assert judge(measurement(Estimate(value, error, 1_000)), 50).verdict == answer
 
 
-def test_one_sided_criteria_care_for_excess_only() -> None:
+def test_one_sided_criteria_care_for_one_side_only() -> None:
     assert judge(measurement(Estimate(-5.0, 0.01, 1_000), target=0.0, side=1), 50).verdict == "pass"
     assert judge(measurement(Estimate(0.3, 0.01, 1_000), target=0.0, side=1), 50).verdict == "fail"
+    assert judge(measurement(Estimate(5.0, 0.01, 1_000), target=0.0, side=-1), 50).verdict == "pass"
+    assert judge(measurement(Estimate(-0.3, 0.01, 1_000), target=0.0, side=-1), 50).verdict == "fail"
 
 
 def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
@@ -67,6 +71,11 @@ def test_the_level_is_shared_among_the_estimates_of_a_criterion() -> None:
     bad, good = Estimate(1.16, 0.02, 100_000), Estimate(1.0, 0.01, 100_000)
     assert judge(measurement(bad), 1).verdict == "fail"
     assert judge(measurement(bad, *[good] * 49), 1).verdict == "inconclusive"
+    assert judge(measurement(bad), 50).verdict == "inconclusive"
+    assert {criterion.verdict for criterion in judge_all([measurement(bad), *[measurement(good)] * 49])} == {
+        "pass",
+        "inconclusive",
+    }
 
 
 def test_the_number_of_events_that_would_decide_does() -> None:
@@ -98,6 +107,7 @@ def test_how_far_out_is_signed_where_one_side_counts_and_heeds_no_value_that_is_
     low, none = Estimate(0.5, 0.01, 1_000), Estimate(math.nan, math.nan, 1_000)
     for side, excess in ((0, 5.0), (1, -5.0), (-1, 5.0)):
         assert judge(measurement(none, low, side=side), 1).excess == pytest.approx(excess)
+        assert judge(measurement(none, low, side=side), 1).value == 0.5
     assert judge(measurement(none), 1).excess == 0
 
 
@@ -107,6 +117,8 @@ def test_the_estimate_that_is_shown_reaches_farthest_not_lies_farthest() -> None
     assert (shown.verdict, shown.worst, shown.value) == ("inconclusive", "near", 1.02)
     inside = Estimate(1.0, 0.03, 1_000)  # whose ends are both farther from the target than the nearer end of the other
     assert judge(replace(measurement(far, inside), labels=("far", "inside")), 1).worst == "far"
+    few = [Estimate(value, 0.2, 5) for value in (1.02, 1.05, 0.99)]  # of which none has an interval
+    assert judge(measurement(*few), 1).value == 1.05
 
 
 def test_no_number_of_events_is_named_that_there_is_or_where_one_estimate_has_none() -> None:
@@ -115,8 +127,27 @@ def test_no_number_of_events_is_named_that_there_is_or_where_one_estimate_has_no
     needed = judge(measured, 1).events_needed
     assert needed is not None
     assert judge(measurement(vague, never, target=0.0), 1).events_needed is None
+    assert judge(measurement(replace(vague, events=5), target=0.0), 1).events_needed is None  # nor an interval
     assert judge(replace(measured, most_events=needed), 1).events_needed == needed
     assert judge(replace(measured, most_events=needed - 1), 1).events_needed is None
+
+
+def test_the_document_of_a_criterion_has_both_intervals_and_the_events_of_its_smallest_bin() -> None:
+    wide, narrow = Estimate(0.05, 0.02, 400), Estimate(0.0, 0.01, 300)
+    document = judge(measurement(narrow, wide, target=0.0, side=1), 20).to_json()
+    assert (document["value"], document["events"], document["tolerance"]) == (0.05, 300, [None, 0.1])
+    for name, chance in (("interval", 0.05), ("strict_interval", 0.05 / 40)):  # of 20 criteria with two estimates
+        reach = 0.02 * stats.t.isf(chance / 2, 399)
+        assert document[name] == pytest.approx([0.05 - reach, 0.05 + reach])
+    assert judge(measurement(narrow, target=0.0, side=-1), 1).to_json()["tolerance"] == [-0.1, None]
+
+
+def test_the_numbers_to_plot_count_the_answers_and_leave_out_what_is_not_known() -> None:
+    values = ((1.0, 0.01), (1.02, 0.01), (0.7, 0.01), (0.95, 0.1))
+    unknown = replace(measurement(Estimate(math.nan, math.nan, 1_000)), key="coverage")
+    judged = judge_all([*(measurement(Estimate(*numbers, 1_000)) for numbers in values), unknown])
+    counts = {"criteria_pass": 2.0, "criteria_fail": 1.0, "criteria_inconclusive": 2.0}
+    assert scalars(judged) == counts | {"response": 0.7}
 
 
 def test_the_worst_come_first() -> None:
@@ -211,6 +242,13 @@ def test_showers_that_do_not_follow_the_energy() -> None:
     assert faults.no_rise_with_energy(mine, noisy) is None
     one_energy = replace(mine, energy_gev=np.full(3_000, 100.0))
     assert faults.no_rise_with_energy(one_energy, one_energy) is None
+    assert faults.no_rise_with_energy(mine, falling[:9]) is None  # too few for a slope
+    fault = faults.no_rise_with_energy(mine, falling[:10]) or {}
+    assert fault["count"] == 10
+    slopes = [stats.linregress(rows.energy_gev, rows.column("visible_gev")).slope for rows in (falling[:10], mine)]
+    assert all(
+        f"{name} {slope:.3g} " in fault["detail"] for name, slope in zip(("slope", "Carlo"), slopes, strict=True)
+    )
 
 
 def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> None:
@@ -221,7 +259,10 @@ def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> Non
     # how often all that are empty would be of one set of two of 200 by chance
     assert math.comb(200, 9) / math.comb(400, 9) > 1e-3 > math.comb(200, 10) / math.comb(400, 10)
     assert faults.too_many_empty(mine, some) is None
-    assert (faults.too_many_empty(mine, many) or {})["count"] == 10
+    fault = faults.too_many_empty(mine, many) or {}
+    assert fault["count"] == 10
+    assert fault["detail"].startswith("10 of 200 showers")
+    assert fault["detail"].endswith("in Monte Carlo 0 of 200")
     assert faults.too_many_empty(many, some) is None  # fewer are no fault
 
 
@@ -233,7 +274,15 @@ def test_the_same_shower_twice() -> None:
     other = digests(make_showers(events=20, seed=1).cells)
     assert faults.repeated(digests(cells)) is None
     assert faults.copied(digests(cells), other, "x") is None
-    assert (faults.repeated(digests(np.concatenate([cells, cells[:3]]))) or {})["count"] == 3
+    repeated = faults.repeated(digests(np.concatenate([cells, cells[:3]]))) or {}
+    assert repeated["count"] == 3
+    assert repeated["detail"].startswith("3 of 23 showers")
+    copied = faults.copied(digests(np.concatenate([cells[:2], cells[:1]])), digests(cells), "x") or {}
+    assert (copied["count"], copied["detail"].startswith("3 of 3 showers")) == (3, True)
+    bad = faults.bad_cells(2, "event 7 of a.h5", 1_500) or {}
+    assert (bad["count"], bad["detail"].startswith("2 of 1,500 showers")) == (2, True)
+    assert bad["detail"].endswith("the first is event 7 of a.h5")
+    assert faults.bad_cells(0, "", 1_500) is None
     assert (faults.copied(digests(cells), digests(cells[5:7]), "x") or {})["count"] == 2
     moved = np.roll(cells, 1, axis=1)  # the same deposits elsewhere
     assert faults.copied(digests(moved), digests(cells), "x") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,15 +11,22 @@ import pytest
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import FloatArray, Geometry, Layer
+from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, ring_labels, thirds
+from validation.measure.edges import (
+    SPECTRUM_EDGES,
+    lateral_edges_mm,
+    radial_edges_mm,
+    ring_labels,
+    ring_places,
+    thirds,
+)
 from validation.measure.observables import CELL_GEV, HIT_GEV, Array, Observables, observe, observe_hits
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.seen import lateral_shares
-from validation.measure.voxels import coarse_blocks
+from validation.measure.voxels import coarse_blocks, root_shares
 
 MIXED = Geometry.of_layers(
     [Layer(4.0, 0.5, (9, 8), size_mm=(5.0, 5.0))] * 3 + [Layer(12.0, 2.0, (3, 4), size_mm=(15.0, 10.0))] * 2, 0.02
@@ -127,6 +135,82 @@ def test_every_cell_is_shared_out_once_and_blocks_are_not_many(geometry: Geometr
     assert len(ring_labels(geometry)) <= 40
 
 
+def test_edges_are_those_that_cells_have() -> None:
+    """Half cells, or radii, at least a typical cell and a tenth of the inner one apart, with both ends kept."""
+    assert radial_edges_mm(SMALL_GEOMETRY).tolist() == pytest.approx([7.65 * k for k in range(31)])
+    kept = [*range(12), 13, 15, 18]  # of 19 radii: the eleventh is ten cells out
+    assert radial_edges_mm(known()["calochallenge-3"]) / 2.325 == pytest.approx(kept)
+    assert ring_labels(RING_GEOMETRY) == [
+        *(f"{low} to {high} mm" for low, high in ((0, 5), (5, 10), (10, 20), (20, 40), (40, 60))), "beyond 60 mm",
+    ]  # fmt: skip
+    in_cells = np.array([0, 0.99, 1, 2, 3.99, 4, 8, 12, 1e3])  # of 5 mm
+    assert ring_places(in_cells, RING_GEOMETRY).tolist() == [0, 0, 1, 2, 2, 3, 4, 5, 5]
+    mixed = [Layer(1.0, 1.0, (10, 4), size_mm=(1.0, 3.0)), *[Layer(1.0, 1.0, (5, 5), size_mm=(2.0, 2.0))] * 2]
+    along_x, along_y = lateral_edges_mm(Geometry.of_layers(mixed, 1.0))
+    assert along_x.tolist() == [-5, -2, 0, 2, 5]
+    assert along_y.tolist() == [-6, -3, 0, 3, 6]
+    np.testing.assert_allclose(10 ** SPECTRUM_EDGES[[0, 40]], [HIT_GEV, 1.0])
+    assert 10 ** SPECTRUM_EDGES[-1] == pytest.approx(1e3, rel=0.02)
+    assert np.bincount(thirds(REFERENCE_GEOMETRY)).tolist() == [9, 8, 8]
+    for layers in range(3, 30, 3):
+        assert np.bincount(thirds(Geometry((1, 1, layers), 5.0, 4.0, 0.1, 1.0))).tolist() == [layers // 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("geometry", "groups", "along_x", "along_y"),
+    [
+        # outward from three cells in the middle, or two, blocks of two, four and eight; at most five groups of layers
+        (
+            Geometry((21, 40, 7), 5.0, 4.0, 1.0, 1.0),
+            (2, 1, 2, 1, 1),
+            (3, 4, 2, 3, 2, 4, 3),
+            (5, 8, 4, 2, 2, 2, 4, 8, 5),
+        ),
+        # at most nine groups, eight sectors, and rings that end at 1, 2, 3, 5 and 8 widths of one
+        (known()["calochallenge-2"], (5,) * 9, (2,) * 8, (1, 1, 1, 2, 3, 1)),
+        (known()["calochallenge-1-photons"], (1,) * 5, None, None),
+    ],
+)
+def test_blocks_are_of_neighbours_and_wider_outward(
+    geometry: Geometry, groups: tuple[int, ...], along_x: tuple[int, ...] | None, along_y: tuple[int, ...] | None
+) -> None:
+    blocks = coarse_blocks(geometry)
+    layer = np.repeat(np.arange(len(groups)), groups)
+    for one, other in itertools.combinations(range(len(layer)), 2):
+        shared = set(blocks[one]) & set(blocks[other]) - {-1}
+        assert bool(shared) == (layer[one] == layer[other])
+    if along_x is None or along_y is None:
+        return
+    x, y = (np.repeat(np.arange(len(runs)), runs) for runs in (along_x, along_y))
+    expected = (layer[:, None, None] * len(along_x) + x[:, None]) * len(along_y) + y
+    np.testing.assert_array_equal(blocks, expected.reshape(blocks.shape))
+
+
+def test_a_block_holds_the_energy_of_its_cells_and_its_share_is_a_root() -> None:
+    cells = random_cells(RING_GEOMETRY, 2)
+    blocks = coarse_blocks(RING_GEOMETRY)
+    expected = np.zeros((2, blocks.max() + 1))
+    for (event, i, j, layer), value in np.ndenumerate(cells):
+        expected[event, blocks[layer, i * RING_GEOMETRY.shape[1] + j]] += value * RING_GEOMETRY.file_unit_gev
+    np.testing.assert_allclose(observed(cells, RING_GEOMETRY).coarse, expected, rtol=1e-5)
+    assert root_shares(np.array([[4.0, 1.0], [0.0, 9.0]]), np.array([16.0, 4.0])).tolist() == [[0.5, 0.25], [0, 1.5]]
+
+
+def test_the_energy_of_a_cell_is_spread_evenly_over_it() -> None:
+    """Against points drawn in a cell of rings, and a cell between two bins."""
+    rng = np.random.default_rng(7)
+    edges = lateral_edges_mm(RING_GEOMETRY)
+    radius, angle = np.sqrt(rng.uniform(20**2, 40**2, 50_000)), rng.uniform(-math.pi, -math.pi * 3 / 4, 50_000)
+    place = RING_GEOMETRY.shape[0] * RING_GEOMETRY.shape[1] + 3  # the first angle and the fourth ring of layer 1
+    for shares, ends, turn in zip(lateral_shares(RING_GEOMETRY), edges, (np.cos, np.sin), strict=True):
+        drawn = np.histogram(radius * turn(angle), ends)[0] / 50_000
+        np.testing.assert_allclose(shares.toarray()[place], drawn, atol=0.03)
+    wide = Geometry.of_layers(
+        [*[Layer(1.0, 1.0, (4, 1), size_mm=(4.0, 4.0))] * 2, Layer(1.0, 1.0, (1, 1), size_mm=(16.0, 4.0))], 1.0
+    )
+    assert lateral_shares(wide)[0].toarray()[8].tolist() == [0.25] * 4
+
+
 def test_a_turned_shower_of_rings_looks_the_same_but_for_its_place() -> None:
     geometry = known()["calochallenge-2"]
     showers = make_ring_showers(events=5, seed=1, geometry=geometry)
@@ -154,6 +238,10 @@ def test_energy_where_there_is_no_cell_is_an_error() -> None:
     cells = np.ones((1, *RING_GEOMETRY.shape), np.float32)
     with pytest.raises(InputError, match="in layer 0; give the --geometry"):
         observed(cells, RING_GEOMETRY)
+    cells = random_cells(RING_GEOMETRY, 1)
+    cells[0, 3, 2, 5] = cells[0, 7, 4, 5] = 1
+    with pytest.raises(InputError, match="in 2 places that are no cells, the first in layer 5"):
+        observed(cells, RING_GEOMETRY)
 
 
 def test_pictures_show_each_cell_at_its_place() -> None:
@@ -175,6 +263,28 @@ def test_pictures_show_each_cell_at_its_place() -> None:
     assert (shown.side.sum(axis=1) @ middle[2]) / 7 == pytest.approx(radius * math.sin(angle), abs=0.5)
     assert middle[3][30] == pytest.approx(30.5 * 1.7)
     assert len(rows) > 1
+
+
+def test_views_reach_as_far_as_the_cells_and_twelve_of_them_at_most() -> None:
+    (depth, along_y), (x, y) = views_mm(RING_GEOMETRY)
+    assert depth.tolist() == [0, 10, 40, 70, 100, 130, 140]
+    assert (along_y[0], along_y[-1]) == (-80, 80)
+    for edges, reach, bins in ((x, 60.0, 96), (y, 60.0, 96), (views_mm(known()["calochallenge-2"])[1][0], 41.85, 72)):
+        assert (edges[0], edges[-1], len(edges)) == (pytest.approx(-reach), pytest.approx(reach), bins + 1)
+
+
+def test_a_picture_is_of_a_shower_that_is_not_empty_and_leaves_out_what_is_no_energy() -> None:
+    showers = make_showers(events=4, seed=4)
+    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    table.column("hits")[0] = 0
+    cells = showers.cells.copy()
+    cells[1, 0, 0, 0], cells[2, 0, 0, 0] = np.nan, -5
+    shown = pictures(cells, table, SMALL_GEOMETRY, 2)
+    assert [picture.theta_rad for picture in shown] == showers.theta_rad[1:3].tolist()
+    for picture, shower in zip(shown, showers.cells[1:3] * 0.02, strict=True):
+        shower[0, 0, 0] = 0
+        np.testing.assert_allclose(picture.side, shower.sum(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(picture.front, shower.sum(axis=2), rtol=1e-5)
 
 
 def test_pictures_of_listed_layers_are_those_of_layers_alike() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from calopipe.verdict import ALIKE, summary_line
 from validation.judge.answers import Measurement
-from validation.judge.challenger import _Distance, against_incumbent
+from validation.judge.challenger import _decided, _Distance, against_incumbent
 from validation.statistics.estimates import Estimate, difference_of_means, resample
 
 TOLERANCE = 0.1
@@ -43,6 +43,7 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
     assert [row["name"] for row in found["criteria"]][2] == "c"
     assert [row["outcome"] for row in found["criteria"]][:2] == ["better", "better"]
     assert found["criteria"][0]["incumbent"] == pytest.approx(9, rel=0.3)  # three tolerances away, squared
+    assert found["difference"] == pytest.approx(np.mean([row["difference"] for row in found["criteria"]]))
     assert against_incumbent(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
 
 
@@ -81,12 +82,60 @@ def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(exces
     assert found.scatter.var() == pytest.approx(variance, rel=0.1)
 
 
+def _measured(*estimates: Estimate, name: str = "a", side: int = 0) -> Measurement:
+    return Measurement(name, "response", "all", "", 0.0, TOLERANCE, estimates, {}, side=side)
+
+
+def _estimate(value: float, error: float = 0.0, null: tuple[float, float] | None = None) -> Estimate:
+    """In units of the tolerance, whose resamples scatter by twice the error."""
+    value, error = value * TOLERANCE, error * TOLERANCE
+    return Estimate(value, error, 500, null, replicates=value + 2 * error * np.array([-1.0, 0.0, 1.0]))
+
+
+def test_a_separation_power_is_a_square_already_and_has_its_own_error() -> None:
+    distance = _Distance.of(_measured(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1))
+    assert distance is not None
+    assert distance.square == pytest.approx(2.0)
+    np.testing.assert_allclose(distance.scatter, [-0.3, 0.0, 0.3], atol=1e-12)
+
+
+def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:
+    distance = _Distance.of(_measured(_estimate(1.0, 0.5), _estimate(3.0, 0.5), Estimate(math.nan, math.nan, 5)))
+    assert distance is not None
+    assert distance.square == pytest.approx((1 + 9) / 2 - 0.25)
+
+
+@pytest.mark.parametrize(
+    ("challenger", "incumbent", "difference"),
+    [
+        (_estimate(2.0), _estimate(0.0), 4 / 3),  # squares of 4 and 0, over one and their mean
+        (_estimate(1.0), _estimate(2.0), -3 / 3.5),
+        (_estimate(1e4), _estimate(0.0), 2.0),
+        (_estimate(0.0, 1.0), _estimate(2.0), -5 / 3),  # a square below zero is none where it divides
+    ],
+)
+def test_no_criterion_decides_alone(challenger: Estimate, incumbent: Estimate, difference: float) -> None:
+    sides = ([_measured(of), _measured(of, name=name)] for of, name in ((challenger, "b"), (incumbent, "c")))
+    compared = against_incumbent(*sides)
+    assert [row["name"] for row in compared["criteria"]] == ["a"]
+    assert compared["difference"] == pytest.approx(difference, rel=1e-6)
+
+
+def test_a_difference_is_told_where_its_95_percent_interval_is_on_one_side_of_zero() -> None:
+    scatter = np.array([-1.0, 0.0, 1.0])  # with a standard deviation of one
+    for difference, outcome in ((-1.97, "better"), (-1.95, ALIKE), (1.95, ALIKE), (1.97, "worse")):
+        decided = _decided(difference, scatter)
+        assert decided["outcome"] == outcome
+        assert decided["interval"] == pytest.approx([difference - 1.96, difference + 1.96], abs=1e-3)
+
+
 def test_hard_failures_come_first() -> None:
     rng = np.random.default_rng(2)
     reference, near, far = (rng.normal(shift, 1, (500, 3)) for shift in (0, 0, 1))
     sides = measurements(reference, near), measurements(reference, far)
     assert against_incumbent(*sides, hard_failures=(1, 0))["outcome"] == "worse"
     assert against_incumbent(*sides, hard_failures=(1, 1))["outcome"] == "better"
+    assert against_incumbent(*sides[::-1], hard_failures=(0, 1))["outcome"] == "better"
 
 
 @pytest.mark.parametrize("incumbent_events", [300, 1_200])

@@ -16,10 +16,16 @@ import pytest
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
+from calopipe.grade import load_grade
 from calopipe.showers.selection import Selection
 from validation import compare
+from validation.__main__ import main
 from validation.compare import validate
+from validation.document import Comparison, _code_version
+from validation.measure.sets import COUNT, ShowerSet, require_comparable, require_same_cut
 from validation.report import plots
+from validation.statistics import binning as bins_of_labels
 
 EVENTS = 60
 
@@ -57,9 +63,12 @@ def with_fourth(value: float) -> Callable[[np.ndarray[Any, Any]], Any]:
 
 
 @pytest.mark.parametrize("events", [23, 97])
-def test_sets_of_other_lengths_are_unpaired(reference: Path, events: int) -> None:
+def test_sets_of_other_lengths_are_unpaired(reference: Path, events: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 20)
     found = judged(reference, make_file(reference.parent / "other.h5", events=events, seed=1))
-    assert (found["per_event"], found["events"]["candidate"]) == (0, events)
+    assert (found["paired"], found["per_event"], found["events"]["candidate"]) == (False, 0, events)
+    angles = [criterion for criterion in found["criteria"] if criterion["name"] == "Mean measured angle"]
+    assert len(angles) == min(EVENTS, events) // 20  # bins that the smaller set fills
 
 
 def test_of_two_showers_an_event_the_last_may_not_be_missing(reference: Path) -> None:
@@ -103,6 +112,14 @@ def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(
         ({"energy": lambda energy: energy * 1000}, "60 of 60 showers have energy outside the reference's .* GeV"),
         ({"energy": lambda energy: 0 * energy + 150}, "its energy is distributed unlike the reference's"),
         ({"energy": lambda energy: 190 + 0.04 * energy}, "its energy is distributed unlike the reference's"),
+        (
+            {"theta": lambda theta: 0.3 + 0 * theta},
+            r"theta outside the reference's 6\d.* to 1[12]\d.* degrees.* 17\.19",
+        ),
+        (
+            {"theta": lambda theta: 1.5 + 0 * theta},
+            r"theta is distributed unlike .* \(means 85\.94 and [89]\d.* degrees",
+        ),
         ({"theta": np.degrees}, "theta is .* is it in degrees"),
         ({"energy": with_fourth(np.nan)}, "event 3: energy is nan"),
         ({"theta": with_fourth(np.nan)}, "event 3: theta is nan"),
@@ -129,6 +146,199 @@ def test_a_file_without_a_shower(reference: Path) -> None:
     for pair in ((reference, none), (none, reference)):
         with pytest.raises(InputError, match=r"none.h5: holds no showers"):
             judged(*pair)
+
+
+def test_a_verdict_stands_for_its_request_as_long_as_its_report_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison = Comparison(tmp_path, load_grade("gan"), {"seed": 1})
+    document = comparison.write(
+        {"verdict": "inconclusive", "paired": False, "events": {}, "criteria": [], "hard_failures": [], "cautions": []},
+        lambda whole: f"<p>{whole['verdict']}</p>",
+    )
+    report = tmp_path / "report.html"
+    assert report.read_text() == "<p>inconclusive</p>"
+    assert comparison.standing() == document
+    assert replace(comparison, inputs={"seed": 2}).standing() is None
+    assert replace(comparison, grade=load_grade("precision")).standing() is None
+    with monkeypatch.context() as patch:
+        patch.setattr("validation.document._code_version", lambda: "another")
+        assert comparison.standing() is None
+    report.write_text("<p>accepted</p>")
+    assert comparison.standing() is None
+    report.unlink()
+    assert comparison.standing() is None
+
+
+def test_the_code_that_a_verdict_depends_on_is_of_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validation.document.__file__", str(tmp_path / "validation" / "document.py"))
+    versions = [_code_version()]
+    for name in ("validation/a.py", "validation/b/c.css", "validation/d.toml", "calopipe/e.py", "calopipe/f/g.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+        versions.append(_code_version())
+    assert len(set(versions)) == len(versions)
+    (tmp_path / "calopipe/h.md").write_text("x")
+    assert _code_version() == versions[-1]
+
+
+def _document(verdict: str, criteria: int) -> dict[str, Any]:
+    row = {"bin": "all", "verdict": "pass", "value": 1.0, "interval": [0.9, 1.25], "tolerance": [None, 1.5]}
+    return {
+        "verdict": verdict,
+        "hard_failures": [{"name": "Empty showers", "detail": "3 of 9"}],
+        "cautions": [{"name": "Copies", "detail": "1 of 9"}],
+        "criteria": [row | {"name": f"number {k}"} for k in range(criteria)],
+        "incumbent": {"outcome": "better", "difference": -0.5, "interval": [-0.75, -0.25]},
+    }
+
+
+def test_each_option_of_the_command_line_is_passed_on(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    monkeypatch.setattr(compare, "validate", lambda *sets, **more: asked.append((sets, more)) or _document("x", 1))
+    names = ("reference", "candidate", "incumbent", "training")
+    files = [write_file(reference.parent / f"{name}.h5", make_showers(events=2)) for name in names]
+    given = [text for name, file in zip(names, files, strict=True) for text in (f"--{name}", str(file))]
+    output = reference.parent / "out"
+    main([*given, "--output", str(output), "--training-split", "test", "--grade", "gan", "--seed", "7",
+          "--split", "validation", "--cut-gev", "0.25", "--on-bad-event", "skip", "--geometry", "cell_mm=3",
+          "--split-file", "test=a.h5", "--dataset", str(reference.parent)])  # fmt: skip
+    main(["--reference", str(files[0]), "--candidate", str(files[1]), "--output", str(output)])
+    (sets, more), (_, default) = asked
+    assert [list(of_set) for of_set in sets[:2]] == [[files[0]], [files[1]]]
+    assert [list(more[name]) for name in names[2:]] == [[files[2]], [files[3]]]
+    selection = Selection(
+        "validation", SplitRule.parse(["test=a.h5"]), 0.25, "skip", "cell_mm=3", memory=reference.parent
+    )
+    assert {name: more[name] for name in ("training_split", "grade", "seed", "selection", "challenge")} == {
+        "training_split": "test", "grade": "gan", "seed": 7, "selection": selection, "challenge": None,
+    }  # fmt: skip
+    assert {name: default[name] for name in ("training_split", "grade", "seed", "selection")} == {
+        "training_split": "train", "grade": "precision", "seed": 1, "selection": Selection(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("accepted", None), ("rejected", 3), ("inconclusive", 3)])
+def test_the_command_line_shows_the_worst_criteria_and_requires_a_verdict(
+    reference: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verdict: str, code: int | None
+) -> None:
+    monkeypatch.setattr(compare, "validate", lambda *_, **__: _document(verdict, 7))
+    asked = ["--reference", str(reference), "--candidate", str(reference), "--output", str(reference.parent / "out")]
+    main(asked)
+    shown = capsys.readouterr().out
+    assert [f"number {k} [all]: 1, interval 0.9 to 1.25, tolerance at most 1.5" in shown for k in range(7)] == [
+        *[True] * 5, False, False,
+    ]  # fmt: skip
+    for text in (
+        "hard failure  Empty showers: 3 of 9", "caution  Copies: 1 of 9", "and 2 more criteria",
+        "the incumbent: better (difference -0.5, interval -0.75 to -0.25;", f"verdict: {reference.parent}/out/verdict.",
+    ):  # fmt: skip
+        assert text in shown
+    if code is None:
+        main([*asked, "--require", "accepted"])
+    else:
+        with pytest.raises(SystemExit) as caught:
+            main([*asked, "--require", "accepted"])
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["classifier", "timing"])
+def test_what_is_for_the_challenge_alone_is_refused_without_it(reference: Path, name: str) -> None:
+    asked = ["--reference", str(reference), "--candidate", str(reference), "--output", str(reference.parent / "out")]
+    with pytest.raises(InputError, match=f"--{name} x.json: is for the table of --challenge"):
+        main([*asked, f"--{name}", "x.json"])
+    with pytest.raises(InputError, match="--floor"):
+        main([*asked, "--floor", str(reference)])
+
+
+def _shower_set(path: Path, energy: Any, phi: Any = None, **more: Any) -> ShowerSet:
+    """Of one shower again and again, at 1.5 rad."""
+    labels = np.asarray(energy, np.float32)
+    made = make_showers(events=1)[np.zeros(len(labels), int)]
+    azimuth = {} if phi is None else {"phi": np.asarray(phi, np.float32)}
+    write_file(path, made, energy=labels, theta=np.full(len(labels), 1.5, np.float32), **azimuth)
+    return ShowerSet.open([path], path.stem, Selection(**more))
+
+
+@pytest.mark.parametrize("low", [100.0, 10.0])
+def test_labels_may_lie_beyond_the_reference_by_what_its_number_of_showers_leaves_open(
+    tmp_path: Path, low: float
+) -> None:
+    """A fiftieth of the range and ten over the number of showers, of log E where the beam is wide."""
+    energies = np.geomspace if low < 50 else np.linspace
+    span = np.array([low, 200.0])
+    axis = np.log(span) if low < 50 else span
+    reference = _shower_set(tmp_path / "mc.h5", energies(low, 200, 100))
+    for side, sign in ((0, -1), (1, 1)):
+        for share, told in ((0.11, False), (0.13, True)):
+            end = axis[side] + sign * share * np.ptp(axis)
+            beyond = float(np.exp(end) if low < 50 else end)
+            other = _shower_set(tmp_path / f"{side}{share}.h5", [150.0, beyond, 150.0])
+            if not told:
+                require_comparable(reference, other)
+                continue
+            with pytest.raises(InputError, match=rf"1 of 3 showers have energy outside .* such as {beyond:.4g}"):
+                require_comparable(reference, other)
+
+
+def test_an_azimuth_beyond_the_reference_is_told_in_degrees(tmp_path: Path) -> None:
+    energy = np.full(100, 150.0)
+    reference = _shower_set(tmp_path / "mc.h5", energy, np.linspace(-0.5, 0.5, 100))
+    with pytest.raises(InputError, match=r"phi outside the reference's -28\.65 to 28\.65 degrees, such as 57\.3"):
+        require_comparable(reference, _shower_set(tmp_path / "a.h5", energy, np.full(100, 1.0)))
+
+
+def test_showers_that_were_generated_above_the_same_cut_are_compared(tmp_path: Path) -> None:
+    (file,) = _shower_set(tmp_path / "a.h5", [100.0, 110.0]).files
+    for cut_gev, told in ((0.2, False), (0.3, True), (0.0, False)):
+        generated = ShowerSet((replace(file, cut_gev=cut_gev),), (np.ones(2, bool),), "candidate", Selection())
+        if told:
+            with pytest.raises(InputError, match=r"above 0\.3 GeV, compared are those above 0\.2; give --cut-gev 0\.3"):
+                require_same_cut(generated, 0.2)
+        else:
+            require_same_cut(generated, 0.2)
+
+
+def test_which_sets_are_read_whole_and_which_by_their_split(tmp_path: Path) -> None:
+    """The reference by the split and the bad events asked for, the training set by its own split, the others whole."""
+    names = ("reference", "candidate", "incumbent", "training")
+    files = {name: [make_file(tmp_path / f"{name}.h5", events=3, seed=len(name))] for name in names}
+    asked = Selection("validation", cut_gev=0.5, bad_event="skip", memory=tmp_path)
+    sets = compare._opened(files, asked, "test")
+    for name, split, bad_event in (
+        ("reference", "validation", "skip"), ("candidate", "all", COUNT), ("incumbent", "all", COUNT),
+        ("training", "test", "skip"),
+    ):  # fmt: skip
+        selection = getattr(sets, name).selection
+        assert (selection.split, selection.bad_event, selection.cut_gev) == (split, bad_event, 0.5)
+        assert getattr(sets, name).files[0].path == files[name][0]
+    other = make_file(tmp_path / "other.h5", events=3, geometry=replace(SMALL_GEOMETRY, cell_mm=5.1))
+    for name in names[1:]:
+        with pytest.raises(InputError, match=r"other\.h5: cell_mm is 5\.1"):
+            compare._opened(files | {name: [other]}, asked, "test")
+
+
+def test_the_document_says_what_was_seen_of_all_sets(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alike = {
+        "distances": {"fpd": {"value": 0.5}, "kpd": {"value": None}}, "classifier": {"cells": {"value": 0.75}},
+        "neighbours": {},
+    }  # fmt: skip
+    caution = {"name": "Training showers repeated", "count": 1, "detail": ""}
+    monkeypatch.setattr(compare, "similarity", lambda *_, **__: alike)
+    monkeypatch.setattr(compare, "memorised", lambda *_, **__: ({"share": 0.5}, [caution]))
+    monkeypatch.setattr(compare.report, "page", lambda *_: "")
+    showers = make_showers(events=EVENTS, seed=1)
+    showers.cells[[4, 9]] = 0
+    candidate = write_file(reference.parent / "other.h5", showers)
+    found = validate([reference], [candidate], reference.parent / "out", training=[reference], training_split="all")
+    assert (found["cautions"], found["memorisation"], found["incumbent"]) == ([caution], {"share": 0.5}, None)
+    assert found["empty"] == {"reference": 0, "candidate": 2}
+    assert {name: value for name, value in found["scalars"].items() if name in {"fpd", "kpd", "auc_cells"}} == {
+        "fpd": 0.5,
+        "auc_cells": 0.75,
+    }
+    assert found["inputs"]["training"][0]["events"] == EVENTS
+    assert (found["inputs"]["code_version"], found["grade"]["name"]) == (_code_version(), "precision")
 
 
 def test_one_shower_decides_nothing(reference: Path) -> None:

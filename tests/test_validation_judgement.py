@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,15 +17,18 @@ from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
 from calopipe.showers.selection import Selection
+from validation import compare
 from validation.compare import validate
 from validation.judge import judgement
 from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
+from validation.judge.criteria import measure_criteria
+from validation.judge.expectation import corrected_for_labels
 from validation.judge.judgement import Judgement
-from validation.measure.observables import observe
+from validation.measure.observables import Observables, observe
 from validation.measure.reader import Measured
 from validation.measure.sets import COUNT, ShowerSet, pairing
-from validation.measure.table import Table
+from validation.measure.table import Table, Tables
 from validation.statistics import binning as bins_of_labels
 from validation.statistics.binning import Binning
 
@@ -79,6 +85,26 @@ def test_a_beam_of_one_energy_and_angle_has_no_partners(tmp_path: Path) -> None:
     made = make_showers(events=60)
     made.energy_gev[:], made.theta_rad[:] = 100, 1.5
     assert pairing(measured(made).table, candidate_file(tmp_path / "a.h5", repeated(made, 3)))[0] == 0
+    made.theta_rad[::2] = 1.4  # and of one energy at two angles has
+    assert pairing(measured(made).table, candidate_file(tmp_path / "b.h5", repeated(made, 3)))[0] == 3
+
+
+def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to an energy that is nearer to the next one than a hundredth; of 60 showers two are empty."""
+    made = make_showers(events=60)
+    made.cells[[5, 9]] = 0
+    table = measured(made).table
+    energy = np.sort(made.energy_gev[~table.empty])
+    last = 20 + int(np.argmin(np.diff(energy[20:40])))
+    assert energy[last + 1] < 1.01 * energy[last]
+    kept = Showers(*(values[~table.empty & (made.energy_gev <= energy[last])] for values in made.arrays.values()))
+    per_event, rows = pairing(table, candidate_file(tmp_path / "a.h5", repeated(kept, 2)))
+    assert (per_event, len(rows)) == (2, last + 1)
+    assert f"{58 - len(rows)} showers of Monte Carlo left out" in capsys.readouterr().out
+    kept.energy_gev[np.argsort(kept.energy_gev)[5]] *= np.float32(1 + 1e-4)
+    assert pairing(table, candidate_file(tmp_path / "b.h5", kept))[0] == 0
 
 
 def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
@@ -161,6 +187,113 @@ def test_few_showers_of_one_set_are_never_rejected_for_their_correlations() -> N
         (correlations,) = (each for each in found.criteria if each.measurement.key == "correlation")
         assert correlations.interval is None
         assert correlations.events_needed is None
+
+
+def test_showers_that_a_candidate_repeats_are_a_failure_and_copies_of_the_reference_a_caution() -> None:
+    made, other = make_showers(events=50), make_showers(events=40, seed=1)
+    other.cells[3], other.cells[7:9] = other.cells[4], made.cells[:2]
+    candidate = replace(measured(other), bad=1, first_bad="event 3 of a.h5")
+    found = judged(measured(made), candidate, Binning.of(measured(made).table, 40))
+    (bad, failure), (caution,) = found.hard_failures, found.cautions
+    assert bad["detail"].startswith("1 of 40 showers")
+    assert (failure["name"], failure["count"]) == ("The same shower twice", 1)
+    assert failure["detail"].startswith("1 of 40 showers")
+    assert (caution["name"], caution["count"]) == ("Showers of the reference", 2)
+    assert found.verdict == "rejected"
+
+
+def test_the_metric_is_given_the_profiles_of_either_set_in_each_bin() -> None:
+    sides = [make_showers(events=events, seed=events) for events in (300, 200)]
+    tables = [measured(showers) for showers in sides]
+    compared = Tables(tables[0].table, tables[1].table, 0)
+    described = Judgement(compared, [], [], [], []).metric()["bins"]
+    for name, showers, of in zip(("reference", "candidate"), sides, tables, strict=True):
+        held = [chosen.holds(showers.energy_gev, showers.theta_rad) for chosen in REFERENCE_BINS]
+        assert [row[name] for row in described] == [mask.sum() for mask in held]
+        rows = np.concatenate([np.flatnonzero(mask) for mask in held])
+        profiles, table = judgement._profiles(of.table), of.table[:]
+        for along, values in zip(profiles.along, (table.along_x, table.along_y, table.layers), strict=True):
+            np.testing.assert_array_equal(along, values[rows])
+        np.testing.assert_array_equal(profiles.angle_rad, table.index_angle_rad[rows])
+
+
+def test_a_floor_is_the_scatter_of_sets_of_one_truth_that_are_as_large() -> None:
+    """As large as the standard error; that of many numbers is of the largest, of 45 about two and a half times it."""
+    reference, candidate = (measured(make_showers(events=events, seed=events)) for events in (120, 600))
+    tables, binning = Tables(reference.table, candidate.table, 0), Binning.of(reference.table, 120)
+    ratios = {}
+    for criterion in measure_criteria(
+        tables, binning=binning, grade=load_grade("gan"), rng=np.random.default_rng(0)
+    ):  # fmt: skip
+        floor = criterion.floor
+        assert floor["events"] == (120 if criterion.key == "coverage" else 60)
+        assert floor["scaled"] == (criterion.key != "coverage")
+        if floor["value"] and len(criterion.estimates) in (1, 45):
+            errors = [
+                estimate.null[1] if estimate.null else estimate.standard_error for estimate in criterion.estimates
+            ]
+            ratios[criterion.name] = floor["value"] / np.median(errors)
+    assert 1.5 < ratios.pop("Largest difference of correlations") < 3.5
+    assert len(ratios) > 30
+    assert min(ratios.values()) > 0.6
+    assert max(ratios.values()) < 1.5
+
+
+def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
+    """With a layer that holds less than a hundredth of the energy, and one that holds none."""
+    rows = measured(make_showers(events=120)).table[:]
+    rows = replace(rows, layers=rows.layers * np.array([1, 1, 1, 1e-3, 0], np.float32))
+    grade = load_grade("gan")
+    asked = replace(grade, tolerance=grade.tolerance | {"hits": math.inf})
+    criteria = {
+        criterion.name: criterion
+        for criterion in measure_criteria(
+            Tables(rows, rows, 1), binning=Binning.of(rows, 120), grade=asked, rng=np.random.default_rng(0)
+        )
+    }
+    for criterion in criteria.values():
+        if criterion.side == 0:
+            values = [estimate.value for estimate in criterion.estimates]
+            assert values == pytest.approx([criterion.target] * len(values))
+    for key, names in (
+        ("layer_energy", {f"Mean energy, layer {layer}" for layer in range(3)}),
+        ("layer_energy_tail", {"Mean energy, tail, layer 3"}),
+        ("hits", set()),
+    ):
+        assert {name for name, criterion in criteria.items() if criterion.key == key} == names
+    assert (criteria["Mean shower depth"].unit, criteria["Mean measured angle"].unit) == ("X0", "degrees")
+    covered = criteria["Coverage, relative to Monte Carlo's own"]
+    assert (covered.side, covered.most_events) == (-1, 10_000)  # of more only a sample is looked at
+
+
+@pytest.mark.parametrize("events", [99, 100])
+@pytest.mark.parametrize(("highest", "degree"), [(40.0, 4), (20.0, 2)])
+def test_what_labels_add_to_a_mean_is_taken_out_up_to_its_degree(highest: float, degree: int, events: int) -> None:
+    """All of second degree, and of fourth in log E over a wide beam, where there are enough showers."""
+    made = make_showers(events=events)
+    rows = observe(made.cells, np.geomspace(10, highest, events), made.theta_rad, SMALL_GEOMETRY)
+
+    def surface(table: Observables, power: int = degree) -> np.ndarray:
+        log_e, theta = np.log(table.energy_gev), table.theta_rad
+        return np.column_stack([log_e**power, log_e * theta - theta**2])
+
+    corrected = corrected_for_labels(surface, rows, rows)(rows)
+    np.testing.assert_allclose(corrected.mean(axis=0), surface(rows).mean(axis=0))
+    if events < 100:
+        np.testing.assert_allclose(corrected, surface(rows))
+        return
+    np.testing.assert_allclose(corrected.std(axis=0), 0, atol=1e-8)
+    higher = corrected_for_labels(lambda table: surface(table, degree + 1), rows, rows)(rows)
+    assert higher[:, 0].std() > 1e-5
+
+
+def test_the_hard_failures_of_a_challenger_and_of_the_incumbent_are_not_exchanged() -> None:
+    sound, faulty = (
+        SimpleNamespace(measurements=[], hard_failures=failures, cautions=[], verdict="inconclusive")
+        for failures in ([], [{"name": "x"}])
+    )
+    assert compare._challenged(faulty, sound)["outcome"] == "worse"
+    assert compare._challenged(sound, faulty)["outcome"] == "better"
 
 
 def test_repeated_monte_carlo_is_a_caution() -> None:

@@ -82,6 +82,64 @@ def test_no_figure_where_a_bin_is_thin() -> None:
         assert described["value"] is None
 
 
+def one_cell(
+    energy_gev: list[float], x: list[list[float]], layers: list[list[float]], angle: list[float], theta: float = 1.0
+) -> Profiles:
+    along = np.array(x), np.ones((len(x), 2)), np.array(layers)
+    return Profiles(np.array(energy_gev), np.full(len(x), theta), along, np.array(angle))
+
+
+BESIDE = MetricBin(100.0, 1.0, 5.0, 0.25), MetricBin(150.0, 1.0, 5.0, 0.25)
+
+
+def test_the_figure_is_the_mean_of_the_bins_which_hold_their_edges() -> None:
+    """Showers of the same form, one half again as large in the first bin, and by a tenth in the second."""
+    energy, flat = [95.0, 105.0, 150.0, 155.0], [[1.0, 1.0]] * 4
+    reference = one_cell(energy, flat, flat, [-1.0, -1.0, 2.0, 2.0], theta=1.25)
+    more = [[1.5, 1.5], [1.5, 1.5], [1.1, 1.1], [1.1, 1.1]]
+    candidate = one_cell(energy, more, flat, [-1.2, -1.2, 2.2, 2.2], theta=0.75)
+    compared = metric(reference, candidate, bins=BESIDE, least_events=2)
+    first, second = 0.5 / 3, 0.1 / 3  # of three profiles
+    assert compared["profile"] == pytest.approx((first + second) / 2)
+    assert compared["angle"] == pytest.approx((0.2 + 0.1) / 2)
+    assert compared["position"] == pytest.approx(0)
+    assert [row["value"] for row in compared["bins"]] == pytest.approx([first + 0.2, second + 0.1])
+    assert compared["value"] == pytest.approx(sum(row["value"] for row in compared["bins"]) / 2)
+    assert compared["events_needed"] == 2
+    outside = one_cell([94.9, 105.1, 150.0, 155.0], more, flat, [1.0] * 4)
+    thin = metric(reference, outside, bins=BESIDE, least_events=2)
+    assert thin["value"] is None
+    assert [(row["reference"], row["candidate"], row["value"] is None) for row in thin["bins"]] == [
+        (2, 0, True),
+        (2, 2, False),
+    ]
+
+
+def test_an_error_over_zero_is_one_or_none() -> None:
+    """All energy in the first layer, and a candidate's in the second: the mean place is wrong, its spread is right."""
+    flat = [[1.0, 1.0]]
+    near, far = (one_cell([100.0], flat, [layers], [1.0]) for layers in ([1.0, 0.0], [0.0, 1.0]))
+    compared = metric(near, far, bins=BESIDE[:1], least_events=1)
+    assert compared["position"] == pytest.approx(1 / 6)
+    assert compared["profile"] == pytest.approx(1 / 3)
+
+
+def test_the_bins_are_those_of_the_reference() -> None:
+    """svalleco/3Dgan: about 110, 150 and 190 GeV, and 62, 90 and 118 degrees."""
+    centres = {(chosen.energy_gev, round(math.degrees(chosen.theta_rad))) for chosen in REFERENCE_BINS}
+    assert centres == {(energy, degrees) for energy in (110, 150, 190) for degrees in (62, 90, 118)}
+    assert {(chosen.energy_reach_gev, chosen.theta_reach_rad) for chosen in REFERENCE_BINS} == {(5.0, 0.1)}
+
+
+def test_profiles_are_the_same_after_rows() -> None:
+    made = profiles(make_showers(events=3, geometry=Geometry((3, 5, 4), 15.3, 20.0, 5.0, 0.02)))
+    again = Profiles.of_rows(made.rows(), (3, 5, 4))
+    for values, expected in zip(again.along, made.along, strict=True):
+        np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(again.theta_rad, made.theta_rad)
+    np.testing.assert_array_equal(again.angle_rad, made.angle_rad)
+
+
 def test_showers_without_energy_are_not_counted() -> None:
     showers = make_showers(events=10)
     empty = Showers(np.zeros_like(showers.cells), showers.energy_gev, showers.theta_rad, showers.mtheta_rad)

@@ -100,6 +100,21 @@ def test_the_line_of_a_shower_in_one_layer_is_its_mean_along_all() -> None:
     np.testing.assert_allclose(found, np.repeat(place[:, None], 25, axis=1), atol=1e-9)
 
 
+def test_the_line_of_a_shower_in_two_layers_goes_through_both_however_little_one_holds() -> None:
+    layers, place = np.array([[1.0, 1e-5, 0.0]]), np.array([[10.0, 30.0, 0.0]])
+    np.testing.assert_allclose(line(layers, layers * place, np.array([2.0, 6.0, 10.0])), [[10.0, 30.0, 50.0]])
+
+
+@pytest.mark.parametrize(("shape", "distance"), [((51, 51, 2), 25 * math.sqrt(2)), ((51, 3, 2), math.hypot(25, 1))])
+def test_r90_of_deposits_in_opposite_corners_is_half_of_the_diagonal(
+    shape: tuple[int, int, int], distance: float
+) -> None:
+    cells = np.zeros((1, *shape), np.float32)
+    cells[0, 0, 0, 1] = cells[0, -1, -1, 1] = 1
+    geometry = Geometry(shape, cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
+    assert observed(cells, geometry).column("r90_mm")[0] == pytest.approx(5 * distance, abs=5 / 20)
+
+
 def test_a_tilted_line_of_cells_is_as_narrow_as_an_upright_one() -> None:
     cells = np.zeros((2, *GEOMETRY.shape), dtype=np.float32)
     for layer in range(5):

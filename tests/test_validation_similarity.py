@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.judge.similarity import memorised, similarity
-from validation.measure.observables import Observables, features, observe
+from validation.measure.observables import FEATURES, Observables, features, observe
 from validation.measure.reader import Digests, Measured
 from validation.measure.table import Samples, Table
+from validation.statistics.classifier import Auc
 from validation.statistics.distances import distances
+from validation.statistics.estimates import Estimate
+from validation.statistics.neighbours import Neighbourhood
 
 
 @cache
@@ -43,6 +48,50 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     assert unlike["neighbours"]["coverage"]["value"] < 0.9
 
 
+@pytest.mark.parametrize(("lowest", "more"), [(50.0, 0), (20.0, 1)])
+def test_the_classifier_is_given_the_energies_of_a_wide_beam_and_the_partners(
+    monkeypatch: pytest.MonkeyPatch, lowest: float, more: int
+) -> None:
+    reference = replace(table(1)[:60], energy_gev=np.geomspace(lowest, 100, 60))
+    candidate = table(2)[:120]
+    asked: list[tuple[Any, Any, int]] = []
+
+    def classify(negative: Any, positive: Any, *, per_event: int, rng: Any) -> Auc:
+        asked.append((negative, positive, per_event))
+        return Auc(0.6, 0.55, 0.65, 0.01) if per_event else Auc(0.5, 0.4, 0.6, 1.0)
+
+    of_coverage: list[int] = []
+
+    def near(*_: Any, per_event: int, rng: Any) -> Neighbourhood:
+        of_coverage.append(per_event)
+        return Neighbourhood(Estimate(0.9, 0.01, 60), Estimate(0.8, 0.01, 60), 0.7, 0.6, 0.1)
+
+    monkeypatch.setattr("validation.judge.similarity.auc", classify)
+    monkeypatch.setattr("validation.judge.similarity.coverage", near)
+    document = similarity(Samples(reference, candidate, 2), rng=np.random.default_rng(0))
+    rings = 2 * reference.ring_energy.shape[1]
+    widths = [len(FEATURES) + rings + more] * 2 + [reference.coarse.shape[1] + more] * 2
+    assert [(side.shape[1], per_event) for side, _, per_event in asked] == list(zip(widths, (2, 0, 2, 0), strict=True))
+    halves = np.concatenate(asked[1][:2])
+    np.testing.assert_array_equal(np.sort(halves, axis=0), np.sort(asked[0][0], axis=0))
+    if more:
+        np.testing.assert_allclose(asked[0][0][:, -1], np.log(reference.energy_gev))
+    shares = asked[0][1][:, len(FEATURES) : len(FEATURES) + rings]
+    of_energy, of_cells = np.split(shares, 2, axis=1)
+    np.testing.assert_allclose(of_energy.sum(axis=1), 1)
+    np.testing.assert_allclose(of_cells, candidate.ring_cells / candidate.ring_cells.sum(axis=1, keepdims=True))
+    assert document["classifier"]["cells"] == {
+        "value": 0.6, "interval": [0.55, 0.65], "p_value": 0.01, "floor": {"value": 0.5, "scaled": False},
+    }  # fmt: skip
+    of_neighbours = document["neighbours"]
+    assert [(of_neighbours[name]["value"], of_neighbours[name]["own"]) for name in ("coverage", "density")] == [
+        (0.9, 0.7),
+        (0.8, 0.6),
+    ]
+    assert of_neighbours["density"]["interval"] == pytest.approx([0.8 - 0.02, 0.8 + 0.02], abs=1e-3)
+    assert of_coverage == [2]
+
+
 def test_too_few_showers_have_no_figures_and_no_errors() -> None:
     few, none = table(1)[:4], table(1)[:0]
     for candidate in (few, none):
@@ -59,6 +108,30 @@ def learned(table: Observables) -> Measured:
 def hashes(table: Observables) -> Digests:
     """Of rows, standing in for those of cells."""
     return np.array([hash(row.tobytes()) for row in table.scalars]).astype(np.uint64)
+
+
+def test_repeated_training_showers_are_counted_of_the_candidate_and_empty_ones_are_no_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training, reference, candidate = table(6, 60), table(4)[:50], table(5)[:40]
+    training.column("hits")[7] = 0
+    given: list[Any] = []
+
+    def nearness(*sides: Any) -> dict[str, Any]:
+        given.extend(sides)
+        return {"share": 0.25, "expected": 0.01, "p_value": 1e-5, "copied": True}
+
+    monkeypatch.setattr("validation.judge.similarity.memorisation", nearness)
+    section, (caution,) = memorised(
+        learned(training), hashes(reference), hashes(candidate), Samples(reference, candidate, 0),
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    assert section["training"] == 59
+    kept = training[np.delete(np.arange(60), 7)]
+    for side, rows in zip(given, (kept, reference, candidate), strict=True):
+        np.testing.assert_allclose(side, np.sqrt(rows.coarse / rows.energy_gev[:, None]), rtol=1e-6)
+    assert (caution["name"], caution["count"]) == ("Training showers repeated", 10)
+    assert [text in caution["detail"] for text in ("25.0 %", " 1.0 %", "1e-05")] == [True] * 3
 
 
 def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:

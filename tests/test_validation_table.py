@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +69,28 @@ def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
         assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(copies)).reshape(-1)])
     everything = samples(Tables(reference, reference, 1), 10_000, np.random.default_rng(0))
     assert_same(everything.reference, reference)
+
+
+def test_unpaired_samples_are_of_each_set_and_no_row_twice() -> None:
+    reference, candidate = few(), few(120, seed=1)
+    ours, theirs, copies = samples(Tables(reference, candidate, 0), 100, np.random.default_rng(0))
+    assert (len(ours), len(theirs), copies) == (100, 100, 0)
+    for drawn, rows in ((ours, reference), (theirs, candidate)):
+        places = np.searchsorted(np.sort(rows.energy_gev), drawn.energy_gev)
+        assert len(set(places.tolist())) == 100
+        order = [rows.energy_gev.tolist().index(energy) for energy in drawn.energy_gev]
+        assert order == sorted(order)
+    assert order != list(range(100))
+
+
+def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = SimpleNamespace(write=full, close=lambda: None)
+    monkeypatch.setattr("validation.measure.table.tempfile.TemporaryFile", lambda: file)
+    with pytest.raises(OSError, match=r"No space left on device: .*\(TMPDIR\)"):
+        Table([few(10)])
 
 
 def test_showers_at_the_cut_count_as_empty_and_rows_are_selected_from_a_selection() -> None:
