@@ -200,6 +200,8 @@ def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
         "v": [40.5],
     }  # nothing is said of the last bin, where there is nothing
     assert axis.get_ylim() == pytest.approx(lower_range(curve))
+    (points,) = (drawn_points for drawn_points in axis.containers if hasattr(drawn_points, "has_yerr"))
+    np.testing.assert_allclose(points.lines[0].get_ydata()[[0, 37]], [1.02, 1.1])
     assert curve.relative()[0][0] == pytest.approx(1.02)
 
 
@@ -234,6 +236,11 @@ def test_a_curve_is_drawn_from_its_first_edge_to_its_last_and_a_spectrum_as_far_
         assert top.get_ylim()[0] == 0
         assert top.get_ylim()[1] > 1.2 * 4
         assert middle.get_ylim() == pytest.approx((1 / 3, 20))  # from a third of Monte Carlo's least
+    handles, names = top.get_legend_handles_labels()
+    steps, points = (dict(zip(names, handles, strict=True))[name] for name in ("Monte Carlo", "Candidate"))
+    assert steps.get_data().values.tolist() == values[0]
+    assert points.lines[0].get_ydata().tolist() == values[1]
+    np.testing.assert_allclose(points.lines[2][0].get_segments()[0][:, 1], [0.99, 1.01])  # one standard deviation
     far = drawn(curve_of([10.0, 10.0], [10.0, 11.0]), "linear").axes[0].get_ylim()
     assert far == pytest.approx((9.7, 11.8))  # what is far from zero fills its panel
 
@@ -243,6 +250,9 @@ def test_laws_are_drawn_in_the_colours_of_their_sets() -> None:
     curve = curve_of([0.1, 0.1], [0.1, 0.1])
     curve = replace(curve, frame=replace(curve.frame, edges=np.array([1.0, 10.0, 100.0])))
     axis = drawn(curve, "linear", laws={"reference": term, "candidate": {"terms": {}}}).axes[0]
+    assert axis.get_xscale() == "linear"
+    logarithmic = replace(curve, frame=replace(curve.frame, log_x=True))
+    assert drawn(logarithmic, "linear").axes[-1].get_xscale() == "log"
     (law,) = (line for line in axis.lines if len(line.get_xdata()) == 100)
     assert law.get_color() == drawing._MC
 
@@ -328,7 +338,8 @@ def test_the_first_showers_of_both_sets_are_drawn() -> None:
 
 def test_single_showers_stand_under_their_names_with_colours_down_to_a_ten_thousandth() -> None:
     faint = replace(picture(100, 90), side=np.full_like(picture(1, 1).side, 9e-4))
-    bright = replace(picture(120, 80), side=10 * picture(1, 1).side)
+    front = 1.0 + np.arange(picture(1, 1).front.size).reshape(picture(1, 1).front.shape)
+    bright = replace(picture(120, 80), side=10 * picture(1, 1).side, front=front)
     figure = Figure()
     drawing._display(figure, (faint, bright), SMALL_GEOMETRY)
     left, right = figure.axes[:2]
@@ -338,6 +349,7 @@ def test_single_showers_stand_under_their_names_with_colours_down_to_a_ten_thous
     ]
     assert [axis.get_xlabel() for axis in figure.axes[:4]] == ["z [mm]"] * 2 + ["x [mm]"] * 2
     meshes = [axis.collections[0] for axis in (left, right)]
+    np.testing.assert_array_equal(figure.axes[3].collections[0].get_array(), front.T)  # x across
     assert [mesh.get_clim() for mesh in meshes] == [pytest.approx((1e-3, 10))] * 2
     assert [bool(np.ma.getmaskarray(mesh.get_array()).all()) for mesh in meshes] == [True, False]
 
