@@ -11,12 +11,12 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.positions import voxel_order
-from validation.challenge.histograms import Histograms, energy_edges, separation, separations, voxel_edges
+from validation.challenge.histograms import Histograms, _edges, energy_edges, separation, separations, voxel_edges
 from validation.statistics.distances import fpd, kpd
 
 Array = NDArray[np.float64]
 
-PHOTONS, ELECTRONS = known()["calochallenge-1-photons"], known()["calochallenge-2"]
+PHOTONS, PIONS, ELECTRONS = (known()[f"calochallenge-{name}"] for name in ("1-photons", "1-pions", "2"))
 
 
 def recipe(showers: int, seed: int, scale: float, voxels: int) -> tuple[Array, Array]:
@@ -133,6 +133,36 @@ def test_the_largest_energy_is_within_the_last_edge() -> None:
         assert np.histogram([largest, 10.0], edges)[0][-1] == 1
         np.testing.assert_allclose(np.diff(np.log(edges)), np.log(largest / 10) / 39, rtol=1e-9)
 
+    assert energy_edges(PHOTONS, 0.0, 40)[[0, -1]].tolist() == [10, 20]  # of a layer without energy
+
+
+def test_lengths_have_the_edges_that_the_challenge_gives_the_layer() -> None:
+    fine, tiles, silicon = [100.0, 100.0], [500.0, 400.0], [30.0, 30.0]
+    expected = {PHOTONS: [fine] * 2, PIONS: [fine] * 2 + [tiles] * 2, ELECTRONS: [silicon] * 45}
+    for geometry, layers in expected.items():
+        edges = {name: [*ends] for name, ends in _edges(geometry, np.ones(len(geometry.layers))).items()}
+        for across, width in (("x", "x_width"), ("y", "y_width")):
+            reaches = [
+                (*ends[[0, -1]], *widths[[0, -1]]) for ends, widths in zip(edges[across], edges[width], strict=True)
+            ]
+            assert reaches == [(-reach, reach, 0, most) for reach, most in layers]
+            assert {len(ends) for ends in edges[across] + edges[width]} == {101}
+
+
+def test_calorimeters_are_as_thick_as_their_layers() -> None:
+    """45 layers of tungsten (X0 3.504 mm) and silicon (93.7 mm); ATLAS's presampler and 22 X0 behind it."""
+    for geometry, rings in ((ELECTRONS, 9), (known()["calochallenge-3"], 18)):
+        assert sum(layer.pitch_mm for layer in geometry.layers) == pytest.approx(76.5)
+        assert sum(layer.x0 for layer in geometry.layers) == pytest.approx(45 * (1.4 / 3.504 + 0.3 / 93.7), rel=1e-3)
+        assert {layer.r_edges_mm[1] for layer in geometry.layers} == {41.85 / rings}
+        assert {layer.r_edges_mm[-1] for layer in geometry.layers} == {41.85}
+    outermost = {"photons": [600, 200, 400, 600, 2000], "pions": [600, 200, 400, 600, 2000, 2000, 2000]}
+    for geometry, radii in ((PHOTONS, outermost["photons"]), (PIONS, outermost["pions"])):
+        assert [layer.r_edges_mm[-1] for layer in geometry.layers] == radii
+        assert sum(layer.x0 for layer in geometry.layers[:4]) == pytest.approx(22.4)
+        assert all((np.diff(layer.r_edges_mm) > 0).all() for layer in geometry.layers)
+        assert all(layer.pitch_mm > layer.x0 for layer in geometry.layers)
+
 
 def test_distances_agree_with_jetnet() -> None:
     (_, reference), (_, candidate) = both(PHOTONS, 600, 500)
@@ -156,13 +186,15 @@ def test_a_single_cell() -> None:
     assert found.sparsity[0, 3] == pytest.approx(143 / 144)
     assert (found.sparsity[0, [0, 1, 2, *range(4, 45)]] == 1).all()
     assert found.x_mm[0, 0] == 0  # the centre of an empty layer, as published
+    assert found.vector()[0, :2].tolist() == [3, -8]  # logarithms of the incident energy and of an empty layer's
 
 
 def test_separation_power_in_closed_form() -> None:
     assert separation(np.array([3.0, 1.0]), np.array([6.0, 2.0])) == 0  # of other sizes, of one form
     assert separation(np.array([1.0, 0.0]), np.array([0.0, 5.0])) == pytest.approx(1)
     assert separation(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == pytest.approx((0.25 / 1.5 + 0.25 / 0.5) / 2)
-    assert np.isnan(separation(np.zeros(2), np.ones(2)))
+    for pair in ((np.zeros(2), np.ones(2)), (np.ones(2), np.zeros(2)), (np.zeros(2), np.zeros(2))):
+        assert np.isnan(separation(*pair))
 
 
 def test_rectangular_cells_are_refused() -> None:

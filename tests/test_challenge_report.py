@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from rings import RINGS, make_rings
@@ -20,9 +21,11 @@ from calopipe.showers.challenge.highlevel import high_level
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.__main__ import main
-from validation.challenge.numbers import Asked, numbers
+from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
+from validation.challenge.numbers import Asked, _mean, numbers, pieces
 from validation.challenge.published import published
-from validation.measure.sets import ShowerSet
+from validation.measure.sets import COUNT, ShowerSet
+from validation.report.page import _these
 from validation.report.page import challenge as section
 from validation.statistics.distances import kpd
 
@@ -37,10 +40,11 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         for seed in range(4)
     ]
     found = numbers(opened(*paths[:2]), opened(*paths[2:]), Asked())
-    sides = []
+    sides, whole_cells = [], []
     for pair in (paths[:2], paths[2:]):
         files = [open_showers(path) for path in pair]
         cells = np.concatenate([file.cells(0, file.events) for file in files])
+        whole_cells.append(cells * RINGS.file_unit_gev * 1e3)
         sides.append(high_level(cells, np.concatenate([file.energy_gev for file in files]), RINGS))
     assert found["showers"] == {"reference": 260, "candidate": 260}
     ours, theirs = (side.total_mev / side.incident_mev for side in sides)
@@ -52,10 +56,49 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         assert found["separations"]["total"][which] == pytest.approx(expected)
     assert len(found["separations"]["x"]["each"]) == 3  # the first layer has no angles
     assert len(found["separations"]["layer"]["each"]) == 4
+    for which, pair in {"each": sides, "own": [sides[0][::2], sides[0][1::2]]}.items():
+        filled = [Histograms(RINGS, sides[0].layer_mev.max(axis=0)) for _ in pair]
+        for histogram, side in zip(filled, pair, strict=True):
+            histogram.add(side)
+        for name, values in separations(*filled).items():
+            assert found["separations"][name][which] == pytest.approx(values if which == "each" else np.mean(values))
+    edges = voxel_edges(RINGS, float(whole_cells[0].max()))
+    for which, pair in {"value": whole_cells, "own": [whole_cells[0][::2], whole_cells[0][1::2]]}.items():
+        expected = separation(*(np.histogram(cells, edges)[0] for cells in pair))
+        assert found["separations"]["cells"][which] == pytest.approx(expected)
+    assert (_mean([np.nan, 1.0, 3.0]), _mean([np.nan])) == (2, None)  # of layers that have histograms
+    for powers in found["separations"].values():
+        assert (powers["value"], powers["largest"]) == pytest.approx((np.mean(powers["each"]), max(powers["each"])))
     whole = kpd(*(side.vector() for side in sides))
     assert found["kpd"]["value"] == pytest.approx(whole.value)
     assert found["separations"]["y_width"]["own"] < found["separations"]["y_width"]["value"]  # the candidate is wider
     assert "No published values" in section(found)
+
+
+def test_published_values_are_for_the_size_of_the_smaller_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validation.challenge.numbers.published", lambda _, showers: showers)
+    rings = [opened(make_rings(tmp_path / f"{events}.h5", events=events, seed=1)) for events in (20, 30)]
+    squares = [opened(make_file(tmp_path / f"square{events}.h5", events=events)) for events in (20, 30)]
+    for few, many in (rings, squares):
+        assert [numbers(*pair, Asked())["published"] for pair in ((few, many), (many, few))] == [20, 20]
+
+
+def test_bad_cells_of_a_candidate_and_showers_below_the_cut_are_left_out(tmp_path: Path) -> None:
+    path = make_rings(tmp_path / "bad.h5", events=20, seed=1)
+    with h5py.File(path, "r+") as file:
+        values = file["showers"][:]
+        deposits = values.sum(axis=1) * 1e-3  # in GeV
+        values[0, :2] = [np.nan, -5.0]
+        file["showers"][:] = values
+    cut_gev = float(np.median(deposits[1:])) + 1e-6
+    for cut, kept in ((0.0, deposits >= 0), (cut_gev, deposits > cut_gev)):
+        showers = ShowerSet.open([path], "showers", Selection(cut_gev=cut, bad_event=COUNT))
+        (part,) = pieces(showers, "")
+        assert np.isfinite(part[0]).all()
+        assert part[0].min() == 0
+        sums = part[0].sum(axis=(1, 2, 3))[-8:] * RINGS.file_unit_gev
+        np.testing.assert_allclose(sums, deposits[kept][-8:], rtol=1e-5)
+        assert len(part[1]) == len(part[0]) == kept.sum()
 
 
 def test_too_few_showers_have_no_distance(tmp_path: Path) -> None:
@@ -80,7 +123,7 @@ def _page(given: dict[str, Any], **found: Any) -> str:
 
 def test_published_values_say_when_they_may_be_compared() -> None:
     electrons = known()["calochallenge-2"]
-    assert published(electrons, 100_000)["against"] == []
+    assert published(electrons, 100_000)["against"] == published(electrons, 200_000)["against"] == []
     few = published(electrons, 2_000)
     assert few["against"] == ["the smaller set has 2,000 showers, not 100,000"]
     page = _page(few)
@@ -123,6 +166,13 @@ def test_the_showers_stand_beside_published_values() -> None:
     assert "0.000495" in page  # CaloDREAM's separation power of the total energy
 
 
+@pytest.mark.parametrize("known", [{"accelerator": True}, {"accelerator": False}, {}])
+def test_times_are_those_of_a_processor_unless_said_to_be_of_an_accelerator(known: dict[str, bool]) -> None:
+    timing = {"times": [{"batch": 1, "ms_per_shower": 2.5}], **known}
+    row = _these({"classifier": None, "timing": timing, "fpd": None, "kpd": None})
+    assert (row["accelerator_ms"], row["processor_ms"]) == (([2.5], []) if known.get("accelerator") else ([], [2.5]))
+
+
 def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> None:
     path = make_file(tmp_path / "square.h5", events=30)
     timing = {"device": "a processor", "cores": 2, "times": [{"batch": 10_000, "ms_per_shower": 12.5}]}
@@ -143,6 +193,16 @@ def test_bad_input(tmp_path: Path) -> None:
         Asked.read(timing, None)
     with pytest.raises(InputError, match="was trained on other candidate files"):
         Asked.read(classifier, None).require_of(opened(reference), opened(candidate))
+    for listed in ([candidate], [candidate, reference]):
+        hashes = [storage.sha256_of_file(path) for path in listed]
+        CLASSIFIER.write(classifier, {"inputs": inputs | {"candidate": hashes}})
+        for files in ([candidate], [reference], [candidate, reference]):
+            asked, sets = Asked.read(classifier, None), (opened(reference), opened(*files))
+            if files == listed:
+                asked.require_of(*sets)
+                continue
+            with pytest.raises(InputError, match="was trained on other candidate files"):
+                asked.require_of(*sets)
     other = ShowerSet.open([reference], "showers", Selection("test"))
     with pytest.raises(InputError, match="the split all of the reference, and --split is test"):
         Asked.read(classifier, None).require_of(other, opened(candidate))

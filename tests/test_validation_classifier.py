@@ -39,18 +39,41 @@ def test_delong_of_paired_scores_sums_over_an_event() -> None:
     assert delong(negative, positive, per_event=2)[1] == pytest.approx(np.var(of_event, ddof=1) / 20)
 
 
-def test_the_interval_of_both_halves_is_as_wide_as_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    halves = [(rng(seed).normal(size=200), rng(seed + 10).normal(0.4, 1, 200)) for seed in (1, 2)]
+@pytest.mark.parametrize("per_event", [0, 2])
+def test_the_interval_of_both_halves_is_as_wide_as_that_of_one(per_event: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_events = [rng(seed).normal(size=200) for seed in (1, 2)]
+    halves = [(x, np.repeat(x, 2) / 2 + rng(seed).normal(0.4, 1, 400)) for seed, x in enumerate(of_events)]
     answers = iter(halves)
     monkeypatch.setattr(classifier, "_scores", lambda *_, **__: next(answers))
-    found = auc(np.zeros((400, 1)), np.zeros((400, 1)), per_event=0, rng=rng(0))
-    values, variances = zip(*(delong(*half) for half in halves), strict=True)
+    found = auc(np.zeros((400, 1)), np.zeros((800, 1)), per_event=per_event, rng=rng(0))
+    values, variances = zip(*(delong(*half, per_event=per_event) for half in halves), strict=True)
     reach = 1.959964 * np.sqrt(variances).mean()
     assert (found.low, found.value, found.high) == pytest.approx(
         (np.mean(values) - reach, np.mean(values), np.mean(values) + reach), rel=1e-6
     )
     away = (np.mean(values) - 0.5) * 1.959964 / reach
     assert found.p_value == pytest.approx(math.erfc(away / math.sqrt(2)), rel=1e-5)  # to either side
+
+
+@pytest.mark.parametrize(("shift", "ends"), [(2.0, (None, 1.0)), (-2.0, (0.0, None))])
+def test_an_interval_ends_at_zero_and_one(
+    shift: float, ends: tuple[float | None, float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = np.arange(6) / 2, np.arange(6) / 2 + shift
+    monkeypatch.setattr(classifier, "_scores", lambda *_, **__: scores)
+    area = auc(np.zeros((50, 1)), np.zeros((50, 1)), per_event=0, rng=rng(0))
+    value, variance = delong(*scores)
+    reach = 1.959964 * math.sqrt(variance)
+    assert max(value - 0.5, 0.5 - value) + reach > 0.5
+    expected = tuple(value + side * reach if end is None else end for side, end in zip((-1, 1), ends, strict=True))
+    assert (area.low, area.high) == pytest.approx(expected, rel=1e-6)
+
+
+def test_halves_are_equal_and_drawn_at_random() -> None:
+    first, second = (classifier._half(1_001, rng(seed)) for seed in (1, 2))
+    assert first.sum() == second.sum() == 500
+    assert 200 < (first & second).sum() < 300  # 250 expected
+    assert 200 < first[:500].sum() < 300
 
 
 @pytest.mark.parametrize("per_event", [0, 3])

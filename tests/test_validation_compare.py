@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -128,6 +129,14 @@ def test_every_bin_holds_its_share() -> None:
         ("50 to 100 GeV", 9_001),
         ("200 GeV", 5_000),
     ]
+    nearer = bins(np.repeat([50.0, 100.0, 200.0], [4, 5, 1]), 2, "GeV")
+    assert [(held.label, held.low, held.high) for held in nearer] == [
+        ("50 GeV", -math.inf, 75.0),
+        ("100 to 200 GeV", 75.0, math.inf),
+    ]
+    assert bins(np.array([1.2344, 20.0]), 1, "GeV")[0].label == "1.234 to 20 GeV"
+    halfway = bins(np.array([1.0, 2.0, 3.0]), 2, "GeV")  # between two cuts the upper one
+    assert [held.label for held in halfway] == ["1 to 2 GeV", "3 GeV"]
     assert histogram_bins((10, 10), 0.002) == 5
     assert 5 < histogram_bins((7_000, 7_000), 0.002) < histogram_bins((7_000, 7_000), 0.01) == 50
 

@@ -69,7 +69,9 @@ def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equ
     inner = [each.high for each in found[:-1]]
     np.testing.assert_allclose(inner, [10**0.5, 10, 10**1.5], rtol=1e-2)
     assert sum(int(each.holds(energy).sum()) for each in found) == 30_000
-    assert len(energy_bins(energy, 6_999)) == 1
+    assert [len(energy_bins(table, events)) for table in (linear, energy) for events in (13_999, 14_000)] == [1, 2] * 2
+    beam = np.repeat([1.0, 10.0, 100.0], [6_000, 5_000, 4_000])
+    assert [held.label for held in energy_bins(beam, 15_000)] == ["1 GeV", "10 to 100 GeV"]  # the cut is at 10 GeV
     assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000)) == 10
 
 
@@ -88,6 +90,30 @@ def test_a_width_is_that_of_the_energy_that_the_mean_of_one_over_it_has() -> Non
     found = Resolutions.of(toys(np.repeat([1.0, 3.0], 50), a=0.1, b=0.0, c=0.0), np.array([0.5, 4.0]))
     assert found.energy_gev == pytest.approx([1.5])
     assert len(energy_edges(1.0, 100.0, 1_000)) == 11  # of bins that hold twice the least, a hundred each
+    ranges = {(1.0, 100.0): 16, (1.0, 50.0): 14, (1.0, 1e6): 40, (50.0, 50.0): 1}  # eight a decade, 40 at most
+    assert {ends: len(energy_edges(*ends, 100_000)) - 1 for ends in ranges} == ranges
+    assert len(energy_edges(1.0, 100.0, 99)) == 2
+
+
+def test_a_bin_of_fifty_showers_has_a_width() -> None:
+    table = toys(np.repeat([1.0, 3.0], [49, 50]), a=0.1, b=0.0, c=0.0, scale=2.0)
+    fifty = Resolutions.of(table, np.array([0.5, 2.0, 4.0]))
+    assert fifty.energy_gev == pytest.approx([3.0])
+    responses_at_3 = table.column("response")[49:]
+    assert fifty.width == pytest.approx([np.std(responses_at_3, ddof=1) / np.mean(responses_at_3)])
+
+
+def test_the_errors_of_widths_are_those_of_the_average_kurtosis_over_all_showers() -> None:
+    """100 showers of two values, whose 1 counts as 1.1; 300 of three values, of 3; 100 of one value, of 3."""
+    energy = np.repeat([1.0, 3.0, 9.0], [100, 300, 100])
+    table = toys(energy, a=0.1, b=0.0, c=0.0)
+    table.column("response")[:] = 5 + np.concatenate(
+        [np.tile([-1, 1], 50), np.tile([-1, 1, 0, 0, 0, 0], 50), np.zeros(100)]
+    )
+    kurtosis = (100 * 1.1 + 300 * 3 + 100 * 3) / 500
+    measured = Resolutions.of(table, np.array([0.5, 2.0, 5.0, 10.0]))
+    assert measured.width_error == pytest.approx(np.sqrt((kurtosis - 1) / (4 * np.array([100, 300, 100]))))
+    assert measured.width[2] == 0
 
 
 def test_bins_of_decades_with_too_few_events_are_joined() -> None:
@@ -111,10 +137,11 @@ def test_rings_have_no_bins_of_angle() -> None:
     made = make_ring_showers(events=50)
     table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
     assert Binning.of(table, 50, angles=False).angle == ()
-    assert len(Binning.of(table, 50).angle) == 1
+    binning = Binning.of(table, 7_000)
+    assert (len(binning.angle), binning.azimuth, binning.particle) == (1, (), ())
     made = make_showers(events=50)
     tilted = observe(made.cells, made.energy_gev, made.theta_rad, SMALL_GEOMETRY)
-    assert [len(Binning.of(tilted, events).angle) for events in (999, 2_000, 7_000)] == [1, 2, 6]
+    assert [len(Binning.of(tilted, events).angle) for events in (999, 1_999, 2_000, 7_000)] == [1, 1, 2, 6]
 
 
 def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:
@@ -129,12 +156,28 @@ def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:
     np.testing.assert_allclose(fit.width(at)[:, 1], 2 / np.sqrt(at), rtol=0.12)
     few = AtEnergy.fitted(energy[:50], values[:50])
     np.testing.assert_allclose(few.mean(at), np.tile(values[:50].mean(axis=0), (3, 1)))
+    spans = [np.ptp(AtEnergy.fitted(energy[:events], values[:events]).mean(at)[:, 0]) for events in (99, 100)]
+    assert spans[0] == 0 < spans[1]
+
+
+@pytest.mark.parametrize("energies", [[50.0], [1.0, 100.0]])
+def test_a_beam_of_one_or_two_energies_has_the_mean_of_each_and_a_straight_line_between(energies: list[float]) -> None:
+    energy = np.repeat(energies, 100)
+    values = energy + np.tile([1.0, -1.0], len(energy) // 2)
+    fit = AtEnergy.fitted(energy, values[:, None])
+    np.testing.assert_allclose(fit.mean(np.array(energies))[:, 0], energies)
+    np.testing.assert_allclose(fit.width(np.array(energies)), 1, rtol=1e-6)
+    assert fit.mean(np.array([10.0]))[0, 0] == pytest.approx(np.mean(energies))
 
 
 def test_deviations_that_are_all_equal_have_their_own_width() -> None:
     values = 3 + np.tile([1.0, -1.0], 1000)
     width = AtEnergy.fitted(log_uniform(2_000), values[:, None]).width(np.array([1.5, 10.0, 70.0]))
     np.testing.assert_allclose(width, 1, rtol=0.02)
+    energy, at = np.geomspace(1, 100, 2_000), np.array([1.5, 10.0, 70.0])
+    spread = np.exp((np.log10(energy) - 1) ** 2)  # least in the middle
+    width = AtEnergy.fitted(energy, (3 + spread * np.tile([1.0, -1.0], 1_000))[:, None]).width(at)
+    np.testing.assert_allclose(width[:, 0], np.exp((np.log10(at) - 1) ** 2), rtol=0.02)
 
 
 def test_a_pull_over_decades_counts_as_five_at_most() -> None:
@@ -143,16 +186,27 @@ def test_a_pull_over_decades_counts_as_five_at_most() -> None:
     table = table[~table.empty]
     far = replace(table, scalars=table.scalars + 1e6)
     assert (pulls(table)(far) == 5).all()
+    assert (pulls(table)(replace(table, scalars=table.scalars - 1e6)) == -5).all()
+
+
+def test_pulls_of_a_narrow_beam_have_no_mean_and_a_width_of_one() -> None:
+    table = toys(np.random.default_rng(0).uniform(100, 200, 300), a=0.1, b=0.0, c=0.0)
+    assert not wide(table.energy_gev)
+    table.scalars[:] = np.random.default_rng(1).normal(5, 2, table.scalars.shape)
+    table.scalars[:, -2:] = [90.0, 0.0]
+    standard = pulls(table)(table)
+    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(standard.std(axis=0), [*np.ones(len(SCALARS) - 2), 0, 0], atol=1e-9)
 
 
 def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
     made = make_ring_showers(events=2_000, seed=2)
     table = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
     table = table[~table.empty]
-    table.scalars[:, -1] = 90.0
+    table.scalars[:, -2:] = [0.0, 90.0]
     found = pulls(table)(table)
     assert np.abs(found).max() <= 5
-    assert np.abs(found[:, -1]).max() < 1e-3
+    assert np.abs(found[:, -2:]).max() < 1e-3
     for k in (0, 2, 10):  # visible energy, depth, hits
         assert abs(np.corrcoef(found[:, k], np.log(table.energy_gev))[0, 1]) < 0.05
         assert found[:, k].std() == pytest.approx(1, abs=0.1)
@@ -174,8 +228,16 @@ def test_the_ratio_of_resolutions_counts_every_energy_and_no_scale() -> None:
 
     found = ratio_of_widths("r")(Pair(means(mine), means(theirs)))
     assert found[0] == pytest.approx(math.sqrt((1 + 4) / 2), rel=0.03)
-    narrow = make_showers(events=10)
-    assert not wide(narrow.energy_gev)
+
+
+def test_a_response_over_decades_spreads_by_the_typical_relative_width() -> None:
+    """The geometric mean, a over the root of 10 GeV; of the reference, and about the mean of the set itself."""
+    energy = log_uniform(20_000)
+    reference, candidate = (toys(energy, a=a, b=0.0, c=0.0, scale=scale) for a, scale in ((0.1, 2.0), (0.2, 3.0)))
+    for own, width in ((reference, 0.1), (candidate, 0.2)):
+        values = responses(own, reference)(own)
+        assert values.mean() == pytest.approx(1, abs=2e-3)
+        assert values.std() == pytest.approx(width / math.sqrt(10), rel=0.04)
 
 
 @pytest.mark.parametrize(("a", "b", "c"), [(0.10, 0.30, 0.02), (0.10, 0.0, 0.01), (0.5, 0.2, 0.0)])
@@ -214,6 +276,21 @@ def test_widths_that_scatter_by_more_than_their_errors_make_those_of_the_terms_l
     assert all(each["chi2_per_dof"] > 1 for each in found)
     for name in ("a", "c"):
         assert found[0]["terms"][name]["error"] == pytest.approx(found[1]["terms"][name]["error"], rel=0.02)
+    assert found[1]["chi2_per_dof"] == pytest.approx(12 / 10 * (0.05 / 0.04) ** 2, rel=0.03)
+
+
+def test_errors_of_widths_on_the_law_are_carried_to_the_terms() -> None:
+    """By the derivatives of the logarithm of the width; a term of zero has the root of its square's error."""
+    energy, error = np.geomspace(1, 100, 12), 0.03
+    for a, c in ((0.2, 0.05), (0.2, 0.0)):
+        squares = np.stack([0.5 / energy, np.full(12, 0.5)]) * (1 / (a**2 / energy + c**2))
+        covariance = np.linalg.inv(squares @ squares.T) * error**2
+        widths = np.sqrt(a**2 / energy + c**2)
+        terms = Resolutions(energy, widths, np.full(12, error)).fit(9.0)["terms"]
+        assert (terms["a"]["value"], terms["c"]["value"]) == pytest.approx((a, c), abs=1e-3)
+        assert terms["a"]["error"] == pytest.approx(math.sqrt(covariance[0, 0]) / (2 * a), rel=1e-2)
+        of_c = math.sqrt(covariance[1, 1])
+        assert terms["c"]["error"] == pytest.approx(of_c / (2 * c) if c else math.sqrt(of_c), rel=1e-2)
 
 
 def test_over_decades_layers_are_compared_by_their_energies_over_the_root_of_e() -> None:
@@ -270,6 +347,10 @@ def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     spread = resolutions(toys(log_uniform(4_000), a=0.2, b=0, c=0.01))
     assert spread.fit(9.9)["terms"].keys() == {"a", "c"}  # too near for b/E
     assert spread.fit(10.0)["terms"].keys() == {"a", "b", "c"}
+    assert (spread.fit(3.0)["reason"], spread.fit(2.99)["reason"] != "") == ("", True)
+    three = Resolutions(*(spread_of[:3] for spread_of in (spread.energy_gev, spread.width, spread.width_error)))
+    assert three.fit(100.0)["reason"] == "Bins with 50 showers: 3; a fit needs more than 3."
+    assert three.fit(9.0)["terms"].keys() == {"a", "c"}
     few = resolutions(toys(log_uniform(120), a=0.2, b=0, c=0.01)).fit(100.0)
     assert few["reason"].startswith("Bins with 50 showers: ")
     single = resolutions(toys(np.full(100, 50.0), a=0.2, b=0, c=0.01))

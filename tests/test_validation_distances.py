@@ -10,7 +10,8 @@ import pytest
 from showers import SMALL_GEOMETRY, make_showers
 
 from validation.measure.observables import FEATURES, SCALARS, Array, features, observe
-from validation.statistics.distances import _frechet, _intercept, _largest, _mmd, distances, fpd, kpd
+from validation.statistics import distances as module
+from validation.statistics.distances import _frechet, _intercept, _largest, _mmd, distances, fpd, kpd, sizes
 
 
 def recipe(events: int, more_events: int) -> tuple[Array, Array]:
@@ -39,6 +40,27 @@ def test_draws_agree_with_jetnet() -> None:
     assert kpd(*recipe(3_000, 2_500), 500).value == pytest.approx(JETNET_KPD, rel=1e-9)
     value, error = JETNET_FPD_50K  # of other subsets: from 20,000, which is its default
     assert fpd(*recipe(50_000, 50_000)).value == pytest.approx(value, abs=error)
+
+
+def test_subsets_are_as_large_as_the_smaller_set_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sizes(500) == (100, 500)
+    assert sizes(1_000_000) == (10_000, 50_000)
+    drawn: list[tuple[int, int]] = []
+    monkeypatch.setattr(module, "_mmd", lambda first, second: drawn.append((len(first), len(second))) or 0.0)
+    for many, few in ((12_000, 11_000), (60, 80), (80, 60)):
+        kpd(np.ones((many, 1)), np.ones((few, 1)))
+    assert drawn == [(10_000, 10_000)] * 10 + [(60, 60)] * 20
+
+
+def test_the_line_has_no_negative_slope_or_intercept() -> None:
+    inverse = np.linspace(1e-4, 1e-3, 10)
+    falling = 2.0 - 100.0 * inverse
+    assert _intercept(inverse, falling).value == pytest.approx(falling.mean())
+    assert _intercept(inverse, 300.0 * inverse - 0.01).value == 0
+
+
+def test_a_feature_is_in_units_of_its_largest_absolute_value() -> None:
+    assert _largest(np.array([[0.0, -3.0, 2.0], [0.0, 1.0, -1.0]])).tolist() == [1, 3, 2]
 
 
 def test_the_uncertainty_of_the_intercept_is_that_of_a_line_of_least_squares() -> None:
@@ -96,5 +118,6 @@ def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candida
     for name, distance in (("fpd", fpd), ("kpd", partial(kpd, batch=draw))):
         assert found[name]["value"] == distance(reference, candidate).value > 3 * abs(found[name]["own"])
         assert found[name]["own"] == distance(*halves).value
+        assert found[name]["uncertainty"] == distance(reference, candidate).uncertainty
     assert distances(reference[:99], reference) is distances(reference, reference[:49]) is None
     assert distances(reference[:100], reference[:50], batch=draw) is not None

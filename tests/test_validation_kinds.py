@@ -40,6 +40,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShowerSet, Meas
 def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
     binning = Binning.of(mine.table, len(mine.table))
     assert [each.label for each in binning.particle] == ["pdg 11", "pdg 211"]
+    assert [len(Binning.of(mine.table, events).azimuth) for events in (1_500, 7_000)] == [2, 6]
+    assert Binning.of(mine.table, 7_000, angles=False).azimuth == ()
     tables = Tables(mine.table, theirs.table, 0)
     of_kinds, grade, rng = replace(binning, energy=(), angle=()), load_grade("gan"), np.random.default_rng(0)
     return judge_all(measure_criteria(tables, binning=of_kinds, grade=grade, rng=rng))

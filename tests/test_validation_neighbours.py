@@ -33,6 +33,10 @@ def covered_and_dense(balls: Array, others: Array) -> tuple[float, float]:
     return hold / len(balls), inside / len(others) / 5
 
 
+def test_a_shower_at_the_edge_of_a_ball_is_in_it() -> None:
+    assert _coverage_and_density(np.zeros((6, 1)), np.zeros((2, 1))) == (1.0, 6 / 5)
+
+
 def test_three_blocks_agree_with_loops() -> None:
     reference, candidate = rng(1).normal(size=(150, 3)) * [1, 10, 100], rng(2).normal(size=(150, 3)) * [1, 10, 60]
     found = coverage(reference, candidate, per_event=1, rng=rng(3))
@@ -45,11 +49,11 @@ def test_three_blocks_agree_with_loops() -> None:
 
 
 def test_monte_carlos_own_coverage_is_that_of_exchangeable_showers() -> None:
-    values = rng(4).normal(size=(7_000, 2))
-    found = coverage(values[:3_500], values[3_500:], per_event=0, rng=rng(5))
+    values = rng(4).normal(size=(8_400, 2))
+    found = coverage(values[:4_200], values[4_200:], per_event=0, rng=rng(5))
     # A ball is empty where the five nearest of n - 1 and n showers are all of its own block.
     expected = 1 - math.prod((349 - i) / (699 - i) for i in range(5))
-    assert found.coverage.groups == 10
+    assert found.coverage.groups == 12
     assert found.own_coverage == pytest.approx(expected, abs=0.012)  # four times the error of 3,500 balls
     assert found.own_density == pytest.approx(1, abs=0.06)
     assert found.floor == pytest.approx(found.coverage.standard_error, rel=0.8)
@@ -87,7 +91,8 @@ def test_a_dropped_mode_is_not_covered() -> None:
     assert found.coverage.value + 4 * found.coverage.standard_error < 0.85
     assert found.coverage.replicates.shape == (400,)
     assert found.coverage.replicates.mean() == pytest.approx(found.coverage.value, abs=0.01)
-    assert found.coverage.replicates.std(ddof=1) == pytest.approx(found.coverage.standard_error)
+    for estimate in (found.coverage, found.density):
+        assert estimate.replicates.std(ddof=1) == pytest.approx(estimate.standard_error)
 
 
 def test_partners_labels_do_not_help_to_cover() -> None:
@@ -96,6 +101,8 @@ def test_partners_labels_do_not_help_to_cover() -> None:
     found = coverage(reference, np.repeat(reference, 2, axis=0), per_event=2, rng=rng(10))
     assert found.coverage.value == 1
     assert found.coverage.standard_error == 0
+    far = np.repeat(reference, 2, axis=0) + np.tile([[0.0], [1e3]], (1_000, 1))  # one of an event's two takes part
+    assert coverage(reference, far, per_event=2, rng=rng(10)).density.value == pytest.approx(0.5, abs=0.1)
 
 
 def test_few_showers_have_a_value_without_an_error_and_fewer_have_none() -> None:
@@ -118,6 +125,8 @@ def test_features_that_say_nothing_are_left_out_and_empty_showers_cover_nothing(
     candidate[::2] = np.nan
     halved = coverage(values[:600], candidate, per_event=0, rng=rng(14))
     assert halved.density.value == pytest.approx(plain.density.value / 2, rel=0.15)
+    holes = np.where(np.arange(600)[:, None] % 2, np.nan, values[:600])
+    assert coverage(holes, candidate, per_event=0, rng=rng(14)).own_coverage < 0.6
 
 
 def blobs(count: int, seed: int, spread: float = 1.0) -> FloatArray:
@@ -159,6 +168,17 @@ def test_memorisation_of_too_few_showers_is_not_judged() -> None:
     assert few["share"] is None
     assert few["copied"] is False
     assert enough["share"] is not None
+    for training, candidate in ((0, 50), (50, 0)):
+        none = memorisation(blobs(training, 401), blobs(200, 402), blobs(candidate, 403))
+        assert (none["share"], none["copied"]) == (None, False)
+
+
+def test_the_median_distance_is_held_against_monte_carlos_own() -> None:
+    training = np.zeros((1, 1), dtype=np.float32)
+    reference = np.repeat(np.linspace(1, 3, 101, dtype=np.float32), 2)[:, None]
+    candidate = np.array([[0.5], [1.0], [9.0]], dtype=np.float32)
+    assert memorisation(training, reference, candidate)["median_distance_ratio"] == pytest.approx(1 / 2)
+    assert memorisation(reference, reference, candidate)["median_distance_ratio"] is None  # all of it learned from
 
 
 def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
@@ -167,6 +187,11 @@ def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
     reference = np.concatenate([[[10.0], [1.0 + k / 100]] for k in range(100)]).astype(np.float32)
     found = memorisation(training, reference, np.array([[0.1], [0.2]], dtype=np.float32))
     assert found["p_value"] == pytest.approx(2 / (102 * 101))
+    assert found["copied"]
+    single = memorisation(training, reference, np.array([[0.1]], dtype=np.float32))
+    assert (single["copied"], single["p_value"]) == (False, pytest.approx(1 / 101))
+    none = memorisation(training, reference, reference[1::2])  # of these the nearest is no nearer
+    assert (none["share"], none["interval"]) == (0, pytest.approx([0, 1 - 0.025**0.01]))
     # between the lowest and the next: nearer than all but two
     found = memorisation(training, reference, np.array([[0.1], [1.005]], dtype=np.float32))
     assert (found["share"], found["expected"]) == (0.5, 1 / 101)

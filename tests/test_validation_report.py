@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from showers import SMALL_GEOMETRY, make_showers
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers
 
 from calopipe.showers.cells import Geometry, Layer
 from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Array, Observables, observe
 from validation.measure.pictures import Picture
 from validation.report import page as report
-from validation.report.curves import Curve, Frame, Summary, summarise
+from validation.report import plots as drawing
+from validation.report.curves import Curve, Frame, Summary, _edges, _in_bins, _label_edges, mean_in_bin, summarise
+from validation.report.markup import large, why_undecided
 from validation.report.plots import Plot, draw_all, draw_pairs, draw_relative, lower_range
 from validation.report.summary import summary
 
@@ -69,6 +71,66 @@ def test_response_and_resolution_against_energy() -> None:
         assert mean.reference[0][k] == pytest.approx(inside.mean())
         assert mean.reference[1][k] == pytest.approx(inside.std(ddof=1) / math.sqrt(len(inside)))
         assert width.reference[0][k] == pytest.approx(inside.std(ddof=1) / inside.mean())
+        assert width.reference[1][k] == pytest.approx(width.reference[0][k] / math.sqrt(2 * len(inside)))
+    assert whole().factor == pytest.approx(table(1).energy_gev.max() / table(1).energy_gev.min())
+
+
+def test_curves_are_framed_by_what_they_are_drawn_against() -> None:
+    frames = {name: curve.frame for name, curve in whole().curves.items()}
+    against = {name: (frame.group, frame.below) for name, frame in frames.items() if "against" in name}
+    energy = ("Energy", "ratio")
+    assert against == {
+        "response_against_energy": energy, "resolution_against_energy": energy,
+        "angle_against_angle": ("Angle", "difference"),
+    }  # fmt: skip
+    assert [name for name, frame in frames.items() if frame.trimmed] == ["spectrum"]
+    assert not any(frame.log_x for frame in frames.values())
+    response = frames["response"].edges
+    assert len(response) == 16  # the root of the showers
+    values = np.concatenate([table(seed).column("response") for seed in (1, 2)])
+    assert [int((values < response[0]).sum()), int((values > response[-1]).sum())] == [3, 3]  # half a percent of 480
+
+
+def test_decades_of_energy_have_bins_equal_in_the_logarithm_as_many_as_the_smaller_set_fills() -> None:
+    decades = replace(table(1), energy_gev=np.geomspace(1, 100, EVENTS))
+    both = summarise(decades, table(2)[:120], SMALL_GEOMETRY)
+    assert len(both.curves["response"].frame.edges) == 11
+    frame = both.curves["response_against_energy"].frame
+    assert (frame.log_x, both.curves["angle_against_angle"].frame.log_x) == (True, False)
+    ends, third = frame.edges[[0, -1]], 100 ** (1 / 4)
+    np.testing.assert_allclose(frame.edges, [ends[0], third, 100 / third, ends[1]])
+    np.testing.assert_allclose(frame.centres, np.sqrt(frame.edges[1:] * frame.edges[:-1]))
+    assert len(both.resolutions["reference"].width) == 1  # 120 showers are for one bin
+
+
+def test_rings_have_no_curve_of_the_angle() -> None:
+    made = make_ring_showers(events=40)
+    rings = observe(made.cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    assert "angle_against_angle" not in summarise(rings, rings, RING_GEOMETRY).curves
+
+
+@pytest.mark.parametrize(
+    ("events", "edges"),
+    [
+        (100_000, [100, 102, *np.linspace(114, 198, 8), 200]),
+        (240, [100, *np.linspace(100 + 50 / 3, 200 - 50 / 3, 4), 200]),
+        (50, [100, 125, 175, 200]),
+    ],
+)
+def test_bins_of_a_label_are_narrow_at_the_ends_and_hold_twice_what_a_point_needs(
+    events: int, edges: list[float]
+) -> None:
+    np.testing.assert_allclose(_label_edges(np.array([100.0, 200.0]), events, False), edges)
+    logarithms = np.log(_label_edges(np.exp(np.array([100.0, 200.0]) / 50), events, True)) * 50
+    np.testing.assert_allclose(logarithms, edges)
+
+
+def test_one_value_for_all_has_a_bin_about_it() -> None:
+    np.testing.assert_allclose(_label_edges(np.full(9, 50.0), 9, False), [49.5, 50.5])
+    np.testing.assert_allclose(_edges(np.full(9, 3.3), 100), np.linspace(2.8, 3.8, 11))
+    np.testing.assert_allclose(_edges(np.full(9, 3.3) * (1 + 1e-12 * np.arange(9)), 100), np.linspace(2.8, 3.8, 11))
+    assert _edges(np.full(9, 7.0), 100).tolist() == [5.5, 6.5, 7.5]
+    assert [len(_edges(np.linspace(0, 1, 9) + 0.1, events)) - 1 for events in (4, 10_000)] == [5, 40]
 
 
 def test_the_mean_angle_is_freed_of_the_spread_within_a_bin() -> None:
@@ -95,6 +157,8 @@ def test_every_bin_of_a_count_holds_as_many_whole_numbers() -> None:
     assert width[0] == width[0].round() > 0
     np.testing.assert_allclose(width, width[0])
     assert edges[0] % 1 == 0.5
+    values = np.arange(0, 101)
+    np.testing.assert_allclose(_edges(values, 100), np.arange(-0.5, 100, 10))  # a tenth of 99, and no less
 
 
 def test_a_bin_with_few_showers_has_no_point() -> None:
@@ -103,6 +167,11 @@ def test_a_bin_with_few_showers_has_no_point() -> None:
     curve = summarise(lonely, lonely, SMALL_GEOMETRY).curves["response_against_energy"]
     assert np.isnan(curve.reference[0][0])
     assert np.isfinite(curve.reference[0][-1])
+    bins = [180.0, 190.0, 200.0]
+    for least, showers in ((True, 20), (False, 19)):
+        label = np.repeat([185.0, 195.0], [showers, 30])
+        points, _ = _in_bins(label, np.ones(len(label)), np.array(bins), mean_in_bin)
+        assert np.isfinite(points).tolist() == [least, True]
 
 
 def curve_of(reference: list[float], candidate: list[float], error: float = 0.01, **frame: Any) -> Curve:
@@ -110,6 +179,15 @@ def curve_of(reference: list[float], candidate: list[float], error: float = 0.01
     errors = np.full(len(reference), error)
     shown = Frame("", "", "x", "y", edges, **frame)
     return Curve(shown, (np.array(reference), errors), (np.array(candidate), errors))
+
+
+def test_a_ratio_and_a_difference_have_the_errors_of_both_sets() -> None:
+    for below, value, error in (("ratio", 1.5, 1.5 * math.hypot(0.1, 0.2)), ("difference", 1.0, math.hypot(0.2, 0.6))):
+        frame = Frame("", "", "x", "y", np.array([1.0, 100.0]), below=below)  # type: ignore[arg-type]
+        curve = Curve(frame, (np.array([2.0]), np.array([0.2])), (np.array([3.0]), np.array([0.6])))
+        compared, errors = curve.relative()
+        assert (compared[0], errors[0]) == pytest.approx((value, error))
+        assert frame.centres == pytest.approx([50.5])
 
 
 def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
@@ -122,6 +200,8 @@ def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
         "v": [40.5],
     }  # nothing is said of the last bin, where there is nothing
     assert axis.get_ylim() == pytest.approx(lower_range(curve))
+    (points,) = (drawn_points for drawn_points in axis.containers if hasattr(drawn_points, "has_yerr"))
+    np.testing.assert_allclose(points.lines[0].get_ydata()[[0, 37]], [1.02, 1.1])
     assert curve.relative()[0][0] == pytest.approx(1.02)
 
 
@@ -132,6 +212,104 @@ def test_the_range_of_the_lower_panel() -> None:
     assert lower_range(curve_of([0.0] * 5, [1.0] * 5)) == (0.0, 2.0)
     angles = curve_of([90.0] * 5, [92.0] * 5, error=0.0, below="difference")
     assert lower_range(angles) == pytest.approx((-2.4, 2.4))
+    assert lower_range(curve_of([90.0] * 5, [90.0] * 5, error=0.0, below="difference")) == pytest.approx((-0.5, 0.5))
+    assert lower_range(curve_of([1.0] * 5, [1.0] * 5, error=0.1))[1] == pytest.approx(1 + 1.2 * math.hypot(0.1, 0.1))
+    spread = [1.05] * 11 + [1.2] * 8 + [1.9] * 2  # the last two are more than a tenth of none
+    assert lower_range(curve_of([1.0] * 21, spread, error=0.0)) == pytest.approx((0.76, 1.24))
+    assert lower_range(curve_of([1.0] * 21, [1.1] * 11 + [4.0] * 10, error=0.0)) == (0, 2)  # fewer than half
+    for share, end in ((0.02, 1.6), (0.005, 1.12)):  # of the highest bin, at ratios of 1.5
+        tail = curve_of([1.0] * 5 + [share] * 5, [1.1] * 5 + [1.5 * share] * 5, error=0.0)
+        assert lower_range(tail)[1] == pytest.approx(end)
+
+
+def drawn(curve: Curve, *scales: Any, laws: dict[str, Any] | None = None) -> Figure:
+    figure = Figure()
+    drawing._draw(figure, curve, scales, laws or {})
+    return figure
+
+
+def test_a_curve_is_drawn_from_its_first_edge_to_its_last_and_a_spectrum_as_far_as_it_holds_anything() -> None:
+    values: tuple[list[float], list[float]] = [4.0, 1.0, 0.0, 0.0], [1.0, 1.0, 2.0, 0.0]
+    for trimmed, last in ((True, 3), (False, 4)):
+        top, middle, below = drawn(curve_of(*values, trimmed=trimmed), "linear", "log").axes
+        assert below.get_xlim() == (0, last)
+        assert top.get_ylim()[0] == 0
+        assert top.get_ylim()[1] > 1.2 * 4
+        assert middle.get_ylim() == pytest.approx((1 / 3, 20))  # from a third of Monte Carlo's least
+    handles, names = top.get_legend_handles_labels()
+    steps, points = (dict(zip(names, handles, strict=True))[name] for name in ("Monte Carlo", "Candidate"))
+    assert steps.get_data().values.tolist() == values[0]
+    assert points.lines[0].get_ydata().tolist() == values[1]
+    np.testing.assert_allclose(points.lines[2][0].get_segments()[0][:, 1], [0.99, 1.01])  # one standard deviation
+    far = drawn(curve_of([10.0, 10.0], [10.0, 11.0]), "linear").axes[0].get_ylim()
+    assert far == pytest.approx((9.7, 11.8))  # what is far from zero fills its panel
+
+
+def test_laws_are_drawn_in_the_colours_of_their_sets() -> None:
+    term = {"terms": {"a": {"value": 0.1}}}
+    curve = curve_of([0.1, 0.1], [0.1, 0.1])
+    curve = replace(curve, frame=replace(curve.frame, edges=np.array([1.0, 10.0, 100.0])))
+    axis = drawn(curve, "linear", laws={"reference": term, "candidate": {"terms": {}}}).axes[0]
+    assert axis.get_xscale() == "linear"
+    logarithmic = replace(curve, frame=replace(curve.frame, log_x=True))
+    assert drawn(logarithmic, "linear").axes[-1].get_xscale() == "log"
+    (law,) = (line for line in axis.lines if len(line.get_xdata()) == 100)
+    assert law.get_color() == drawing._MC
+
+
+def test_energies_are_named_at_1_2_and_5_or_over_many_decades_at_1() -> None:
+    for high, named in ((1e3, {1, 2, 5, 10, 20, 50, 100}), (1e4, {1, 10, 100})):
+        axis = Figure().subplots()
+        axis.set_xlim(1, high)
+        drawing._log_energies(axis)
+        assert {round(value, 6) for value in axis.get_xticks() if 1 <= value <= 100} == named
+
+
+def test_each_coefficient_stands_below_and_beside_the_names_of_its_pair() -> None:
+    matrix = np.array([[1.0, 0.25, -0.5], [0.25, 1.0, 0.75], [-0.5, 0.75, 1.0]])
+    figure = Figure()
+    drawing._correlations(figure, "", matrix, ("a", "b", "c"), 1.0)
+    (axis,) = figure.axes
+    columns, rows = ([name.get_text() for name in names] for names in (axis.get_xticklabels(), axis.get_yticklabels()))
+    shown = {(columns[int(t.get_position()[0])], rows[int(t.get_position()[1])]): t.get_text() for t in axis.texts}
+    assert shown == {("a", "b"): ".25", ("a", "c"): "-.50", ("b", "c"): ".75"}
+    assert axis.images[0].get_clim() == (-1, 1)
+
+
+def test_all_that_is_drawn_is_given_what_belongs_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[dict[str, Any]] = []
+
+    def noted(paint: Any, height: float) -> bytes:
+        painted.append(paint.keywords | {"height": height})
+        return b""
+
+    monkeypatch.setattr(drawing, "png", noted)
+    fits = {"reference": {"terms": {}}}
+    plots = list(draw_all(whole(), fits))
+    *curves, expected, given, difference = painted
+    with_laws = [plot.title for plot, made in zip(plots, curves, strict=False) if made["laws"] is fits]
+    assert with_laws == ["Resolution against energy"]
+    assert {len(made["scales"]): made["height"] for made in curves} == {1: 4.4, 2: 6.2}
+    assert [
+        made["matrix"] is matrix for made, matrix in ((expected, whole().reference), (given, whole().candidate))
+    ] == [
+        True,
+        True,
+    ]
+    np.testing.assert_allclose(difference["matrix"], whole().candidate - whole().reference)
+    assert difference["reach"] == max(np.abs(difference["matrix"]).max(), 0.1)
+    assert [made["title"] for made in painted[-3:]] == [plot.title for plot in plots[-3:]]
+
+
+def test_the_overview_has_six_curves_of_which_the_spectrum_is_logarithmic(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, str]] = []
+    monkeypatch.setattr(drawing, "_draw", lambda _, curve, scales: shown.append((curve.frame.title, *scales)))
+    rings = replace(whole(), curves={name: c for name, c in whole().curves.items() if name != "angle_against_angle"})
+    for summary_of, last in ((whole(), "Measured angle"), (rings, "Radial profile")):
+        shown.clear()
+        drawing.overview(summary_of)
+        assert [title for title, scale in shown if scale == "log"] == ["Hit energies"]
+        assert (len(shown), shown[-1][0]) == (6, last)
 
 
 def test_anything_can_be_drawn() -> None:
@@ -152,7 +330,28 @@ def picture(energy_gev: float, theta_deg: float) -> Picture:
 def test_the_first_showers_of_both_sets_are_drawn() -> None:
     (plot,) = draw_pairs([picture(100, 90)], [picture(120, 80), picture(110, 70)], SMALL_GEOMETRY)
     assert (plot.group, plot.title) == ("Single showers", "100 GeV, 90 degrees")
+    assert [drawing._gev(picture(energy, 90)) for energy in (10.0, 9.96, 1.25, 0.5)] == [
+        "10 GeV", "10.0 GeV", "1.2 GeV", "0.5 GeV",
+    ]  # fmt: skip
     assert plot.png.startswith(b"\x89PNG")
+
+
+def test_single_showers_stand_under_their_names_with_colours_down_to_a_ten_thousandth() -> None:
+    faint = replace(picture(100, 90), side=np.full_like(picture(1, 1).side, 9e-4))
+    front = 1.0 + np.arange(picture(1, 1).front.size).reshape(picture(1, 1).front.shape)
+    bright = replace(picture(120, 80), side=10 * picture(1, 1).side, front=front)
+    figure = Figure()
+    drawing._display(figure, (faint, bright), SMALL_GEOMETRY)
+    left, right = figure.axes[:2]
+    assert [axis.get_title(loc="left").split("\n") for axis in (left, right)] == [
+        ["Monte Carlo", "100 GeV, 90°"],
+        ["Candidate", "120 GeV, 80°"],
+    ]
+    assert [axis.get_xlabel() for axis in figure.axes[:4]] == ["z [mm]"] * 2 + ["x [mm]"] * 2
+    meshes = [axis.collections[0] for axis in (left, right)]
+    np.testing.assert_array_equal(figure.axes[3].collections[0].get_array(), front.T)  # x across
+    assert [mesh.get_clim() for mesh in meshes] == [pytest.approx((1e-3, 10))] * 2
+    assert [bool(np.ma.getmaskarray(mesh.get_array()).all()) for mesh in meshes] == [True, False]
 
 
 def criterion(name: str, **changed: Any) -> dict[str, Any]:
@@ -323,6 +522,48 @@ def test_the_distances_of_unpaired_halves_are_not_set_beside_paired_ones() -> No
     assert "(unpaired)" not in shown[False]
 
 
+def test_numbers_without_an_exponent() -> None:
+    assert [large(value) for value in (1000, -1234.4, 999.96, 0.0, None)] == ["1,000", "-1,234", "1000", "0", "none"]
+    assert [large(value, 1000) for value in (1.5, -0.25)] == ["1,500", "-250"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"events_needed": 1_001}, "about 1,000 showers would decide"),
+        ({"events_needed": 1_000}, ""),
+        ({"events_needed": 11, "events": 9}, "about 11 showers would decide"),
+        ({"events_needed": 1_000_000}, "more than 1,000,000 showers would decide"),
+        ({"interval": [0.9, 0.95]}, "outside, but the stricter interval is not: 0.99 to 1.01"),
+        (
+            {"interval": [0.9, 0.95], "tolerance": [0.99, None]},
+            "outside, but the stricter interval is not: 0.99 to 1.01",
+        ),
+        ({"interval": [0.9, 0.99]}, ""),
+        ({"interval": [1.005, 1.2]}, ""),
+        ({"interval": [1.1, 1.2], "strict_interval": None}, "outside, but the stricter interval is not"),
+        ({"interval": [1.1, 1.2], "verdict": "fail"}, ""),
+        ({"interval": None}, ""),
+    ],
+)
+def test_why_a_row_is_undecided(changed: dict[str, Any], reason: str) -> None:
+    assert why_undecided(criterion("A", **{"verdict": "inconclusive"} | changed), "showers") == reason
+
+
+def test_the_criteria_that_decide_most_come_first() -> None:
+    rows = [{"outcome": "worse", "difference": size} for size in (0.1, -0.9, None, 0.4, 0.3, 0.2)]
+    alike = [{"outcome": "no significant difference", "difference": size} for size in (9.0, 8.0)]
+    order = report._most_different([*alike, *rows])
+    assert [row["difference"] for row in order] == [-0.9, 0.4, 0.3, 0.2, 0.1, None]
+
+
+def test_the_files_of_every_set_are_listed_under_its_name() -> None:
+    files = {name: [{"file": f"{name}.h5", "sha256": "ab" * 32, "events": 9}] for name in ("incumbent", "training")}
+    shown = text(report.page(document(inputs=document()["inputs"] | files), []))
+    assert re.search(r"Incumbent:? incumbent\.h5", shown)
+    assert re.search(r"Training:? training\.h5", shown)
+
+
 def test_criteria_are_grouped_by_their_bin() -> None:
     criteria = [
         criterion("Bad", verdict="fail", bin="150 to 200 GeV"),
@@ -345,3 +586,25 @@ def test_the_summary_tells_how_alike_the_sets_are() -> None:
         "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
     )
     assert "FPD" not in summary(document())
+
+
+def test_the_summary_has_the_worst_criteria_and_all_hard_failures() -> None:
+    failures = [{"name": "NaN", "detail": "in <a>_b | c & d"}]
+    rows = [criterion(f"Criterion {k}", interval=[0.995, 1.0051]) for k in range(12)]
+    told = document(criteria=rows, hard_failures=failures, paired=True, events={"reference": 1_000, "candidate": 3_000})
+    lines = summary(told).splitlines()
+    assert "Grade precision; 3,000 showers against 1,000 of the reference, paired." in lines
+    assert r"- **NaN**: in &lt;a&gt;\_b \| c &amp; d" in lines
+    listed = [line for line in lines if line.startswith("| Criterion")]
+    assert listed[0] == "| Criterion 0 | 100 to 200 GeV | 1 | 0.995 to 1.005 | 0.99 to 1.01 | pass |"
+    assert len(listed) == 10
+    assert "unpaired." in summary(document())
+    assert "3,000 images against 1,000" in summary(told | {"samples": "images"})
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.0, True), (None, False)])
+def test_a_figure_of_zero_is_told_and_one_that_is_not_known_is_not(value: float | None, told: bool) -> None:
+    figure = {"value": value}
+    figures = {"distances": {"fpd": figure}, "classifier": {"all": figure}, "neighbours": {"coverage": figure}}
+    shown = summary(document(**figures))
+    assert [name in shown for name in ("FPD", "AUC", "Coverage")] == [told] * 3

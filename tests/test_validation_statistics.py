@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from validation.judge.answers import Measurement, judge
 from validation.judge.criteria import _Bin
@@ -62,14 +63,19 @@ def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -
     assert ratio.value == 1 if share == 0 else ratio.value > 1e6
 
 
+def test_a_column_that_is_empty_in_both_sets_leaves_the_others_their_ratio() -> None:
+    drawn_columns = drawn(np.tile([0.0, 1.0], (20, 1)), np.tile([0.0, 2.0], (20, 1)))
+    assert [estimate.value for estimate in drawn_columns.estimate(ratio_of_means("f"))] == [1, 2]
+
+
 def test_pairs_are_resampled_together() -> None:
     rng = np.random.default_rng(2)
-    reference = rng.normal(10, 3, (1_000, 1))
-    candidate = np.repeat(reference, 2, axis=0) + rng.normal(0.5, 0.1, (2_000, 1))
+    reference = rng.normal(10, 3, (2_500, 1))  # more than one piece
+    candidate = np.repeat(reference, 2, axis=0) + rng.normal(0.5, 0.1, (5_000, 1))
     (paired,) = drawn(reference, candidate, per_event=2).estimate(difference_of_means("f"))
     assert paired.value == pytest.approx(0.5, abs=0.01)
-    assert paired.standard_error == pytest.approx(0.1 / math.sqrt(2_000), rel=0.15)
-    assert paired.events == 1_000
+    assert paired.standard_error == pytest.approx(0.1 / math.sqrt(5_000), rel=0.15)
+    assert paired.events == 2_500
 
 
 def test_ratio_of_widths_of_normal_samples() -> None:
@@ -110,7 +116,65 @@ def test_the_bias_of_separation_power_is_gone_under_the_null(per_event: int) -> 
 def test_the_null_of_unequal_sets_is_of_sets_of_these_sizes() -> None:
     rng = np.random.default_rng(16)
     found = drawn(one_hot(rng.random(3_000)), one_hot(rng.random(300)))
-    assert separation_power(found.null, "f").mean() == pytest.approx(9 / 4 * (1 / 3_000 + 1 / 300), rel=0.15)
+    null = separation_power(found.null, "f")
+    assert null.shape == (200,)
+    assert null.mean() == pytest.approx(9 / 4 * (1 / 3_000 + 1 / 300), rel=0.15)
+    assert found.separation("f").events == 300
+
+
+def test_the_error_of_a_separation_power_of_sets_that_are_the_same_or_share_nothing_is_that_of_the_null() -> None:
+    left, right = np.tile([1.0, 0.0], (400, 1)), np.tile([0.0, 1.0], (400, 1))
+    half = np.concatenate([left[:200], right[:200]])
+    nearly = np.concatenate([left[:201], right[:199]])
+    same, near, apart = (drawn(*pair).separation("f") for pair in ((half, half), (half, nearly), (left, right)))
+    chance = (1 / 400 + 1 / 400) / 4  # of two bins
+    assert (same.value, apart.value) == pytest.approx((-chance, 1 - chance), rel=0.3)
+    assert apart.value == pytest.approx(1 - chance, rel=0.3 * chance)
+    assert near.value < 0
+    for estimate in (same, near, apart):
+        assert estimate.null is not None
+        assert (
+            estimate.standard_error == pytest.approx(estimate.null[1]) == pytest.approx(math.sqrt(2) * chance, rel=0.5)
+        )
+    assert apart.replicates == pytest.approx(apart.value)  # S is one in each resample
+
+
+def test_the_error_of_a_separation_power_is_carried_from_the_shares_in_the_share_of_it_above_chance() -> None:
+    """Of two bins and 200 events a side, 30 and 50 of them in the first, by derivatives of S."""
+
+    def power(p: float, q: float) -> float:
+        return (p - q) ** 2 / 2 * (1 / (p + q) + 1 / (2 - p - q))
+
+    rows = np.arange(200)[:, None]
+    resampled = drawn(*(np.concatenate([rows < first, rows >= first], axis=1).astype(float) for first in (30, 50)))
+    p, q, step = 0.15, 0.25, 1e-6
+    slopes = (power(p + step, q) - power(p, q)) / step, (power(p, q + step) - power(p, q)) / step
+    variance = (slopes[0] ** 2 * p * (1 - p) + slopes[1] ** 2 * q * (1 - q)) / 200
+    chance = (1 / 200 + 1 / 200) / 4
+    above = 1 - chance / power(p, q)
+    estimate = resampled.separation("f")
+    assert estimate.growth == pytest.approx(variance / power(p, q), rel=0.15)
+    assert estimate.standard_error == pytest.approx(math.sqrt(2 * chance**2 + above * variance), rel=0.08)
+
+
+@pytest.mark.parametrize(("null", "events"), [(4, 10**7), (1_000, 10), (1_000, 10**7)])
+@pytest.mark.parametrize("more", [0.0, 3.0])
+def test_the_lower_end_of_a_separation_power_is_that_of_a_chi_squared_null(null: int, events: int, more: float) -> None:
+    """Of so many degrees of freedom; the error is `more` than the null's; of few events Student's reaches farther."""
+    unit = 1 / 2_000
+    sigma, factor = math.sqrt(2 * null) * unit, stats.t.ppf(0.975, events - 1)
+    ends = Estimate(0.3, math.hypot(sigma, more * unit), events, (null * unit, sigma), growth=0.01).interval(0.95)
+    tail = (stats.chi2.ppf(0.975, null) - null) * unit
+    below = {(4, 10**7): tail, (1_000, 10): factor * sigma, (1_000, 10**7): tail}[null, events]
+    assert ends is not None
+    assert 0.3 - ends[0] == pytest.approx(math.sqrt(below**2 + (factor * more * unit) ** 2))
+    assert ends[1] - 0.3 == pytest.approx(factor * math.hypot(sigma, more * unit) + factor**2 * 0.01 / 4)
+
+
+def test_a_separation_power_whose_null_does_not_vary_has_the_interval_of_its_error() -> None:
+    plain = Estimate(0.3, 0.1, 100).interval(0.95)
+    assert Estimate(0.3, 0.1, 100, (0.1, 0.0)).interval(0.95) == plain
+    assert Estimate(0.3, 0.1, 100, (0.0, 0.0)).interval(0.95) == plain
 
 
 def test_floors_are_the_distances_of_independent_sets_of_these_sizes() -> None:
@@ -183,10 +247,14 @@ def test_correlations_agree_with_numpy() -> None:
     values = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 3))
     expected = np.corrcoef(values.T)[np.triu_indices(3, 1)]
     np.testing.assert_allclose(correlations(with_products(values).mean(axis=0), 3), expected, rtol=1e-9)
+    for scale, known in ((1e-4, expected), (1e-8, np.full(3, np.nan))):  # spreads below 1e-6 are none
+        small = with_products(values / values.std(axis=0) * scale)
+        np.testing.assert_allclose(correlations(small.mean(axis=0), 3), known, rtol=1e-6)
     constant = with_products(np.stack([values[:, 0], np.ones(500)], axis=1))
     assert np.isnan(correlations(constant.mean(axis=0), 2)).all()
-    found = drawn(with_products(values), with_products(values[::-1])).estimate(correlation_differences("f", 3))
-    assert [each.value for each in found] == pytest.approx([0, 0, 0], abs=1e-12)
+    sets = with_products(values), with_products(values[:, [0, 0, 2]] * [1, -1, 1])
+    found = drawn(*sets).estimate(correlation_differences("f", 3))
+    assert found[0].value == pytest.approx(-1 - expected[0])
 
 
 def test_estimates_without_an_error_or_with_few_events_have_no_interval() -> None:
@@ -196,6 +264,9 @@ def test_estimates_without_an_error_or_with_few_events_have_no_interval() -> Non
     assert high - low == pytest.approx(2 * 2.262 * 0.1, rel=1e-3)  # Student's t with nine degrees of freedom
     assert Estimate(1.0, 0.1, 3_500, groups=10).interval(0.95) == (low, high)  # ten blocks are what was resampled
     assert Estimate(1.0, 0.1, 3_500, groups=9).interval(0.95) is None
+    assert Estimate(1.0, 0.1, 99, least=100).interval(0.95) is None
+    assert Estimate(1.0, 0.1, 2, least=2).interval(0.95) is not None
+    assert Estimate(math.inf, 0.1, 100).interval(0.95) is None
 
 
 @pytest.mark.parametrize("events", [(100, 100), (99, 750), (750, 99)])
@@ -214,9 +285,12 @@ def test_the_floor_of_a_correlation_is_the_distance_of_independent_sets_of_these
 
 
 def test_the_events_that_resolve_a_gap() -> None:
-    assert Estimate(1.0, 0.1, 100).events_to_resolve(0.098, 0.95) == pytest.approx(400, abs=2)
+    assert Estimate(1.0, 0.1, 100).events_to_resolve(0.098, 0.95) == 400  # of 399.98
     assert Estimate(1.0, 0.1, 100, null=(0.1, 0.1)).events_to_resolve(0.098, 0.95) == pytest.approx(200, abs=2)
-    assert Estimate(1.0, math.nan, 100).events_to_resolve(0.1, 0.95) is None
+    for unknown in (math.nan, 0.0):
+        assert Estimate(1.0, unknown, 100).events_to_resolve(0.1, 0.95) is None
+    for gap in (math.nan, -0.1, 0.0):
+        assert Estimate(1.0, 0.1, 100).events_to_resolve(gap, 0.95) is None
 
 
 def test_the_events_that_resolve_a_gap_heed_the_growth_of_the_error() -> None:
