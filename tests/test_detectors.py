@@ -161,6 +161,8 @@ _WRONG_TOML = {
     "no thickness": (_UNIT + _LAYER.replace("x0 = 1\n", ""), "x0 is missing"),
     "thin": (_UNIT + _LAYER.replace("x0 = 1", "x0 = -1"), "a layer of 4 mm and -1 X0, expected"),
     "negative": (_UNIT + _LAYER.replace("x0 = 1", "materials_mm = { Si = 0.3, Pb = -1 }"), "materials_mm: Pb = -1, "),
+    "none": (_UNIT + _LAYER + "materials_mm = { W = 1.0, Pb = 0 }\n", "materials_mm: Pb = 0, expected"),
+    "endless": (_UNIT + _LAYER + "materials_mm = { W = inf }\n", "materials_mm: W = inf, expected"),
     "no size": (_UNIT + _LAYER.replace("cell_mm = 5\n", ""), "cell_mm is missing"),
     "three sizes": (_UNIT + _LAYER.replace("cell_mm = 5", "cell_mm = [1, 2, 3]"), "mm, expected two positive"),
     "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is missing"),

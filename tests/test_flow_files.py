@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,28 @@ def test_frames_come_back_as_they_were_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.solid, solid_of())
     np.testing.assert_allclose(found.time, 0.25 * np.arange(24))
     np.testing.assert_array_equal(found.step, 10 * np.arange(24))
-    with h5py.File(path) as file:
+    assert (found.from_model, found.start_seen) == (False, False)
+    with h5py.File(path, "r+") as file:
         assert file.attrs["seed"] == 3
         np.testing.assert_allclose(file["vorticity"][5], vorticity(street()[5], 0.25), atol=1e-6)
+        del file.attrs["solver"]
+        file["time"][3] += 2e-4 * 0.25  # as evenly as single precision has it
+    assert open_flow(path, least_frames=24).solver == ""
 
 
 def test_rounded_frames_are_multiples_and_near(tmp_path: Path) -> None:
     found = open_flow(write_flow(tmp_path / "a.h5", rounded=1 / 128)).velocity(0, 24)
     np.testing.assert_array_equal(found * 128, np.round(found * 128))
     assert np.abs(found - street()).max() <= 1 / 256
+    with h5py.File(tmp_path / "a.h5") as file:
+        swirl = file["vorticity"][()]
+    assert set(np.unique(swirl * 8)) <= set(range(-64, 65))  # multiples of 16 / 128
+    assert np.abs(swirl - vorticity(found, 0.25)).max() <= 1 / 16
+
+
+def _replace(file: h5py.File, name: str, values: Any) -> None:
+    del file[name]
+    file[name] = values
 
 
 @pytest.mark.parametrize(
@@ -46,6 +60,18 @@ def test_rounded_frames_are_multiples_and_near(tmp_path: Path) -> None:
         (lambda file: file["time"].__setitem__(3, 0.9), r"frames 0.1 to 0.4 D/U apart, not evenly"),
         (lambda file: file["time"].__setitem__(3, 0.7525), r"frames 0.2475 to 0.2525 D/U apart, not evenly"),
         (lambda file: file["time"].resize(9, axis=0), r"velocity \(24, 32, 16, 2\), solid \(32, 16\) and time \(9,\)"),
+        (lambda file: file["step"].resize(9, axis=0), "velocity .* do not fit"),
+        (
+            lambda file: _replace(file, "solid", np.zeros((16, 32), bool)),
+            r"velocity .*, solid \(16, 32\) .* do not fit",
+        ),
+        (
+            lambda file: _replace(file, "velocity", np.zeros((24, 32, 16, 3))),
+            r"velocity \(24, 32, 16, 3\).* do not fit",
+        ),
+        (lambda file: _replace(file, "solid", np.zeros(32, bool)), r"no dataset solid \(x, y\)"),
+        (lambda file: file.attrs.__setitem__("obstacle_d", (0.5, np.inf)), "no attribute obstacle_d, or it is not"),
+        (lambda file: _replace(file, "time", np.ones(24)), "frames 0 to 0 D/U apart"),
     ],
 )
 def test_what_is_no_flow_is_refused(tmp_path: Path, change: Any, told: str) -> None:
@@ -72,6 +98,20 @@ def test_broken_and_short_files_and_nan_are_refused(tmp_path: Path) -> None:
         bad.velocity(15, 20)
     assert is_flow(tmp_path / "e.h5")
     assert not is_flow(tmp_path / "b.h5")
+    with h5py.File(tmp_path / "e.h5", "r+") as file:
+        file["showers"] = file.pop("velocity")
+    assert not is_flow(tmp_path / "e.h5")
+
+
+def test_a_flow_is_known_by_its_obstacle_and_reynolds_number(tmp_path: Path) -> None:
+    flow = open_flow(write_flow(tmp_path / "a.h5", reynolds=100.0))
+    assert replace(flow, reynolds=float(np.float32(100.0) * (1 + 1e-9)), time=flow.time + 3).digest == flow.digest
+    others = (
+        replace(flow, reynolds=100.25),
+        replace(flow, solid=solid_of(row=7)),
+        replace(flow, solid=flow.solid.reshape(16, 32)),
+    )
+    assert len({int(other.digest) for other in (flow, *others)}) == 4
 
 
 def test_a_rotation_has_vorticity_and_no_divergence() -> None:

@@ -45,6 +45,7 @@ def test_a_grid_and_its_manifest_come_back_from_json() -> None:
     [
         ({}, None),
         ({"cell_d": 0.25 * (1 + 1e-8)}, None),
+        ({"cell_d": 0.25 * (1 + 3e-6)}, ("cell_d", "0.25", "0.250001")),
         ({"shape": (64, 32)}, ("shape", "(128, 32)", "(64, 32)")),
         ({"cell_d": 0.5}, ("cell_d", "0.25", "0.5")),
         ({"interval_d": 0.6}, ("interval_d", "0.3", "0.6")),
@@ -59,6 +60,12 @@ def test_impossible_grids_are_refused() -> None:
         replace(GRID, cell_d=float("nan"))
     with pytest.raises(InputError, match=r"grid: shape must be two positive counts of cells, found \(128, 0\)"):
         replace(GRID, shape=(128, 0))
+    for changed in ({"interval_d": 0.0}, {"cell_d": -1.0}, {"cell_d": float("inf")}, {"shape": (128, 32, 1)}):
+        with pytest.raises(InputError, match=next(iter(changed))):
+            replace(GRID, **changed)
+    assert replace(GRID, shape=(128, 1)).cells == 128
+    tiny = replace(GRID, cell_d=1e-9)
+    assert tiny.difference(replace(tiny, cell_d=2e-9)) == ("cell_d", "1e-09", "2e-09")
 
 
 def test_a_model_takes_datasets_of_its_own_field() -> None:

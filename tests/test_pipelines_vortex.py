@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from flows import street, write_flow
+from flow_models import carried
+from flows import GRID, street, write_flow
 from kubeflow_server import serve
 
-from calopipe.errors import InputError
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.flow.files import open_flow
+from calopipe.verdict import read_verdict
+from components.flow.generate import generate_flow
+from components.flow.preprocess import preprocess_flow
+from components.flow.validate import validate_flow
 from pipelines import parameters
 from pipelines.checks import _require_period
 from pipelines.submit import main
+from preprocessing.dataset import read_manifest
+from training.folder import read_card
+from training.rollout.held_out import rollouts
+
+
+def _sources(task: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Of each input of a task the pipeline's parameter, the output of another task, or the constant that it is."""
+    sources = {}
+    for name, source in task["inputs"].get(kind, {}).items():
+        ((how, what),) = source.items()
+        key = {"taskOutputParameter": "outputParameterKey", "taskOutputArtifact": "outputArtifactKey"}.get(how)
+        constant = what["constant"] if how == "runtimeValue" else what
+        sources[name] = f"{what['producerTask']}.{what[key]}" if key else constant
+    return sources
 
 
 def test_it_compiles_with_the_train_step_of_showers(tmp_path: Path) -> None:
@@ -32,6 +54,22 @@ def test_it_compiles_with_the_train_step_of_showers(tmp_path: Path) -> None:
         "validate-flow": ["generate-flow", "preprocess-flow"],
     }
     assert set(vortex["root"]["inputDefinitions"]["parameters"]) == set(parameters.defaults("vortex"))
+    wired = {name: {**_sources(task, "parameters"), **_sources(task, "artifacts")} for name, task in tasks.items()}
+    others = {  # what is not the parameter of the pipeline of the same name
+        name: {parameter: source for parameter, source in sources.items() if parameter != source}
+        for name, sources in wired.items()
+    }
+    made = {name: f"preprocess-flow.{name}" for name in ("data", "dataset", "files", "fingerprint", "registry")}
+    assert others == {
+        "preprocess-flow": {"patterns": "input"},
+        "train": {"warm_start": "none", "job": {}} | {name: made[name] for name in made if name != "files"},
+        "generate-flow": {"files": made["files"], "fingerprint": "train.fingerprint", "model": "train.model"},
+        "validate-flow": {
+            "files": made["files"],
+            "fingerprint": "generate-flow.Output",
+            "rollouts": "generate-flow.rollouts",
+        },
+    }
     executors = [each["deploymentSpec"]["executors"] for each in (vortex, showers)]
     assert executors[0]["exec-train"]["container"] == executors[1]["exec-train"]["container"]
     resources = {name: each["container"]["resources"] for name, each in executors[0].items()}
@@ -99,3 +137,60 @@ def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.Monke
             "rollout_steps": 30,
         }
     assert not kubeflow.departures
+
+
+def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the training, in whose place is a model of a step of two intervals; and what stands there by mistake."""
+    monkeypatch.setattr("validation.flow.compare.page", lambda *_: "<html></html>")
+    velocity = street()
+    velocity[23, 3, 3, 0] = np.nan  # of the last pair
+    write_flow(tmp_path / "train.h5", velocity=velocity, reynolds=120.0)
+    (tmp_path / "floor").mkdir()
+    test, floor = write_flow(tmp_path / "test.h5"), write_flow(tmp_path / "floor" / "a.h5")
+    output, split_files = str(tmp_path / "run"), ["test=test.h5", "train=train.h5"]
+    names = ("data", "model", "rollouts", "report", "summary")
+    made: dict[str, Any] = {name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in names}
+    numbers: dict[str, float] = {}
+    metrics = SimpleNamespace(log_metric=numbers.__setitem__)
+    files, fingerprint, *folders = preprocess_flow.python_func(
+        patterns=[f"{tmp_path}/*.h5"], output=output, split_files=split_files, pair_step=2, beam_options=[],
+        on_bad_event="skip", on_bad_file="stop", data=made["data"], metrics=metrics,
+    )  # fmt: skip
+    manifest = read_manifest(tmp_path / "run" / "dataset")
+    assert files == [str(tmp_path / "test.h5"), str(tmp_path / "train.h5")]
+    assert folders == [f"{output}/dataset", f"{output}/registry"]
+    assert (fingerprint, manifest.geometry.interval_d) == (manifest.fingerprint, 0.5)
+    assert {split: manifest.count(split) for split in ("train", "test")} == {"train": 21, "test": 22}
+    assert numbers == {"pairs read": 44, "pairs written": 43}
+    facts = {name: made["data"].metadata[name] for name in ("location", "events", "ranges")}
+    assert facts == {
+        "location": f"{output}/dataset",
+        "events": {"train": 21, "validation": 0, "test": 22},
+        "ranges": {"reynolds": [100.0, 120.0]},
+    }
+
+    model = carried(tmp_path / "run" / "model", grid=replace(GRID, interval_d=0.5))
+    made["model"].metadata["fingerprint"] = "of the model"
+    given = {"output": output, "files": files, "split_files": split_files, "rollout_steps": 10, "model_file": ""}
+    given |= {"model": made["model"], "rollouts": made["rollouts"]}
+    content = generate_flow.python_func(fingerprint=read_card(model).fingerprint(), **given)
+    assert rollouts(tmp_path / "run" / "rollouts") == ([tmp_path / "run" / "rollouts" / "test.h5"], content)
+    assert len(open_flow(tmp_path / "run" / "rollouts" / "test.h5").time) == 11
+    assert made["rollouts"].metadata == {
+        "location": f"{output}/rollouts", "fingerprint": content, "made_from": "of the model",
+    }  # fmt: skip
+
+    asked = {"files": files, "output": output, "grade": "precision", "floor": [f"{tmp_path}/floor/*.h5"]}
+    asked |= {"metrics": metrics} | {name: made[name] for name in ("rollouts", "report", "summary")}
+    verdict, request = validate_flow.python_func(fingerprint=content, **asked)
+    document = read_verdict(tmp_path / "run" / "verdict.json")
+    assert (verdict, request) == (document["verdict"], document["request"])
+    sides = {side: [file["file"] for file in document["inputs"][side]] for side in ("reference", "candidate", "floor")}
+    assert sides == {
+        "reference": files, "candidate": [f"{output}/rollouts/test.h5"], "floor": [str(floor)],
+    }  # fmt: skip
+    assert [pair["reference"] for pair in document["simulations"]] == [test.name]
+    for step, arguments in ((generate_flow, given), (validate_flow, asked)):
+        with pytest.raises(SystemExit) as stopped:
+            step.python_func(fingerprint="another", **arguments)
+        assert stopped.value.code == BAD_INPUT_EXIT_CODE

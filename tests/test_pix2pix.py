@@ -18,7 +18,7 @@ from training.models.flow import conditions, mirrored
 from training.models.pix2pix.model import Pix2Pix
 from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
 from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
-from training.models.randomness import Draws
+from training.models.randomness import Draws, Dropout
 from training.rollout.mapreduce import tiles
 
 TINY = replace(SMALL, down=(4, 6), full=3)
@@ -42,6 +42,11 @@ def test_the_networks_have_the_published_sizes() -> None:
     scale = generator.get_layer("scale").count_params()  # the unit of the output is not trained
     assert generator.count_params() - scale == 54_425_859
     assert discriminator.count_params() == 2_770_433
+    layers = [*generator.layers, *discriminator.layers]
+    assert {layer.negative_slope for layer in layers if isinstance(layer, keras.layers.LeakyReLU)} == {0.2}
+    assert [layer.rate for layer in layers if isinstance(layer, Dropout)] == [0.5] * 3
+    kernels = [layer for layer in layers if isinstance(layer, keras.layers.Conv2D | keras.layers.Conv2DTranspose)]
+    assert {layer.kernel_initializer.stddev for layer in kernels} == {0.02}
     assert discriminator.compute_output_shape((1, 256, 256, 6)) == (1, 30, 30, 1)
 
 
@@ -123,6 +128,43 @@ def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pyt
     np.testing.assert_array_equal(model.advance(frame, solid, reynolds), frame)
 
 
+def test_it_is_trained_with_the_published_weights() -> None:
+    """The discriminator's objective is halved, L1 counts a hundred times, and Adam's first momentum is a half."""
+    config = named_config("pix2pix")
+    assert (config.learning_rate, config.noise, named_config("pix2pix-small").noise) == (2e-4, 0.01, 0.02)
+    model = build(config, Grid((16, 16), cell_d=0.25, interval_d=0.25))
+    assert [(phase.network, dict(phase.weights)) for phase in model.phases] == [
+        ("discriminator", {"real": 0.5, "fake": 0.5}),
+        ("generator", {"adversarial": 1.0, "l1": 100.0}),
+    ]
+    optimizer = model.optimizer("generator", 2e-4, 0)
+    assert (optimizer.beta_1, optimizer.beta_2) == (0.5, 0.999)
+
+
+def test_each_network_is_trained_against_the_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a discriminator that is right in each patch, with a probability of 95 %; and what it is shown."""
+    model = build(named_config("pix2pix-small"), Grid((16, 16), cell_d=0.25, interval_d=0.25))
+    assert isinstance(model, Pix2Pix)
+    now = np.random.default_rng(1).normal(size=(1, 16, 16, 2)).astype(np.float32)
+    view = {"now": now, "next": now + 1, "solid": np.zeros((1, 16, 16), np.float32), "reynolds": np.float32([100])}
+    model._unit.assign([0.5, 0.25])
+    shown: list[np.ndarray] = []
+
+    def answered(image: tf.Tensor, *, training: bool) -> tf.Tensor:
+        shown.append(image.numpy())
+        real = np.allclose(shown[-1][..., 4:], [2, 4], rtol=1e-5)  # a change of 1 U, in units of the changes
+        return tf.fill((1, 4, 4, 1), np.float32(np.log(19.0) * (1 if real else -1)))
+
+    monkeypatch.setattr(model, "_patches", answered)
+    monkeypatch.setattr(model, "_unet", lambda given, *, training: 0 * now)  # noqa: ARG005
+    losses = model._discriminator(view, Draws.of(1)) | model._generator(view, Draws.of(1))
+    expected = {"real": -np.log(0.95), "fake": -np.log(0.95), "adversarial": -np.log(0.05), "l1": (2 + 4) / 2}
+    assert {name: float(loss[0]) for name, loss in losses.items()} == pytest.approx(expected, rel=1e-5)
+    for image in shown:
+        np.testing.assert_allclose(image[..., :2], now - [1, 0], rtol=1e-6)
+    assert [image[..., 4:].any() for image in shown] == [True, False, False]
+
+
 def _made_of_noise() -> np.ndarray:
     network = _network(TINY)
     network.get_layer("scale").scale.assign([0.5, 0.5])
@@ -134,6 +176,8 @@ def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:
         tiles((128, 32), (30, 32), reach=10, stride=8)
     with pytest.raises(InputError, match="--tile is 0x32"):
         tiles((128, 32), (0, 32), reach=10, stride=8)
+    with pytest.raises(InputError, match=r"frames of \(124, 32\) cells"):
+        tiles((124, 32), (32, 32), reach=10, stride=8)
 
 
 def test_a_mirrored_flow_turns_the_other_way_round() -> None:
@@ -161,6 +205,13 @@ def test_beyond_the_border_is_the_inflow() -> None:
     """Zeros, which convolutions fill up with, are the inflow of Reynolds number 100 without an obstacle."""
     inflow = np.broadcast_to(np.float32([1, 0]), (1, 8, 8, 2))
     assert not conditions(inflow, np.zeros((1, 8, 8), np.float32), np.float32([100.0])).numpy().any()
+    solid = np.zeros((2, 8, 8), np.float32)
+    solid[1, 2, 3] = 1
+    faster, reynolds = np.repeat(inflow, 2, 0) + np.float32([0.25, -0.5]), np.float32([100 * np.e, 100 / np.e])
+    given = conditions(faster, solid, reynolds).numpy()
+    np.testing.assert_allclose(given[..., :2], np.broadcast_to([0.25, -0.5], (2, 8, 8, 2)))
+    np.testing.assert_array_equal(given[..., 2], solid)
+    np.testing.assert_allclose(given[..., 3], np.broadcast_to([[[1.0]], [[-1.0]]], (2, 8, 8)), rtol=1e-6)
 
 
 def test_cross_entropy_of_patches() -> None:

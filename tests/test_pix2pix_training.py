@@ -114,6 +114,9 @@ def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:
     batch = {"next": frames[1:], "solid": np.zeros((8, *GRID.shape), np.float32), "reynolds": np.full(8, 90.0)}
     judge.add({name: values[:5] for name, values in batch.items()}, frames[:5])
     judge.add({name: values[5:] for name, values in batch.items()}, frames[5:8])
+    of_two_workers = FlowJudge(8, GRID, 2)  # of whose four frames each it shows two
+    of_two_workers.add({name: values[:4] for name, values in batch.items()}, frames[:4])
+    assert len(of_two_workers.figures()["vorticity"].axes) == 2 * 4  # with the scales of colours
     figure = judge.figures()["vorticity"]
     images = [axis.get_images()[0].get_array() for axis in figure.axes if axis.get_images()][:9]
     cell = GRID.cell_d
@@ -131,17 +134,19 @@ def test_one_step_is_exported(tmp_path: Path) -> None:
     export(tmp_path / "m", tmp_path / "saved")
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     velocity, solid = street(2), np.zeros((2, *GRID.shape), np.float32)
-    expected = Stepper(tmp_path / "m").step(velocity, solid > 0, np.float32([70, 150]))
+    expected = Stepper(tmp_path / "m").step(velocity, solid > 0, np.float32(REYNOLDS))
     given = {"velocity": tf.constant(velocity), "solid": tf.constant(solid)}
-    made = served(**given, reynolds=tf.constant([70.0, 150.0]))["next_velocity"]
+    made = served(**given, reynolds=tf.constant(REYNOLDS))["next_velocity"]
     np.testing.assert_allclose(made, expected, atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"valid for reynolds from {REYNOLDS[0]:g} to"):
         served(**given, reynolds=tf.constant([70.0, 900.0]))
     export(tmp_path / "m", tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    (made,) = session.run(None, {"velocity": velocity, "solid": solid, "reynolds": np.float32([70, 900])})
-    np.testing.assert_allclose(made[0], expected[0], atol=1e-5)
-    assert np.isnan(made[1]).all()
+    for order, outside in ((slice(None), 900.0), (slice(None, None, -1), 59.0)):
+        reynolds = np.float32([REYNOLDS[order][0], outside])
+        (made,) = session.run(None, {"velocity": velocity[order], "solid": solid, "reynolds": reynolds})
+        np.testing.assert_allclose(made[0], expected[order][0], atol=1e-5)
+        assert np.isnan(made[1]).all()
 
 
 def test_a_frame_that_cannot_be_halved_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -137,6 +138,15 @@ def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"event 2: ECAL holds energy at \(3, 1, 4\), but layer 4 has \(1, 5\) cells"):
         open_showers(path, "calochallenge-1-photons").read()
     assert open_showers(path, "calochallenge-1-photons").read(0, 2).cells.shape == (2, 10, 19, 5)
+    with pytest.raises(InputError, match=r"event 2: ECAL holds energy"):
+        open_showers(path, "calochallenge-1-photons").read(1, 4)
+    cells[2, 3, 1, 4] = 1.0
+    with (
+        pytest.raises(ValueError, match="where the calorimeter has no cell"),
+        shower_writer(tmp_path / "b.h5", geometry, {}) as writer,
+    ):
+        writer.write(replace(showers, cells=cells))
+    assert not (tmp_path / "b.h5").exists()
 
 
 def test_wrong_files_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

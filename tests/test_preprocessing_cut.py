@@ -11,7 +11,7 @@ from showers import make_showers, write_file
 
 from preprocessing import __main__ as command
 from preprocessing.dataset import ShowerManifest, read_manifest
-from preprocessing.showers.cut import whole_from
+from preprocessing.showers.cut import doubt, whole_from
 
 _VISIBLE = 0.02  # GeV of a GeV, of the test showers
 
@@ -61,6 +61,17 @@ def test_showers_are_whole_where_three_bins_lose_less_than_a_hundredth(lost: int
     edges, losses = 10 ** (np.arange(9) / 20), (500, 500, lost, 0, 0, 0, 0, 0)
     rows = [(*pair, 1_000, count) for pair, count in zip(pairwise(edges), losses, strict=True)]
     assert whole_from(rows) == edges[whole]
+
+
+def test_a_cut_spoils_energies_of_which_it_takes_twice_its_share_of_all() -> None:
+    """A tenth of 100 to 200 GeV is lost, and nothing above."""
+    rows = [(100.0, 200.0, 1000, 100), (200.0, 400.0, 1000, 0), (400.0, 800.0, 500, 0)]
+    assert whole_from(rows[:2]) == 0  # just twice
+    assert whole_from(rows) == 200
+    assert whole_from(rows[1:]) == 0
+    rows[2] = (400.0, 800.0, 2000, 7)
+    assert "drops 100 of 1000 showers below 200 GeV, and 7 of 3000 above" in doubt(rows, 0.5)
+    assert doubt(rows[1:], 0.5) == ""
 
 
 def test_a_cut_that_takes_all_energies_alike_bounds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from flows import street, write_flow
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.events.tolerance import Tolerance
@@ -21,6 +22,7 @@ from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from preprocessing.flow.manifest import FlowManifest, PairSettings
+from preprocessing.flow.pairs import read_pairs
 from preprocessing.pipeline import preprocess
 
 FRAMES = 24
@@ -119,7 +121,7 @@ def test_a_run_that_was_killed_goes_on_and_a_dataset_stands(simulations: Path, t
 
 def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations: Path, tmp_path: Path) -> None:
     velocity = street(frames=FRAMES)
-    velocity[9, 3, 3, 0] = np.nan
+    velocity[9, 14, 7, 1] = np.nan  # in the wake, where it is seen whether it sheds
     write_flow(tmp_path / "bad.h5", velocity=velocity)
     arguments = ["--input", str(tmp_path / "bad.h5"), f"{simulations}/s0*.h5", "--output", str(tmp_path / "ds")]
     with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 9 is not a finite number; .* again; correct"):
@@ -131,6 +133,52 @@ def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations
         ("bad.h5", 9, "nan"),
     ]
     assert (manifest.events["read"], manifest.events["written"]) == (11 * 23, 11 * 23 - 2)
+
+
+def test_a_range_of_pairs_is_counted_from_the_beginning_of_its_file(tmp_path: Path) -> None:
+    """The frame 9 is in the pairs 7 and 9, two apart; of the range from 4 to 11 the others are good."""
+    velocity = street(frames=FRAMES)
+    velocity[9, 3, 3, 0] = np.nan
+    path = write_flow(tmp_path / "bad.h5", velocity=velocity)
+    content = read_pairs(path, 4, 11, 2)
+    assert content.events.tolist() == [4, 5, 6, 8, 10]
+    assert content.bad_events == [(7, "nan"), (9, "nan")]
+    assert "in frame 9 is not a finite number" in content.first_bad
+    for event, record in zip(content.events, content.encoded, strict=True):
+        features = tf.train.Example.FromString(record).features.feature
+        assert features["event"].int64_list.value[0] == event
+        assert features["time"].float_list.value[0] == pytest.approx(0.25 * event)
+        assert features["next"].bytes_list.value[0] == velocity[event + 2].tobytes()
+    assert set(content.split_by.tolist()) == {int(open_flow(path).digest)}
+    assert content.said["reynolds"] == [100.0, 100.0]
+    nothing = read_pairs(path, 9, 10, 2)
+    assert (len(nothing.events), nothing.said["reynolds"]) == (0, None)
+    assert read_pairs(path, 10, 12, 2).first_bad == ""
+
+
+def test_a_pair_is_known_by_both_frames_and_the_reynolds_number(tmp_path: Path) -> None:
+    frames = street(frames=3)
+    pairs = {"ab": frames[:2], "ac": frames[[0, 2]], "cb": frames[[2, 1]]}
+    files = {name: write_flow(tmp_path / f"{name}.h5", velocity=velocity) for name, velocity in pairs.items()}
+    files["other"] = write_flow(tmp_path / "other.h5", velocity=frames[:2], reynolds=101.0)
+    files["same"] = write_flow(tmp_path / "same.h5", velocity=frames)
+    digests = {name: int(read_pairs(path, 0, 1, 1).digests[0]) for name, path in files.items()}
+    assert digests.pop("same") == digests["ab"]
+    assert len(set(digests.values())) == 4
+
+
+def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_flow(tmp_path / "a.h5")
+
+    def hashed_after_another_was_written(place: Path) -> str:
+        write_flow(place, frames=FRAMES + 1)
+        return "0" * 64
+
+    monkeypatch.setattr(storage, "sha256_of_file", hashed_after_another_was_written)
+    with pytest.raises(InputError, match=r"a\.h5: changed while it was read"):
+        PairSettings().discover([str(path)], Tolerance())
 
 
 @pytest.mark.parametrize(
@@ -161,6 +209,8 @@ def test_other_grids_and_options_of_showers_are_one_line(simulations: Path, tmp_
         main([*given, "--cut-gev", "1"])
     with pytest.raises(InputError, match="--pair-step is 0"):
         main([*given, "--pair-step", "0"])
+    with pytest.raises(InputError, match="--shard-events is 0"):
+        main([*given, "--shard-events", "0"])
 
 
 def test_two_processes_write_the_same_bytes(simulations: Path, tmp_path: Path) -> None:

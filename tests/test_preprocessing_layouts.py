@@ -70,6 +70,13 @@ def test_geometry_is_assumed_with_a_warning_or_given(tmp_path: Path, caplog: pyt
     assert open_showers(path, "cell_mm=7.5, file_unit_gev=1").geometry.cell_mm == 7.5
 
 
+@pytest.mark.parametrize("code", [np.nan, np.inf, -np.inf, 0.0, 22.5, 2.0**31, -(2.0**31)])
+def test_the_code_of_a_particle_is_a_whole_number_of_32_bits(code: float) -> None:
+    layouts._require_kinds(np.array([11.0, -211.0, 2.0**31 - 1]))
+    with pytest.raises(InputError, match="'pdg' of event 1 is "):
+        layouts._require_kinds(np.array([11.0, code, 22.0]))
+
+
 def _in_mev(datasets: layouts.Datasets) -> layouts.Labels:
     return {"energy": datasets["incident_mev"][()] / 1e3, "theta": np.radians(datasets["polar_deg"][()])}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from showers import make_file
+import pytest
+from showers import make_file, make_showers, write_file
 
 from calopipe import storage
+from calopipe.errors import InputError
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from pipelines.checks import check
@@ -55,6 +57,21 @@ def test_a_file_that_was_just_written_is_looked_at_again(tmp_path: Path, hashed:
     for looks in (1, 2):
         discover([str(path)], memory=tmp_path / "ds")
         assert hashed == ["a.h5"] * looks
+
+
+def test_what_is_remembered_is_of_one_geometry(tmp_path: Path) -> None:
+    path = _old(write_file(tmp_path / "a.h5", make_showers(events=10), geometry=None))
+    for cell_mm in (7.0, 8.0, 7.0):
+        (file,) = discover([str(path)], f"cell_mm={cell_mm}", memory=tmp_path / "ds").files
+        assert file.geometry.cell_mm == cell_mm
+
+
+def test_files_are_the_same_in_any_order_unless_one_is_another(tmp_path: Path) -> None:
+    paths = [str(make_file(tmp_path / f"{seed}.h5", events=5, seed=seed)) for seed in range(2)]
+    both, other_way, one = discover(paths), discover(paths[::-1]), discover(paths[:1])
+    other_way.require(both.fingerprint())
+    with pytest.raises(InputError, match="changed since it was discovered"):
+        one.require(both.fingerprint())
 
 
 def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> None:

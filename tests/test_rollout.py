@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from flow_models import GRID, carried, street, write_model
@@ -13,13 +15,16 @@ from flows import write_flow
 from PIL import Image, ImageSequence
 from servers import PRISM, go_tool
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import open_flow
 from training import __main__ as command
 from training.configs import named_config
+from training.folder import read_card
 from training.models.flow import INFLOW
-from training.rollout import mapreduce
+from training.rollout import mapreduce, stepper
 from training.rollout.mapreduce import tiles
+from training.rollout.rollout import roll_out, write_movie
 
 
 def _run(task: str, model: Path, output: Path, *more: str) -> None:
@@ -51,6 +56,15 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
         np.testing.assert_allclose(frame[:step], np.broadcast_to(INFLOW, frame[:step].shape), atol=1e-5)
     np.testing.assert_allclose(made.time, open_flow(start).time[3:10])
     assert made.reynolds == open_flow(start).reynolds
+    with h5py.File(tmp_path / "r.h5") as file:
+        told = {name: file.attrs[name] for name in ("model", "start_file", "start_sha256", "start_frame", "seed")}
+    assert told == {
+        "model": read_card(model).fingerprint(),
+        "start_file": "s.h5",
+        "start_sha256": storage.sha256_of_file(start),
+        "start_frame": 3,
+        "seed": read_card(model).config.seed,
+    }
     with Image.open(movie) as picture:
         pictures = [np.array(each.convert("RGB")).astype(int) for each in ImageSequence.Iterator(picture)]
     assert len(pictures) == 7
@@ -65,6 +79,7 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     ("arguments", "told"),
     [
         (["--start", "{start}:12", "--steps", "1"], r"s.h5:12: the file holds frames 0 to 11"),
+        (["--start", "{start}:-13", "--steps", "1"], r"s.h5:-13: the file holds frames 0 to 11"),
         (["--start", "{start}", "--steps", "0"], "--steps is 0, expected at least 1"),
         (["--start", "{start}", "--steps", "1", "--movie", "m.mp4"], "--movie m.mp4: expected .* in .gif"),
         (["--start", "{coarse}", "--steps", "1"], r"coarse.h5: cell_d is 0.5, the model was trained on 0.25"),
@@ -85,10 +100,79 @@ def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str],
 
 
 def test_a_reynolds_number_may_lie_a_thousandth_outside_the_trainings(tmp_path: Path) -> None:
-    stepper = mapreduce.Stepper(carried(tmp_path / "m"))
+    made = mapreduce.Stepper(carried(tmp_path / "m"))
+    flow = open_flow(write_flow(tmp_path / "s.h5", velocity=street(2), grid=GRID))
     for reynolds in (59.95, 160.1):
-        path = write_flow(tmp_path / f"{reynolds}.h5", velocity=street(2), grid=GRID, reynolds=reynolds)
-        stepper.require_fitting(open_flow(path))
+        made.require_fitting(replace(flow, reynolds=reynolds))
+    for reynolds in (59.9, 160.3):
+        with pytest.raises(InputError, match=f"Reynolds number {reynolds}, the model is valid from 60 to 160"):
+            made.require_fitting(replace(flow, reynolds=reynolds))
+
+
+@pytest.mark.parametrize("reached", [9.9, -9.9, 10.1, -10.1, np.nan])
+def test_a_velocity_of_ten_or_none_at_all_ends_a_roll_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: float
+) -> None:
+    model, start = carried(tmp_path / "m"), write_flow(tmp_path / "s.h5", velocity=street(2), grid=GRID)
+    monkeypatch.setattr(stepper.Stepper, "step", lambda _, velocity, *__: np.full_like(velocity, reached))
+    if abs(reached) < 10:
+        roll_out(model, start, tmp_path / "r.h5", steps=1)
+        assert (open_flow(tmp_path / "r.h5").velocity(0, 1) == street(1)).all()  # from the first frame
+        return
+    with pytest.raises(InputError, match=r"step 1: the velocity reaches .* give --steps 0"):
+        roll_out(model, start, tmp_path / "r.h5", steps=1)
+    assert not (tmp_path / "r.h5").exists()
+
+
+def test_the_frame_that_a_command_begins_with_is_the_first_unless_it_says_so(tmp_path: Path) -> None:
+    model = carried(tmp_path / "m")
+    start = write_flow(tmp_path / "of:7 frames.h5", velocity=street(7), grid=GRID)
+    for place, first in ((str(start), 0), (f"{start}:2", 2), (f"{start}:-1", 6)):
+        _run("rollout", model, tmp_path / "r.hdf5", "--start", place, "--steps", "1")
+        np.testing.assert_array_equal(open_flow(tmp_path / "r.hdf5").velocity(0, 1)[0], street(7)[first])
+    with pytest.raises(InputError, match=r"r.nc: expected a name that ends in .h5"):
+        _run("rollout", model, tmp_path / "r.nc", "--start", str(start), "--steps", "1")
+
+
+def test_a_movie_is_red_where_vorticity_is_positive_and_grey_in_the_obstacle(tmp_path: Path) -> None:
+    """Positive above the middle and negative below; in the second picture the other way round, and beyond the scale."""
+    above = np.broadcast_to(np.where(np.arange(20) < 10, -1.0, 1.0), (100, 20))
+    solid = np.zeros((100, 20), dtype=bool)
+    solid[:10, :5] = True  # at the bottom on the left
+    vorticity = np.stack([above, -3 * above]).astype(np.float32)
+    write_movie(tmp_path / "m.gif", {"solver": vorticity[[0, 0]], "model": vorticity}, solid)
+    with Image.open(tmp_path / "m.gif") as picture:
+        assert (picture.n_frames, picture.info["duration"], picture.info["loop"]) == (2, 80, 0)
+        pictures = [np.array(frame.convert("RGB")).astype(int) for frame in ImageSequence.Iterator(picture)]
+    assert pictures[0].shape == (2 * (14 + 80), 400, 3)  # four pixels a cell, the least that fill 384
+    for frame, signs in zip(pictures, ([1, -1, 1, -1], [1, -1, -1, 1]), strict=True):
+        flows = [half[14:] for half in np.split(frame, 2)]
+        parts = [part for flow in flows for part in (flow[:40, 100:], flow[40:, 100:])]
+        red = [(part[..., 0] - part[..., 2]) for part in parts]
+        assert [np.unique(np.sign(part)).tolist() for part in red] == [[sign] for sign in signs]
+        for flow in flows:
+            obstacle = flow[60:, :40]
+            assert (obstacle == obstacle[0, 0, 0]).all()
+            assert (flow[:20, :40] != obstacle[0, 0]).any(axis=-1).all()
+
+
+def test_a_model_of_another_field_or_another_one_at_its_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = carried(tmp_path / "m")
+    with pytest.raises(InputError, match="replaced while tiles were made with it"):
+        mapreduce._stepper(str(model), "another", None)
+    ran: list[bool] = []
+    file: Any = SimpleNamespace(run=lambda: ran.append(True))
+    identity = read_card(model).fingerprint()
+    monkeypatch.setattr(mapreduce, "_loaded", {})
+    steppers = [mapreduce._stepper(str(model), identity, file) for _ in range(2)]
+    assert steppers[0] is steppers[1]
+    assert ran == [True]  # the user's file is read before the model, once
+    card = SimpleNamespace(config=SimpleNamespace(model="of showers"))
+    monkeypatch.setattr(stepper, "load", lambda _: (card, object()))
+    with pytest.raises(InputError, match="m: a model of showers, which makes no flow"):
+        stepper.Stepper(model)
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +180,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
     """A start file, a small U-Net of large weights, and the frames that it makes of whole frames."""
     place = tmp_path_factory.mktemp("small")
     write_model(place / "m", named_config("pix2pix-small"), WIDE, spread=0.05)
-    start = write_flow(place / "s.h5", velocity=street(3, WIDE), grid=WIDE)
-    flow, stepper = open_flow(start), mapreduce.Stepper(place / "m")
-    whole = stepper.step(flow.velocity(0, 3), np.stack([flow.solid] * 3), np.full(3, flow.reynolds, np.float32))
+    start = write_flow(place / "s.h5", velocity=street(3, WIDE), grid=WIDE, reynolds=140.0)
+    flow, loaded = open_flow(start), mapreduce.Stepper(place / "m")
+    whole = loaded.step(flow.velocity(0, 3), np.stack([flow.solid] * 3), np.full(3, flow.reynolds, np.float32))
     return start, place / "m", whole
 
 
@@ -114,10 +198,13 @@ def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: 
     start, model, whole = small
     tiles = list(mapreduce.advance_tiles(model, start, range(3), (16, 16), place=str(tmp_path)))
     np.testing.assert_allclose(tiles, whole, atol=1e-5 * np.abs(whole).max())
-    (stepper,) = mapreduce._loaded.values()
-    assert stepper.compiled == 1  # of 18 tiles, in groups, the last not full
+    (loaded,) = mapreduce._loaded.values()
+    assert loaded.compiled == 1  # of 18 tiles, in groups, the last not full
     with pytest.raises(InputError, match=r"--tile is 20x16 for frames of \(96, 16\) cells, expected multiples of 8"):
         _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "20x16")
+    coarse = write_flow(tmp_path / "coarse.h5", velocity=street(2, WIDE), grid=replace(WIDE, cell_d=0.5))
+    with pytest.raises(InputError, match=r"coarse.h5: cell_d is 0.5, the model was trained on 0.25"):
+        _run("advance", model, tmp_path / "a.h5", "--start", str(coarse), "--tile", "16x16")
 
 
 def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path: Path) -> None:

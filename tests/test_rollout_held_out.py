@@ -37,7 +37,7 @@ def _frames(output: Path) -> dict[str, int]:
     return {name: frames for name, (frames, _) in _made(output).items()}
 
 
-def test_the_test_split_is_rolled_out_once(tmp_path: Path) -> None:
+def test_the_test_split_is_rolled_out_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(write_flow(tmp_path / f"s{n}.h5", reynolds=60.0 + 7 * n, strouhal=0.19)) for n in range(12)]
     preprocess(["--input", *files, "--output", str(tmp_path / "ds")])
     shards = [
@@ -52,8 +52,12 @@ def test_the_test_split_is_rolled_out_once(tmp_path: Path) -> None:
     first = _made(output)
     assert _frames(output) == dict.fromkeys(held_out, 6)
     assert fingerprint == rollouts(output)[1]
+    assert f"{len(held_out)} roll-outs of the test split, {len(held_out)} of them new" in capsys.readouterr().out
     assert roll_out_held_out(model, files, output, SplitRule(), 5) == fingerprint
     assert _made(output) == first  # they stand
+    assert f"{len(held_out)} roll-outs of the test split, 0 of them new" in capsys.readouterr().out
+    (output / max(held_out)).rename(output / "t.h5")  # as before the last
+    assert rollouts(output)[1] != fingerprint  # which the names are part of
     roll_out_held_out(carried(tmp_path / "m2", gain=0.5, grid=GRID), files, output, SplitRule(), 0)
     assert _frames(output) == dict.fromkeys(held_out, 24)  # another model, and as long as the simulation
 
@@ -104,6 +108,13 @@ def test_the_movie_has_the_solvers_frames_of_the_models_times(tmp_path: Path, mo
         roll_out(model, file, tmp_path / "made.h5", frame=4, steps=steps, movie=tmp_path / "made.gif")
         assert len(shown["model"]) == frames
         np.testing.assert_array_equal(shown["solver"], vorticity(velocity[4::2][:frames], GRID.cell_d))
+    made = open_flow(tmp_path / "made.h5")
+    solver = open_flow(file)
+    half = replace(solver, grid=replace(solver.grid, interval_d=0.3))  # of which the model's interval is no multiple
+    for flow, first, names in ((solver, 21, {"solver", "model"}), (solver, 22, {"model"}), (half, 4, {"model"})):
+        shown.clear()
+        one_roll_out._draw(tmp_path / "made.gif", made, flow, first)
+        assert set(shown) == names
 
 
 def test_roll_outs_of_another_split_go_and_an_empty_split_is_one_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,21 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from matplotlib.colors import same_color
+from matplotlib.figure import Figure
 from scipy import stats
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, one_line_errors
 from calopipe.flow.files import Flow, flow_writer, open_flow
 from calopipe.flow.grid import Grid
+from calopipe.flow.mechanics import vorticity
 from calopipe.grade import load_grade
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
-from validation.flow.compare import _RULES, _floor, _mean
-from validation.flow.pairs import _same_flow, floor_frames, pair_of
+from validation.flow.compare import _RULES, _floor, _floors, _judged, _mean
+from validation.flow.measured import Measured, _period, measure
+from validation.flow.pairs import _same_flow, _stride, floor_frames, pair_of
+from validation.flow.report import _by_step, _spectra, _vorticity
 from validation.report.summary import summary
 
 CELL_D, INTERVAL_D = 0.25, 0.5
@@ -94,6 +100,8 @@ def test_an_exact_copy_is_accepted(tmp_path: Path) -> None:
         assert each["period_d"] == pytest.approx(5.0)
         assert each["steps_within"] is None
         assert {len(each["by_step"][name]) for name in ("psnr", "ssim", "relative_l2", "kinetic_energy")} == {25}
+    frames = {side: [file["events"] for file in verdict["inputs"][side]] for side in ("reference", "candidate")}
+    assert frames == {"reference": [40] * 3, "candidate": [25] * 3}
     page = (tmp_path / "verdict" / "report.html").read_text()
     assert page.count("<img") == 3 + 6
     assert "Roll-outs accepted" in page
@@ -142,7 +150,11 @@ def test_frames_are_compared_as_far_as_both_go(
     assert max(found["by_step"]["relative_l2"]) < 1e-6
     monkeypatch.setitem(globals(), "INTERVAL_D", INTERVAL_D / 2)
     often = open_flow(street(tmp_path / "often.h5", frames=2 * frames - 1))
-    assert pair_of(open_flow(rollout), [often]).count == compared
+    pair = pair_of(open_flow(rollout), [often])
+    assert pair.count == compared
+    beside = measure(pair, "rollout", pair.candidate.velocity(0, compared))
+    assert beside.period_d == pytest.approx(5.0)
+    assert beside.strouhal == pytest.approx((0.2, 0.2), rel=0.01)
 
 
 def test_roll_outs_of_training_simulations_are_not_accepted(tmp_path: Path) -> None:
@@ -247,6 +259,152 @@ def test_a_floor_is_a_root_mean_square() -> None:
 def test_the_mean_over_simulations_has_its_standard_error() -> None:
     found = _mean([1.0, 2.0, 4.0, 4.5])
     assert found.standard_error == pytest.approx(stats.sem([1.0, 2.0, 4.0, 4.5]))
+
+
+def test_less_divergence_is_no_fault_and_two_simulations_have_an_interval() -> None:
+    """Both of two roll-outs; and where a grade has no tolerance for a criterion, it is not judged."""
+    right = {"strouhal": 1.0, "fluctuation": 1.0, "kinetic_energy": 1.0, "spectrum": 0.0, "relative_l2": 0.0}
+    measured: Any = [
+        SimpleNamespace(values=right | {"divergence": value}, to_json=lambda limit: limit) for value in (-5.0, -5.1)
+    ]
+    grade = load_grade("precision", "flow")
+    document = _judged(measured, measured[:1], grade, [])
+    assert document["verdict"] == "accepted"
+    assert document["events"] == {"reference": 2, "candidate": 2}
+    assert {each["key"]: each["interval"] for each in document["criteria"]}["divergence"] is not None
+    assert document["simulations"] + document["floors"] == [grade.tolerance["relative_l2"]] * 3
+    alone = _judged(measured, [], replace(grade, tolerance=grade.tolerance | {"spectrum": np.inf}), [])
+    assert {each["key"] for each in alone["criteria"]} == set(grade.tolerance) - {"spectrum"}
+    assert {each["floor"]["value"] for each in alone["criteria"]} == {None}
+
+
+def test_every_floor_is_measured_and_one_on_other_cells_is_refused(tmp_path: Path) -> None:
+    solver, rollout = street(tmp_path / "solver.h5"), street(tmp_path / "rollout.h5", frames=12, start=8)
+    pair = pair_of(open_flow(rollout), [open_flow(solver)])
+    files = [open_flow(street(tmp_path / f"{name}.h5", frames=12, start=8)) for name in ("one", "two")]
+    assert [floor.candidate for floor in _floors([pair], files)] == ["one.h5", "two.h5"]
+    other: Any = SimpleNamespace(
+        path="other.h5", grid=Grid((47, 24), CELL_D, INTERVAL_D), reynolds=100.0, obstacle_d=(1.0, 1.0)
+    )
+    with pytest.raises(InputError, match=r"other.h5: \(47, 24\) cells; --floor needs the \(48, 24\)"):
+        floor_frames(pair, other)
+
+
+@pytest.mark.parametrize(("stored", "stride"), [(0.5, 1), (0.2505, 2), (0.506, None), (0.3, None), (1.0, None)])
+def test_frames_are_stored_at_the_interval_or_a_whole_part_of_it(stored: float, stride: int | None) -> None:
+    file: Any = SimpleNamespace(path="solver.h5", grid=Grid(SHAPE, CELL_D, stored))
+    if stride is None:
+        with pytest.raises(InputError, match=r"solver.h5: frames every .* do not divide the roll-out's 0.5"):
+            _stride(0.5, file)
+    else:
+        assert _stride(0.5, file) == stride
+
+
+def test_a_roll_out_of_another_obstacle_is_of_no_simulation(tmp_path: Path) -> None:
+    """Of the same size, but elsewhere."""
+    rollout = open_flow(street(tmp_path / "rollout.h5", frames=20))
+    with h5py.File(street(tmp_path / "solver.h5"), "r+") as file:
+        file["solid"][...] = np.roll(file["solid"][()], 1, axis=1)
+    with pytest.raises(InputError, match="no --reference has its grid"):
+        pair_of(rollout, [open_flow(tmp_path / "solver.h5")])
+
+
+def test_a_faster_flow_is_measured_by_hand(tmp_path: Path) -> None:
+    """A tenth too fast in the last period and twice as fast before, and anything in the obstacle."""
+    solver, candidate = (street(tmp_path / f"{name}.h5", frames=25) for name in ("solver", "rollout"))
+    pair = pair_of(open_flow(candidate), [open_flow(solver)])
+    frames, solid = pair.solver(), pair.reference.solid
+    faster = frames * np.where(np.arange(25) < 15, 2, 1.1)[:, None, None, None]
+    faster[:, solid] = 7
+    measured = measure(pair, "rollout", faster.astype(np.float32))
+    expected = {"strouhal": 1, "kinetic_energy": 1.1**2, "fluctuation": 1.1**2, "relative_l2": 1}
+    assert {name: measured.values[name] for name in expected} == pytest.approx(expected, rel=0.02)
+    assert measured.steps["relative_l2"] == pytest.approx([1.0] * 15 + [0.1] * 10, rel=1e-5)
+    error = np.mean((0.1 * frames[24][~solid]) ** 2)
+    assert measured.steps["psnr"][24] == pytest.approx(10 * np.log10(np.ptp(frames) ** 2 / error), rel=1e-5)
+    energy = np.mean(np.sum(frames[24][~solid].astype(np.float64) ** 2, axis=-1)) / 2
+    assert measured.steps["kinetic_energy"][24] == pytest.approx([energy, 1.1**2 * energy], rel=1e-5)
+    energies = (15 * 2**2 + 10 * 1.1**2) / 25  # mean over the frames, of all wavenumbers alike but for the phase
+    assert measured.spectra[:, 1].sum() / measured.spectra[:, 0].sum() == pytest.approx(energies, rel=0.02)
+    assert [step for step, _, _ in measured.pictures] == [8, 16, 24]
+    for step, *both in measured.pictures:
+        for turning, factor in zip(both, (1, 2 if step < 15 else 1.1), strict=True):
+            of_solver = np.where(solid, np.nan, vorticity(frames[step].astype(np.float64), CELL_D))
+            np.testing.assert_allclose(turning, factor * of_solver, atol=1e-5)
+
+
+def test_what_flows_before_the_obstacle_is_not_in_the_spectrum(tmp_path: Path) -> None:
+    solver, candidate = (street(tmp_path / f"{name}.h5", frames=12) for name in ("solver", "rollout"))
+    pair = pair_of(open_flow(candidate), [open_flow(solver)])
+    frames = pair.solver()
+    frames[:, :8] *= 3
+    measured = measure(pair, "rollout", frames)
+    assert measured.values["spectrum"] == 0
+    assert len(measured.wavenumbers) == (SHAPE[0] - 8) // 2
+
+
+def test_a_period_may_be_as_long_as_the_roll_out_but_eight_frames_are_needed(tmp_path: Path) -> None:
+    """Periods of ten frames, and of five."""
+    for frequency, least, period in ((1.0, 10, 10), (2.0, 8, 5)):
+        file = street(tmp_path / "solver.h5", frequency=frequency)
+        pair = pair_of(open_flow(file), [open_flow(file)])
+        assert _period(replace(pair, count=least), "rollout") == period
+        with pytest.raises(InputError, match=f"{least - 1} frames beside"):
+            _period(replace(pair, count=least - 1), "rollout")
+
+
+def _as_drawn(scale: float = 1.0, frames: int = 3) -> Measured:
+    """Measures of three frames, or of fewer, whose numbers are their places."""
+    step, turning = np.arange(frames, dtype=np.float64), np.arange(12.0).reshape(4, 3) - 20
+    return Measured(
+        candidate="rollout.h5", reference="solver.h5", interval_d=0.5, period_d=5.0, strouhal=(0.2, 0.2), values={},
+        steps={"relative_l2": scale * step, "kinetic_energy": np.stack([scale * step, scale * step + 10], axis=1)},
+        wavenumbers=np.array([0.5, 1.0]), spectra=np.array([[4.0, 8.0], [1.0, 3.0]]),
+        pictures=[(step, turning, turning + 100) for step in (8, 16)],
+    )  # fmt: skip
+
+
+def test_the_pictures_are_of_the_solver_the_roll_out_and_what_is_too_much() -> None:
+    """Vorticity of -20 to -9 by the solver, and of 100 more by the roll-out, on the solver's scale; y is upward."""
+    figure = Figure()
+    _vorticity(figure, _as_drawn(), height=4.0)
+    assert [axis.get_title(loc="left") for axis in figure.axes[:3]] == ["Solver", "Roll-out", "Roll-out minus solver"]
+    turning = np.arange(12.0).reshape(4, 3) - 20
+    for axis, expected in zip(figure.axes, 2 * [turning, turning + 100, 100 + 0 * turning], strict=True):
+        (image,) = axis.get_images()
+        np.testing.assert_array_equal(image.get_array(), expected.T)
+        assert image.origin == "lower"
+        low, high = image.get_clim()
+        assert low == -high
+        assert 19 < high <= 20
+
+
+def test_curves_are_of_each_roll_out_and_the_mean_of_all_as_far_as_the_shortest_goes() -> None:
+    def lines(name: str, floors: list[Measured]) -> list[tuple[bool, list[float]]]:
+        """Of each curve whether it is the roll-outs', and its values."""
+        figure = Figure()
+        _by_step(figure, name, name, [_as_drawn(), _as_drawn(3.0, frames=2)], floors)
+        colours = {"#c8102e": True, "#3f3f3f": False}
+        return [
+            (next(of for colour, of in colours.items() if same_color(line.get_color(), colour)), [*line.get_ydata()])
+            for line in figure.axes[0].get_lines()
+        ]
+
+    rollouts = [(True, [0, 1, 2]), (True, [0, 3]), (True, [0, 2])]
+    assert lines("relative_l2", []) == rollouts
+    assert lines("relative_l2", [_as_drawn(5.0), _as_drawn(7.0)]) == [*rollouts, (False, [0, 6, 12])]
+    of_solver = [(False, [0, 1, 2]), (False, [0, 3]), (False, [0, 2])]
+    of_rollouts = [(True, [10, 11, 12]), (True, [10, 13]), (True, [10, 12])]
+    assert lines("kinetic_energy", [_as_drawn()]) == of_solver + of_rollouts
+
+
+def test_spectra_are_drawn_at_their_wavenumbers_and_named_once() -> None:
+    figure = Figure()
+    _spectra(figure, [_as_drawn(), _as_drawn()])
+    (axis,) = figure.axes
+    drawn = [line.get_xydata().tolist() for line in axis.get_lines()]
+    assert drawn == 2 * [[[0.5, 4.0], [1.0, 1.0]], [[0.5, 8.0], [1.0, 3.0]]]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["solver", "roll-out"]
 
 
 def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from calopipe.flow.mechanics import kinetic_energy, transverse, wake
+from calopipe.flow.mechanics import kinetic_energy, transverse, unsettled, wake
 from calopipe.flow.strouhal import strouhal
 from validation.flow import measures
 from validation.flow.measures import Array
@@ -58,6 +58,28 @@ def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
     assert measures.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("cells", [15, 16])
+def test_a_spectrum_is_the_mean_over_rows_of_what_each_has_beside_its_mean(cells: int) -> None:
+    """Of sines whose energy reaches the last wavenumber of an odd number of cells, which is there twice."""
+    velocity = np.zeros((cells, 3, 2))
+    wave = np.sin(2 * np.pi * 6 * np.arange(cells) / cells + 0.2)
+    velocity[..., 0] = wave[:, None] * [1.0, 2.0, 3.0] + [5.0, -1.0, 2.0]
+    wavenumber, energy = measures.energy_spectrum(velocity, 0.5)
+    assert energy.sum() == pytest.approx((1 + 4 + 9) / 3 / 4)
+    assert energy[6] > 0.1 * energy.sum()
+    assert wavenumber[energy.argmax()] == pytest.approx(6 / (cells * 0.5))
+
+
+def test_the_errors_are_those_of_the_fluid_alone() -> None:
+    """Of frames of 5 U whose error is 1 U along y; in the solid they are anything."""
+    fluid = EVERYWHERE.copy()
+    fluid[:16] = False
+    reference = np.where(fluid[..., None], [3.0, 4.0], 100.0)
+    candidate = np.where(fluid[..., None], [3.0, 5.0], -70.0)
+    assert measures.relative_l2(reference, candidate, fluid) == pytest.approx(1 / 5)
+    assert measures.psnr(reference, candidate, fluid, 10.0) == pytest.approx(10 * np.log10(10**2 / (1 / 2)))
+
+
 def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
     rng = np.random.default_rng(3)
     first = taylor_green()
@@ -99,11 +121,43 @@ def test_what_does_not_swing_has_no_frequency() -> None:
         assert np.isnan(strouhal(signal, 0.25))
 
 
+def test_a_sine_is_fitted_to_eight_frames_of_which_each_is_finite() -> None:
+    swing = 0.3 * np.sin(np.pi / 2 * np.arange(9) + 0.4)  # a period is four frames
+    assert strouhal(swing[:8], 0.5) == pytest.approx(0.5, rel=0.02)
+    assert np.isnan(strouhal(swing[:7], 0.5))
+    assert np.isnan(strouhal(np.append(swing, np.nan), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "begins"),
+    [
+        (0.3, 0.3, ""),
+        (0.19, 0.3, ""),
+        (0.17, 0.3, "the wake's swing still grows"),
+        (0.6, 0.3, ""),  # one that settles from above has settled
+        (0.01, 0.021, "the wake's swing still grows"),
+        (0.019, 0.019, "the wake swings by"),
+        (0.021, 0.021, ""),
+    ],
+)
+def test_a_wake_has_settled_once_its_first_half_has_six_tenths_of_the_swing(
+    early: float, late: float, begins: str
+) -> None:
+    told = unsettled(np.tile([1.0, -1.0], 20) * np.repeat([early, late], 20))
+    assert told.startswith(begins)
+    assert bool(told) == bool(begins)
+
+
 def test_the_transverse_velocity_is_taken_two_heights_behind_the_obstacle() -> None:
     solid = np.zeros((40, 20), dtype=np.bool_)
     solid[5:9, 8:12] = True  # 4 cells high: D
     velocity = np.zeros((3, 40, 20, 2))
     velocity[:, 9 + 8, 8:12, 1] = np.add([[1.0], [2.0], [3.0]], [-1, 0, 0, 1])
     assert transverse(velocity, solid, 0.25).tolist() == [1.0, 2.0, 3.0]
+    short = velocity[:, :14], solid[:14]  # which ends before: of the last column
+    short[0][:, 13, 8:12, 1] = [[4.0], [5.0], [6.0]]
+    assert transverse(*short, 0.25).tolist() == [4.0, 5.0, 6.0]
+    velocity[:, 8, :, 1] = np.arange(20)  # two D from where the frame begins
+    assert transverse(velocity, np.zeros_like(solid), 0.25).tolist() == [9.5] * 3
     assert wake(solid) == slice(9, 40)
     assert wake(np.zeros_like(solid)) == slice(0, 40)
