@@ -115,6 +115,8 @@ def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeyp
         pairs += first
     assert sorted(pairs) == list(range(33))
     assert pairs[:19] != list(range(19))
+    few = [open_all([make_file(tmp_path / f"{n}.h5", events=20, seed=n)]) for n in (1, 2)]
+    assert module._merged(*few, tmp_path, Selection(cut_gev=0.0), seed=3) == 20  # which are enough
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Form
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import _attributes, _request, generate
+from training.generation import _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -302,7 +302,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 
     def made(share: Share | None = None) -> int:
         return generate(
-            trained / "model", conditions, tmp_path / "g.h5", share=share, extrapolate=True,
+            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, extrapolate=True,
             measured=lambda *told: rates.append(told),
         )  # fmt: skip
 
@@ -313,6 +313,20 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
     ((name, rate),) = rates
     assert (name, rate > 0) == ("showers a second", True)
     assert (made(), len(rates)) == (4, 1)
+
+
+def test_a_share_is_every_so_many_parts_from_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 10)
+    showers = make_showers(events=75)
+    generator: Any = SimpleNamespace(
+        showers_at_a_time=10, showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges)
+    )
+    parts = Parts(tmp_path / "parts", "0123456789abcdef", generator, 75, like=Form(SMALL_GEOMETRY, ""))
+    parts.make(Share.parse("1/3"), showers.energy_gev, showers.theta_rad, seed=1)
+    made = {int(path.stem.rpartition("-")[2]): path for path in (tmp_path / "parts").iterdir()}
+    assert sorted(made) == [10, 40, 70]
+    for start, path in made.items():
+        np.testing.assert_array_equal(open_showers(path).energy_gev, showers.energy_gev[start : start + 10])
 
 
 def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,6 +571,8 @@ def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
             _generate(trained, tmp_path / "g.h5", f"--share={share}")
     with pytest.raises(InputError, match="--share I/N"):
         _generate(trained, tmp_path / "g.h5", "--strategy", "multi-worker")
+    with pytest.raises(InputError, match="3dgan-small, which reconstructs no showers; give an auto-encoder"):
+        reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
     with pytest.raises(InputError, match=r"ends in \.h5"):
         _generate(trained, tmp_path / "g.txt")
     with pytest.raises(InputError, match=r"card\.json: no such file"):

@@ -22,10 +22,12 @@ from trainings import fit_layers, same_training, small_dataset
 from calopipe.errors import InputError
 from preprocessing.dataset import ShowerManifest
 from training import __main__ as command
+from training import folder
 from training.configs import RunOptions, named_config
 from training.engine.strategies import make_strategy
 from training.engine.team import Team
 from training.folder import read_card
+from training.keeping import names_the_command
 from training.models.base import build
 from training.nodes.workers import PREEMPTED
 from training.run import evaluations, loop
@@ -141,6 +143,17 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
     with pytest.raises(InputError, match="no whole checkpoint is left; train again"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
     assert not (tmp_path / "m/card.json").exists()
+
+
+def test_no_command_is_named_that_would_find_nothing(tmp_path: Path) -> None:
+    """Before the first checkpoint, and where the checkpoints are another training's."""
+    for left in (False, True):
+        folder.begin(tmp_path, "another" if left else "this", overwrite=True)
+        if left:
+            (tmp_path / folder.CHECKPOINTS).mkdir()
+            (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
+        with pytest.raises(InputError, match=r"^dead$"), names_the_command(tmp_path / "ds", tmp_path, "this"):
+            raise InputError("dead")
 
 
 @pytest.mark.slow

@@ -586,6 +586,20 @@ def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone(tmp_path: P
             folder.require_model(name, asked)
 
 
+def test_a_card_sums_a_training_up(tmp_path: Path) -> None:
+    card = read_card(candidate(tmp_path, 1).model)
+    assert card.summary() == "1 steps; on the validation split: no showers"
+    assert replace(card, losses={"a": 0.123456, "b": 2.0}).summary().endswith("split: a 0.1235, b 2")
+
+
+def test_the_newest_checkpoint_is_one_that_is_described(tmp_path: Path) -> None:
+    assert folder.last_checkpoint(tmp_path) == 0
+    (tmp_path / folder.CHECKPOINTS).mkdir()
+    for name in ("step-000000005.json", "step-000000012.json", "step-000000020.npz", "step-30.json.part"):
+        (tmp_path / folder.CHECKPOINTS / name).touch()
+    assert folder.last_checkpoint(tmp_path) == 12
+
+
 def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:
     first, _ = promoted(on_disk, tmp_path, 2)
     one, two = on_disk.history()
