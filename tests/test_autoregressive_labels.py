@@ -15,6 +15,7 @@ from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, write_f
 from trainings import untraced
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import SKIP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
@@ -134,6 +135,8 @@ def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> N
     for name, (path, line) in lines.items():
         with pytest.raises(InputError, match=line):
             generate(model, Conditions([path], Selection()), tmp_path / f"g_{name}.h5", extrapolate=name != "d")
+    with pytest.raises(InputError, match=lines["c"][1]):  # also where showers outside may be left out
+        generate(model, Conditions([lines["c"][0]], Selection()), tmp_path / "g_c.h5", outside=SKIP)
 
 
 def test_a_saved_model_is_asked_with_the_labels_of_the_training(model: Path, tmp_path: Path) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from rings import RINGS, make_rings
 from showers import SMALL_GEOMETRY, make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.positions import voxel_order
+from calopipe.showers.selection import Selection
+from training.challenge import discriminate as module
 from training.challenge.discriminate import discriminate
 from training.models.classifier import ClassifierConfig
 from training.models.classifier.model import Discriminator
@@ -34,8 +40,6 @@ def test_the_network_in_numpy() -> None:
         flow = flow @ weight + bias
         flow = np.where(flow > 0, flow, 0.01 * flow)
     expected = (flow @ weights[6] + weights[7])[:, 0]
-    import tensorflow as tf
-
     found = model.answer({name: tf.constant(values) for name, values in batch.items()})
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -57,6 +61,62 @@ def test_planted_differences_are_found_and_none_where_there_is_none(tmp_path: Pa
     found = discriminate([reference], [alike], tmp_path / "result.json", levels=["high"], **settings | {"epochs": 3})  # type: ignore[arg-type]
     assert 0.34 < found["classifiers"]["high"]["auc"] < 0.66  # three standard errors of 60 against 60
     assert "low" not in found["classifiers"]
+
+
+@pytest.mark.parametrize(
+    ("watched", "judged", "auc", "jsd"),
+    [
+        # in bits: of eight that the calibration gives 3/4, seven are right
+        (6, 7, 56 / 64, 1 - 7 / 8 * np.log2(4 / 3) - 1 / 8 * 2),
+        # sure, to a millionth, and wrong once in eight
+        (8, 7, 56 / 64, 1 + np.log2(1e-6) / 8),
+        (4, 8, 1.0, 0.0),
+    ],
+)
+def test_the_numbers_of_a_classifier_of_two_answers(
+    monkeypatch: pytest.MonkeyPatch, watched: int, judged: int, auc: float, jsd: float
+) -> None:
+    """Eight showers of Monte Carlo and eight generated ones, of which so many have the answer of their kind."""
+    right = {"validation": watched, "test": judged}
+
+    def batches(dataset: Path, manifest: Any, split: str, **_: Any) -> list[dict[str, tf.Tensor]]:
+        answer = np.where(np.arange(8) < right[split], 1.0, -1.0)
+        labels, logits = np.repeat([1, 0], 8), np.concatenate([answer, -answer]).astype(np.float32)
+        both = {"monte_carlo": labels, "logits": logits}
+        return [
+            {name: tf.constant(values[part]) for name, values in both.items()} for part in np.split(np.arange(16), 2)
+        ]
+
+    card = SimpleNamespace(trained={"chosen_step": 5})
+    network = SimpleNamespace(decode=None, answer=lambda batch: batch["logits"])
+    monkeypatch.setattr(module, "load", lambda _: (card, network))
+    monkeypatch.setattr(module, "ordered_batches", batches)
+    unread: Any = None
+    numbers = module._judged(unread, unread, unread)
+    assert numbers == {"auc": auc, "jsd": pytest.approx(jsd, abs=1e-5), "tested": 16, "chosen_step": 5}
+
+
+def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two files each, 35 and 33 showers; energies tell them apart."""
+    monkeypatch.setattr(module, "_AT_ONCE", 7)
+    sets = []
+    for name, events in (("mc", (20, 15)), ("made", (18, 15))):
+        files = [make_file(tmp_path / f"{name}{n}.h5", events=n, seed=n) for n in events]
+        sets.append(open_all(files))
+    showers = module._merged(*sets, tmp_path, Selection(cut_gev=0.0), seed=3)
+    assert showers == 33
+    mc, made = (np.concatenate([file.energy_gev for file in files]) for files in sets)
+    pairs = []
+    for split, events in (("train", 19), ("validation", 6), ("test", 8)):
+        energy = open_showers(tmp_path / f"{split}.h5").energy_gev
+        first = [mc.tolist().index(value) for value in energy[::2]]
+        second = [made.tolist().index(value) for value in energy[1::2]]
+        assert (len(first), first, first) == (events, second, sorted(first))
+        pairs += first
+    assert sorted(pairs) == list(range(33))
+    assert pairs[:19] != list(range(19))
+    few = [open_all([make_file(tmp_path / f"{n}.h5", events=20, seed=n)]) for n in (1, 2)]
+    assert module._merged(*few, tmp_path, Selection(cut_gev=0.0), seed=3) == 20  # which are enough
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -205,6 +205,23 @@ def test_labels_outside_are_told_whichever_they_are() -> None:
     assert found.tolist() == [True, False, False, False, False]
     phi[2] = 0.2
     assert Generator.inside(known, energy, theta, {PHI: phi, PARTICLE: kinds})[2]
+    # that a label is missing is told by `check_kinds`
+    assert Generator.inside(known, energy, theta, {PARTICLE: kinds}).tolist() == [True, False, True, False, False]
+
+
+def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None:
+    theta = np.array([1.2, 0.9, 1.5, 1.7, 1.0], np.float32)
+    with pytest.raises(
+        InputError, match=r"shower 1 is .* theta 0\.9 rad, .* from 1 to 1\.5 rad; 2 showers are outside"
+    ):
+        Generator._check("theta", theta, (1.0, 1.5), "rad")
+    known: Any = SimpleNamespace(_known=LabelRange(None, (11, 22)))
+    with pytest.raises(InputError, match=r"shower 2 .* pdg 211, the model knows 11, 22; 2 showers are of others"):
+        Generator.check_kinds(known, {PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})
+    Generator.check_kinds(known, {PARTICLE: np.array([22, 11], np.int32)})
+    told = "asked for with phi of the labels phi and pdg, the model was trained with pdg;"
+    with pytest.raises(InputError, match=told):
+        Generator.check_kinds(known, {PHI: np.zeros(2, np.float32)})
 
 
 def test_labels_alone_are_known_by_all_of_their_values() -> None:

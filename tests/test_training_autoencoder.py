@@ -123,6 +123,7 @@ def test_reconstructed_showers_are_the_models_own_in_their_files_unit(trained: P
     unit = file.geometry.file_unit_gev / REFERENCE_UNIT_GEV
     expected = model.reconstruct(tf.constant(showers.cells * np.float32(unit))).numpy() / unit
     np.testing.assert_allclose(found.cells, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.mtheta_rad, measured_angle(found.cells), atol=1e-3)
     (trained / "again.h5").touch()
     before = (trained / "again.h5").stat().st_mtime_ns
     command.main(["reconstruct", *given, "--output", str(trained / "again.h5")])
@@ -131,6 +132,8 @@ def test_reconstructed_showers_are_the_models_own_in_their_files_unit(trained: P
         discover([str(trained / "again.h5")])
     with pytest.raises(InputError, match="showers that this program did not generate"):
         command.main(["reconstruct", *given, "--output", str(trained / "mc.h5")])
+    with pytest.raises(InputError, match="no shower of the input is in the test split; give more files"):
+        command.main(["reconstruct", *given, "--split-file", "train=mc.h5", "--output", str(trained / "no.h5")])
     with pytest.raises(InputError, match="was trained on"):
         command.main(["reconstruct", *given, "--split-file", "test=mc.h5", "--output", str(trained / "no.h5")])
     assert not (trained / "no.h5").exists()
@@ -143,7 +146,7 @@ def test_showers_in_another_unit_are_reconstructed_alike(trained: Path) -> None:
         geometry = replace(SMALL_GEOMETRY, file_unit_gev=unit)
         cells = showers.cells * np.float32(SMALL_GEOMETRY.file_unit_gev / unit)
         path = write_file(trained / "other" / f"{unit}.h5", showers, ECAL=cells, geometry=geometry)
-        output = trained / "other" / f"again-{unit}.h5"
+        output = trained / "new" / f"again-{unit}.h5"
         command.main(["reconstruct", "--model", str(trained / "m"), "--like", str(path), "--output", str(output)])
         found[unit] = open_showers(output).read().cells
     np.testing.assert_allclose(found[0.001], 1000 * found[1.0], rtol=1e-4)

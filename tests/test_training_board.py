@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from matplotlib.figure import Figure
 
+from training.run import history as module
 from training.run.history import History
 
 
@@ -29,6 +33,37 @@ def test_a_loss_has_one_name_in_training_and_validation(tmp_path: Path) -> None:
         (".", "loss/total/a"): 1, (".", "loss/hits"): 2, (".", "loss/total/b"): 3, (".", "seconds"): 9,
         ("validation", "loss/total"): 4, ("validation", "loss/hits"): 5, (".", "found/value"): 6,
     }  # fmt: skip
+
+
+def test_a_history_goes_on_from_the_step_of_a_checkpoint(tmp_path: Path) -> None:
+    history = History(tmp_path, 0)
+    for step in (0, 7, 14):
+        history.add({"step": step})
+    assert [entry["step"] for entry in History(tmp_path, 7).entries] == [0, 7]
+    assert History(tmp_path / "new", 7).entries == []
+
+
+def test_the_bar_counts_showers_and_names_the_losses_of_the_last_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second at most."""
+    clock, told = [0.0], []
+    bar = SimpleNamespace(update=told.append, set_postfix_str=lambda text, **_: told.append(text))
+
+    def made(*given: Any, **_: str) -> Any:
+        told.append(given)
+        return bar
+
+    monkeypatch.setattr(module, "progress_bar", made)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    domain = SimpleNamespace(items="showers")
+    table = {"a": {"total": 9.0}, "b": {"total": 0.12345, "hits": 3.0}}
+    engine: Any = SimpleNamespace(
+        step=2, last_step=10, global_batch=8, config=SimpleNamespace(domain=domain), table=lambda _: table
+    )
+    progress = module.ProgressBar(engine)
+    for step, now in ((5, 0.5), (6, 1.5), (7, 2.0)):
+        engine.step, clock[0] = step, now
+        progress.update(np.zeros(3))
+    assert told == [("train", 80, "showers", 16), 24, "total 0.123 hits 3", 8, 8]
 
 
 def test_the_log_holds_the_image(tmp_path: Path) -> None:

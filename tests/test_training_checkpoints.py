@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, tmp_path: Pa
         f"step-00000000{step}.{kind}" for step in (2, 5, 6) for kind in ("json", "npz")
     ]
     assert checkpoints.best_metric() == (2, 0.2)
+    assert checkpoints.last_named() == str(tmp_path / "c/step-000000006.npz")
 
 
 def test_what_is_described_is_whole_while_checkpoints_are_removed(
@@ -69,12 +71,14 @@ def test_what_is_described_is_whole_while_checkpoints_are_removed(
 
 
 def test_without_a_metric_the_newest_is_the_best(checkpoints: Checkpoints) -> None:
-    assert checkpoints.best() is None
+    assert (checkpoints.best(), checkpoints.best_metric(), checkpoints.last_named()) == (None, (0, math.inf), "none")
     _save(checkpoints, 7)
     _save(checkpoints, 8)
     best = checkpoints.best()
     assert best is not None
-    assert best.step == 8
+    assert (best.step, checkpoints.best_metric()) == (8, (0, math.inf))
+    checkpoints.mark(9, 0.1)  # of which there is no checkpoint
+    assert checkpoints.best_metric() == (0, math.inf)
 
 
 def _cut(data: bytes) -> bytes:
@@ -120,6 +124,30 @@ def test_a_checkpoint_without_its_document_is_none(checkpoints: Checkpoints, tmp
     for text in (whole[:30], whole.replace('"replicas": 1', '"replicas": 2')):
         document.write_text(text)
         assert checkpoints.newest() is None
+
+
+def test_what_a_kill_left_is_removed_by_whoever_writes(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    _save(checkpoints, 1)
+    left = tmp_path / "c/step-000000002.npz"
+    left.write_bytes(b"half")
+    Checkpoints(tmp_path / "c", request="r", kept=2, writes=False)
+    assert left.exists()
+    Checkpoints(tmp_path / "c", request="r", kept=2)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["step-000000001.json", "step-000000001.npz"]
+
+
+def test_a_worker_that_does_not_write_reads_and_leaves_what_is_there(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    _save(checkpoints, 1)
+    _save(checkpoints, 2)
+    damaged = tmp_path / "c/step-000000002.npz"
+    damaged.write_bytes(b"")
+    before = sorted((tmp_path / "c").iterdir())
+    reader = Checkpoints(tmp_path / "c", request="r", kept=1, writes=False)
+    newest = reader.newest()
+    assert newest is not None
+    reader.save({"a": np.zeros(3)}, step=3, facts={})
+    reader.wait()
+    assert (newest.step, sorted((tmp_path / "c").iterdir())) == (1, before)
 
 
 def test_checkpoints_of_another_training_are_not_ours(checkpoints: Checkpoints, tmp_path: Path) -> None:

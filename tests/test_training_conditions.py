@@ -11,8 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from showers import make_file, make_labelled_showers, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_file, make_labelled_showers, make_showers, write_file
 
+from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import SKIP, STOP, Tolerance
 from calopipe.labels import PARTICLE, PHI
@@ -20,7 +21,7 @@ from calopipe.showers.selection import Selection
 from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
-from training.asked.conditions import Conditions, Events, LabelsAlone
+from training.asked.conditions import Conditions, Events, LabelsAlone, conditions_of
 from training.generation import generate
 
 
@@ -157,6 +158,74 @@ def test_labels_of_one_kind_are_asked_for_in_degrees(phi: float) -> None:
     np.testing.assert_allclose(events.theta_rad, [np.pi / 2] * 3)
     np.testing.assert_allclose(events.more[PHI], [phi * np.pi / 180] * 3, rtol=1e-6)
     assert (events.energy_gev.tolist(), events.more[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
+
+
+def test_labels_that_are_not_given_are_those_that_all_showers_of_the_training_had() -> None:
+    none = dict.fromkeys(("energy_gev", "theta_rad", PHI, PARTICLE))
+    alike: Any = SimpleNamespace(
+        valid_range={"energy_gev": (50.0, 50.0), "theta_rad": (1.25, 1.25), PHI: (0.5, 0.5), PARTICLE: (22,)}
+    )
+    labels = LabelsAlone.one(alike, 2, none)
+    events = labels.events
+    assert (events.energy_gev.tolist(), events.theta_rad.tolist()) == ([50.0] * 2, [1.25] * 2)
+    assert {name: values.tolist() for name, values in events.more.items()} == {PHI: [0.5] * 2, PARTICLE: [22] * 2}
+    assert [values.dtype for values in events.more.values()] == [np.float32, np.int32]
+    assert (events.energy_gev.dtype, labels.selection.split) == (np.float32, "all")
+    several: Any = SimpleNamespace(valid_range=alike.valid_range | {PARTICLE: (11, 22)})
+    with pytest.raises(InputError, match="showers of several pdg, 11, 22; give --pdg"):
+        LabelsAlone.one(several, 2, none)
+
+
+def test_where_no_event_is_chosen_the_message_says_why(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=5)
+    rule = SplitRule.parse(["train=a.h5"])
+    for selection, told in (
+        (Selection(cut_gev=1e4), "no shower deposits more than 10000 GeV; give a file of labels"),
+        (Selection("test", rule), "no shower of the test split holds energy; give more files"),
+        (Selection("train", rule, cut_gev=1e4), "no shower of the train split deposits more than 10000 GeV"),
+    ):
+        with pytest.raises(InputError, match=f"a.h5: {told}"):
+            _ = Conditions([path], selection).events
+
+
+def _labels_file(path: Path, **labels: list[float]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in labels.items():
+            file[name] = np.array(values)
+    return path
+
+
+def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None:
+    card: Any = SimpleNamespace(geometry=SMALL_GEOMETRY)
+    files = [
+        _labels_file(tmp_path / "b.h5", energy=[20, 30], theta=[1.0, 1.5], phi=[0.25, -0.5], pdg=[11, 22]),
+        _labels_file(tmp_path / "a.h5", energy=[10], theta=[2.0], phi=[0.0], pdg=[211]),
+    ]
+    events = conditions_of(files, Selection(), card).events
+    assert (events.energy_gev.tolist(), events.theta_rad.tolist()) == ([20, 30, 10], [1.0, 1.5, 2.0])
+    assert (events.more[PHI].tolist(), events.more[PARTICLE].tolist()) == ([0.25, -0.5, 0], [11, 22, 211])
+    assert events.digests.tolist() == [0, 0, 0]
+    other = _labels_file(tmp_path / "c.h5", energy=[10], theta=[2.0], phi=[0.0])
+    with pytest.raises(InputError, match="a file beside it has others"):
+        conditions_of([*files, other], Selection(), card)
+
+
+def test_events_of_several_files_keep_their_labels_together(tmp_path: Path) -> None:
+    """Those of one split, of two files; energies tell the showers apart."""
+    made = [make_labelled_showers(events=60, seed=seed) for seed in (1, 2)]
+    files = [
+        write_file(tmp_path / f"{number}.h5", showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])
+        for number, showers in enumerate(made)
+    ]
+    rows = {
+        row[0]: row[1:]
+        for showers in made
+        for row in zip(showers.energy_gev, showers.theta_rad, *(showers.more[n] for n in (PHI, PARTICLE)), strict=True)
+    }
+    events = Conditions(files, Selection("test")).events
+    labels = events.theta_rad, events.more[PHI], events.more[PARTICLE]
+    assert 5 < len(events) < 60
+    assert [rows[energy] for energy in events.energy_gev] == list(zip(*labels, strict=True))
 
 
 def test_each_event_is_asked_for_several_times_with_all_its_labels() -> None:

@@ -12,7 +12,16 @@ import pytest
 
 from calopipe.errors import InputError
 from training import __main__ as command
-from training.configs import CONFIGS, DEFAULT, FitConfig, all_settings, as_options, named_config, with_settings
+from training.configs import (
+    CONFIGS,
+    DEFAULT,
+    FitConfig,
+    RunOptions,
+    all_settings,
+    as_options,
+    named_config,
+    with_settings,
+)
 from training.models.config import register
 
 
@@ -103,3 +112,35 @@ def test_configs_of_earlier_cards_are_read() -> None:
 def test_a_model_is_registered_once() -> None:
     with pytest.raises(ValueError, match="a model called autoregressive is known already"):
         register("autoregressive")(FitConfig)
+
+
+def test_epochs_that_are_given_replace_the_steps_of_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONFIGS, "stepped", named_config("small", steps=50))
+    assert (named_config("stepped").steps, named_config("stepped", seed=3).steps) == (50, 50)
+    assert (named_config("stepped", epochs=4).epochs, named_config("stepped", epochs=4).steps) == (4, 0)
+    assert named_config("stepped", epochs=4, steps=9).steps == 9
+
+
+@pytest.mark.parametrize("name", ["epochs", "steps", "seed"])
+def test_what_a_run_has_a_parameter_for_is_no_setting(name: str) -> None:
+    with pytest.raises(InputError, match=f"training setting '{name}' is unknown"):
+        with_settings(CONFIGS[DEFAULT], {name: 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"steps_a_call": -1}, "--steps-a-call is -1"),
+        ({"checkpoint_seconds": 0.0}, "--checkpoint-seconds is 0"),
+        ({"checkpoint_seconds": float("nan")}, "--checkpoint-seconds is nan"),
+        ({"checkpoint_steps": -1}, "--checkpoint-steps is -1"),
+        ({"checkpoints_kept": 0}, "--checkpoints-kept is 0"),
+    ],
+)
+def test_options_of_a_run_that_cannot_be(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        RunOptions(**options)
+
+
+def test_the_help_says_what_a_run_does_of_itself() -> None:
+    assert RunOptions() == RunOptions(0, 600.0, 0, 3, profile=False)

@@ -7,6 +7,7 @@ import statistics
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,22 @@ from training.configs import named_config
 from training.engine.course import evaluations, last_step
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
+from training.estimate import commands
 from training.estimate import work as counting
-from training.estimate.catalogue import BUILT_IN, Catalogue, load_catalogue
-from training.estimate.commands import _time
-from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, step_seconds
+from training.estimate.catalogue import (
+    BUILT_IN,
+    Catalogue,
+    Input,
+    Kind,
+    Link,
+    Memory,
+    Peak,
+    Price,
+    Rate,
+    Start,
+    load_catalogue,
+)
+from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, paces, step_seconds
 from training.models.gan import networks
 from training.models.gan.convolutions import Conv3D
 from training.models.precision import plain_forms
@@ -249,6 +262,82 @@ def test_devices_without_a_rate_or_a_price(catalogue: Catalogue, work: Work) -> 
     assert 100_000 * work.flop / peak < bounds.epoch_s.least < bounds.epoch_s.likely / 5 < bounds.epoch_s.most / 25
 
 
+def _kind(platform: Any, float32: float, *rates: Rate, bfloat16: float | None = None, alpha_s: float = 0.0) -> Kind:
+    """A kind of a dollar on demand and half of one spot, whose links have a latency alone."""
+    link = Link(alpha_s, 1e9, "")
+    return Kind(
+        title="", platform=platform, devices_a_host=8, peak=Peak(float32, "", bfloat16=bfloat16), memory=Memory(16, ""),
+        local=link, network=link, start=Start((1.0, 2.0, 3.0), ""), price=Price("", "", 1.0, 0.5), rate=list(rates),
+    )  # fmt: skip
+
+
+def _catalogue(**kinds: Kind) -> Catalogue:
+    return Catalogue(date(2026, 1, 1), Input(1e9, ""), kinds)
+
+
+def _rate(tflops: float, *, model: str = "m", spread: tuple[float, float] = (1.0, 1.0), step_s: float = 0.0) -> Rate:
+    return Rate(model, "float32", tflops, spread, "", step_s)
+
+
+_WORK = Work("m", "float32", 10, 2e12, 0.5, (0.0,), state=0.0, gradients=0.0, activations=0.0)
+
+
+def test_the_pace_by_what_the_catalogue_knows_of_the_model() -> None:
+    """Of 2 TFLOP a shower, in seconds: least, likely and most."""
+    kinds = {
+        "own": _kind("gpu", 10.0, _rate(4.0, spread=(0.5, 2.0), step_s=0.1)),
+        "half": _kind("gpu", 8.0, _rate(4.0)),
+        "fifth": _kind("gpu", 20.0, _rate(4.0), _rate(19.0, model="another")),
+        "new": _kind("gpu", 10.0, bfloat16=40.0),
+        "tpu": _kind("tpu", 40.0),
+        "slow": _kind("cpu", 1.0, _rate(0.02, spread=(0.8, 1.5))),
+        "slower": _kind("cpu", 1.0, _rate(0.001, model="another")),
+    }
+    known = _catalogue(**kinds)
+
+    def told(kind: str, **of_work: Any) -> tuple[list[float], list[float], str]:
+        cases, basis = paces(replace(_WORK, **of_work), kinds[kind], known)
+        return [pace.shower_s for pace in cases], [pace.step_s for pace in cases], basis
+
+    assert told("own") == (pytest.approx([0.25, 0.5, 1.0]), pytest.approx([0.05, 0.1, 0.2]), "this kind's rate")
+    # of the shares 0.4, 0.5 and 0.2 of the peak the middle one, and the outer ones half as far again
+    others = [2 / (10 * 0.5 * 1.5), 2 / (10 * 0.4), 1.5 * 2 / (10 * 0.2)]
+    assert told("new") == (pytest.approx(others), [0, 0, 0], "other kinds' rates")
+    # in a precision that nobody has a rate for, its peak's best or the worst of float32
+    best, worst = 2 / (40 * 0.5 * 1.5), 1.5 * 2 / (10 * 0.2)
+    assert told("new", precision="bfloat16")[0] == pytest.approx([best, (best * worst) ** 0.5, worst])
+    # between the peak of a platform without rates and the processor that has one of the model, or the slowest of all
+    assert told("tpu") == (pytest.approx([0.05, (0.05 * 150) ** 0.5, 150]), [0, 0, 0], "bounds: wide")
+    assert told("tpu", model="new")[0] == pytest.approx([0.05, 10.0, 2000.0])
+
+
+def test_an_estimate_in_round_numbers() -> None:
+    """A shower takes 0.1 s; 95 are nine steps an epoch, two epochs 18 and three looks at no shower."""
+    known = _catalogue(one=_kind("gpu", 100.0, _rate(20.0), alpha_s=0.5))
+    config = named_config("small", batch=10, epochs=2)
+    alone = estimate(_WORK, config, known, "one", 1, train=95, validation=0)
+    assert (alone.epoch_s, alone.total_s) == (Spread(9, 9, 9), Spread(19, 20, 21))
+    assert alone.on_demand == Spread(19 / 3600, 20 / 3600, 21 / 3600)
+    assert alone.spot == Spread(9.5 / 3600, 10 / 3600, 10.5 / 3600)
+    # two devices: four steps an epoch, of a second and another one of latency, half of that or twice as much
+    two = estimate(_WORK, config, known, "one", 2, train=95, validation=0)
+    assert two.epoch_s == Spread(6, 8, 12)
+    assert two.efficiency == Spread(pytest.approx(1 / 3), pytest.approx(1 / 2), pytest.approx(1 / 1.5))
+    assert two.on_demand == Spread(*(pytest.approx(2 * seconds / 3600) for seconds in (13, 18, 27)))
+    holding = replace(_WORK, state=1e9, gradients=2e9, activations=4e9)
+    held = estimate(holding, config, known, "one", 1, train=95, validation=0)
+    assert held.memory_gb == Spread(5.5, 8.0, 12.5)
+    assert held.total_s.likely == pytest.approx(20 + 3 * 5)  # a GB is written in five seconds at each look
+
+
+def test_latency_is_multiplied_and_bandwidth_is_not(catalogue: Catalogue) -> None:
+    kind = catalogue.kind["v100"]
+    once, twice = (exchange_seconds((5e6, 4.0), kind, 16, alpha=alpha) for alpha in (1.0, 2.0))
+    assert twice - once == pytest.approx(2 * (2 * 7 * 321e-6 + 2 * 1 * 542e-6))
+    slow = step_seconds(_WORK, kind, 16, Pace(0.0, 0.0), input_rate=1e9, alpha=2.0)
+    assert slow == pytest.approx(2 * 7 * 2 * 321e-6 + 2 * 1 * 2 * 542e-6)
+
+
 # What was published
 
 
@@ -370,6 +459,47 @@ def test_too_many_devices_are_refused(catalogue: Catalogue, work: Work) -> None:
         estimate(work, named_config("3dgan"), catalogue, "v100", 128, train=8000, validation=0)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.5, "0.5 s (0.25-1)"), (90, "90 s (45-180)"), (10800, "3 h (1.5-6)")])
+def test_an_estimate_is_of_the_datasets_showers_and_says_where_memory_is_short(
+    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[Any, dict[str, int]]] = []
+
+    def noted(*given: Any, **showers: int) -> Any:
+        asked.append((given[3:], showers))
+        return estimate(*given, **showers)
+
+    monkeypatch.setattr(commands, "estimate", noted)
+    monkeypatch.setattr(counting, "work_of", lambda *_: _WORK)
+    (tmp_path / "small.toml").write_text(BUILT_IN.read_text().replace("gb = 16\n", "gb = 0.75\n", 1))
+    arguments = ["estimate", "--config", "small", "--devices", "v100", "a10:2"]
+    command.main([*arguments, "--dataset", str(dataset), "--catalogue", str(tmp_path / "small.toml")])
+    manifest = read_manifest(dataset)
+    showers = {split: manifest.count(split) for split in ("train", "validation")}
+    assert asked == [(("v100", 1), showers), (("a10", 2), showers)]
+    out = capsys.readouterr().out
+    assert f"on {showers['train']} training showers: 2e+03 GFLOP each; catalogue of 2026-" in out
+    assert "v100 has 0.75 GB, which are likely too few" in out
+    assert "a10 has" not in out
+    command.main(["estimate", "--config", "fast", "--devices", "v100", "--showers", "5000"])
+    assert asked[-1] == (("v100", 1), {"train": 3500, "validation": 250})
+
+
+def test_figures_have_three_digits_or_all_before_the_point() -> None:
+    assert commands._text(Spread(0.012345, 99.94, 1234.6), 1, "%") == "99.9% (0.0123-1235)"
+    assert commands._text(Spread(1, 2, 3), 100, "%") == "200% (100-300)"
+    assert commands._text(None) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.5, "0.5 s (0.25-1)"),
+        (90, "90 s (45-180)"),
+        (120, "120 s (60-240)"),
+        (180, "3 min (1.5-6)"),
+        (7200, "120 min (60-240)"),
+        (10800, "3 h (1.5-6)"),
+    ],
+)
 def test_times_are_in_the_unit_that_suits_them(seconds: float, told: str) -> None:
-    assert _time(Spread(seconds / 2, seconds, 2 * seconds)) == told
+    assert commands._time(Spread(seconds / 2, seconds, 2 * seconds)) == told

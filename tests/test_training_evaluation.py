@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -145,6 +146,16 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
     (whole,) = ordered_batches(dataset, manifest, "validation", batch=40)
     np.testing.assert_array_equal(energies, whole["energy_gev"][::every])
     assert (evaluator.every, evaluator.showers) == (every, len(energies))
+
+
+def test_an_accelerator_looks_at_whole_batches(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 showers, one of 32."""
+    model = SimpleNamespace(evaluation_cost=0.1, decode_judged=lambda records, _: {"records": records})
+    monkeypatch.setattr(evaluation, "build", lambda *_: model)
+    monkeypatch.setattr(evaluation, "computes_on_processors", lambda _: False)
+    evaluator = Evaluator(named_config("small"), dataset, read_manifest(dataset), "validation")
+    assert evaluator.showers == 32
+    assert evaluator._part(0).element_spec["records"].shape == (32,)
 
 
 @pytest.mark.slow

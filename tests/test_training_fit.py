@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     card = read_card(model)
     assert card.trained["steps"] == 14
     assert card.config.model == "3dgan-small"
+    assert (card.trained["epochs"], card.trained["replicas"], card.trained["warm_start"]) == (2, 1, None)
+    train = read_manifest(dataset).count("train")
+    assert (card.dataset["train_events"], card.dataset["cut_gev"], card.dataset["split_files"]) == (train, 0, [])
+    packages = {name: metadata.version(name) for name in ("calopipe", "keras", "tensorflow")}
+    assert card.versions == packages
     assert card.dataset["fingerprint"] == json.loads((dataset / "manifest.json").read_text())["fingerprint"]
     low, high = card.valid_range["energy_gev"]
     assert 100 <= low < high <= 200
@@ -61,6 +67,7 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     assert list((model / "checkpoints").iterdir())
     history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in history] == [0, 7, 14]
+    assert card.trained["seconds"] == pytest.approx(history[1]["seconds"] + history[2]["seconds"])
     best = min(history[1:], key=lambda entry: entry["validation"]["total"])
     assert card.trained["chosen_step"] == best["step"]
     assert card.losses == best["validation"]

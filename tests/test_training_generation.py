@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.stats import kstest
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle, write_file
+from trainings import untraced
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import SKIP
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
@@ -35,7 +38,7 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Form
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import _request, generate
+from training.generation import _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -55,10 +58,13 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     np.testing.assert_array_equal(generated.energy_gev, mc.energy_gev[mask])
     np.testing.assert_array_equal(generated.theta_rad, mc.theta_rad[mask])
     assert generated.geometry == mc.geometry
+    with h5py.File(tmp_path / "g.h5") as file:
+        assert (file.attrs["seed"], file.attrs["cut_gev"]) == (1, 0)
     assert re.fullmatch(r"3dgan-small, \d+ steps of \d+, the weights of step \d+, trained in .* min", generated.made_by)
     cells = generated.read().cells  # finite and not negative, or reading would refuse
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
+    np.testing.assert_allclose(generated.read().mtheta_rad, measured_angle(cells), atol=1e-3)
 
 
 def test_a_shower_that_a_device_has_no_room_for_is_an_error(
@@ -68,10 +74,10 @@ def test_a_shower_that_a_device_has_no_room_for_is_an_error(
 
     def full(generator: Generator, energy_gev: tf.Tensor, *_: Any) -> tf.Tensor:
         cells = tf.ones([tf.size(energy_gev), *generator.card.geometry.shape])
-        return tf.where(energy_gev[:, None, None, None] == energy[7], np.float32(np.nan), cells)
+        return tf.where(energy_gev[:, None, None, None] == energy[40], np.float32(np.nan), cells)
 
     monkeypatch.setattr(Generator, "cells", full)
-    with pytest.raises(InputError, match=rf"shower 7, of {energy[7]:g} GeV, is no number; .* generate on processors"):
+    with pytest.raises(InputError, match=rf"shower 40, of {energy[40]:g} GeV, is no number; .* generate on processors"):
         _generate(trained, tmp_path / "g.h5")
     assert not (tmp_path / "g.h5").exists()
 
@@ -110,8 +116,10 @@ def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> N
 
 
 def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.generator._BATCH_BYTES", 5 * make_showers(events=1).cells.nbytes)
-    assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == [5, 50]
+    bytes_of_one = make_showers(events=1).cells.nbytes
+    for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [32, 50])):
+        monkeypatch.setattr("training.generator._BATCH_BYTES", least)
+        assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
 
 
 def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +172,7 @@ def test_showers_of_another_split_do_not_stand(trained: Path, tmp_path: Path) ->
         np.testing.assert_array_equal(open_showers(output).energy_gev, mc.energy_gev[mask])
 
 
-def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path) -> None:
+def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card, chosen = folder.read_card(trained / "model"), Selection("test", cut_gev=0.1)
     others: list[dict[str, Any]] = [
         {"split": "all"}, {"rule": SplitRule.parse(["test=a*"])}, {"cut_gev": 0.2}, {"geometry": "file_unit_gev=1"},
@@ -173,7 +181,23 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path) -> None:
     asked = [(card, ["a"], replace(chosen, **other), 1, 2) for other in ({}, *others)]
     asked += [(card, ["a"], chosen, *more) for more in ((2, 2), (1, 3))]
     asked += [(card, ["b"], chosen, 1, 2), (replace(card, weights={"w": "0"}), ["a"], chosen, 1, 2)]
-    assert len({_request(*each) for each in asked}) == len(asked)
+    requests = {_request(*given) for given in asked}
+    monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
+    requests.add(_request(card, ["a"], chosen, 1, 2))
+    monkeypatch.setattr("training.generation.SCHEMA_VERSION", 0)
+    requests.add(_request(card, ["a"], chosen, 1, 2))
+    assert len(requests) == len(asked) + 2
+
+
+def test_a_file_says_how_its_model_was_trained() -> None:
+    trained = {"steps": 12_000, "replicas": 4, "chosen_step": 9_000, "seconds": 5_400.0}
+    card: Any = SimpleNamespace(
+        config=SimpleNamespace(model="m", batch=8), trained=trained, fingerprint=lambda: "weights"
+    )
+    assert _attributes(card, "asked") == {
+        "generator": "calopipe m", "model": "weights", "calopipe_request": "asked",
+        "made_by": "m, 12,000 steps of 32, the weights of step 9,000, trained in 90 min",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -271,6 +295,48 @@ def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatc
     assert rates == [10, 10, 0]
 
 
+def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four showers are one part, which the second of two shares has nothing of."""
+    conditions = Conditions([make_file(tmp_path / "few.h5", events=4)], Selection())
+    rates: list[tuple[str, float]] = []
+
+    def made(share: Share | None = None) -> int:
+        return generate(
+            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, extrapolate=True,
+            measured=lambda *told: rates.append(told),
+        )  # fmt: skip
+
+    assert (made(Share(1, 2)), rates) == (0, [])
+    assert "share 1 of 2 is made" in capsys.readouterr().out
+    with untraced():
+        assert made() == 4
+    ((name, rate),) = rates
+    assert (name, rate > 0) == ("showers a second", True)
+    assert (made(), len(rates)) == (4, 1)
+
+
+def test_a_share_is_every_so_many_parts_from_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 10)
+    showers = make_showers(events=75)
+    generator: Any = SimpleNamespace(
+        showers_at_a_time=10, showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges)
+    )
+    parts = Parts(tmp_path / "parts", "0123456789abcdef", generator, 75, like=Form(SMALL_GEOMETRY, ""))
+    parts.make(Share.parse("1/3"), showers.energy_gev, showers.theta_rad, seed=1)
+    made = {int(path.stem.rpartition("-")[2]): path for path in (tmp_path / "parts").iterdir()}
+    assert sorted(made) == [10, 40, 70]
+    for start, path in made.items():
+        np.testing.assert_array_equal(open_showers(path).energy_gev, showers.energy_gev[start : start + 10])
+
+
+def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator: Any = SimpleNamespace(showers_at_a_time=300)
+    for chunk, sizes in ((5000, [5000, 2000]), (7, [1197] * 5 + [1015]), (400, [1200] * 5 + [1000])):
+        monkeypatch.setattr(parts_of_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
+        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Form(SMALL_GEOMETRY, ""))
+        assert [len(part) for part in parts._parts.values()] == sizes
+
+
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the next ones belong to another part."""
     generator = Generator(trained / "model", batch=2)
@@ -328,7 +394,10 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True) == 5
+    assert (
+        generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True, outside=SKIP)
+        == 5
+    )
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)
     with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:
@@ -404,13 +473,15 @@ def test_labels_outside_the_training_are_left_out_if_asked(
     none = write_file(tmp_path / "none.h5", showers, energy=0 * energy + 90)
     with pytest.raises(InputError, match=r"shower 0 is asked for with energy 90 GeV"):
         _generate(trained, tmp_path / "i.h5", "--outside", "skip", like=none)
+    assert "left out" not in capsys.readouterr().out
 
 
-def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path) -> None:
+def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the layout and the unit of the model; as those of a file of the same labels."""
     arguments = ["generate", "--model", str(trained / "model"), "--energy", "150", "--theta", "90"]
-    command.main([*arguments, "--showers", "7", "--output", str(tmp_path / "g.h5")])
-    made, theta = open_showers(tmp_path / "g.h5"), np.full(7, np.pi / 2, np.float32)
+    command.main([*arguments, "--showers", "7", "--outside", "skip", "--output", str(tmp_path / "g.hdf5")])
+    assert "left out" not in capsys.readouterr().out
+    made, theta = open_showers(tmp_path / "g.hdf5"), np.full(7, np.pi / 2, np.float32)
     assert made.geometry == folder.read_card(trained / "model").geometry
     assert (made.energy_gev == 150).all()
     np.testing.assert_array_equal(made.theta_rad, theta)
@@ -430,6 +501,10 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path) -> None:
         (["--energy", "20", "--theta", "90", "--showers", "9"], "energy 20 GeV, the model is valid from 100"),
         ([], "expected either --like, or --energy with --showers"),
         (["--like", "{mc}", "--showers", "9"], "expected either --like"),
+        (["--like", "{mc}", "--phi", "0"], "expected either --like"),
+        (["--like", "{mc}", "--pdg", "11"], "expected either --like"),
+        (["--energy", "150", "--theta", "90", "--showers", "9", "--split", "test"], "with --showers N, and without"),
+        (["--like", "{mc}", "--seed", "-1"], "--seed is -1"),
         (["--like", "{labels}", "--split", "test"], "labels.h5: holds labels and no cells, .* leave out --split"),
         (["--like", "{labels}", "{mc}"], "labels.h5: found datasets .* expected"),
         (["--like", "{zeros}"], "zeros.h5: no shower holds energy; give a file of labels without cells, or --energy"),
@@ -469,6 +544,10 @@ def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.h5").mkdir()
     with pytest.raises(InputError, match="a folder"):
         _generate(trained, tmp_path / "folder.h5")
+    (tmp_path / "notes.h5").write_text("of somebody")
+    with pytest.raises(InputError, match=r"notes\.h5: not a file of showers, .*give another --output, or remove it"):
+        _generate(trained, tmp_path / "notes.h5")
+    assert (tmp_path / "notes.h5").read_text() == "of somebody"
 
 
 @pytest.mark.parametrize("kilobytes", [20, 100, 160])
@@ -492,6 +571,8 @@ def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
             _generate(trained, tmp_path / "g.h5", f"--share={share}")
     with pytest.raises(InputError, match="--share I/N"):
         _generate(trained, tmp_path / "g.h5", "--strategy", "multi-worker")
+    with pytest.raises(InputError, match="3dgan-small, which reconstructs no showers; give an auto-encoder"):
+        reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
     with pytest.raises(InputError, match=r"ends in \.h5"):
         _generate(trained, tmp_path / "g.txt")
     with pytest.raises(InputError, match=r"card\.json: no such file"):
@@ -539,6 +620,25 @@ def test_the_time_of_a_shower_by_batch(
     assert timing.time_generation(trained / "model", conditions, output) == found
     assert len(calls) == 5
     assert "times stand" in capsys.readouterr().out
+
+
+def test_the_time_is_the_median_of_those_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The labels of the input come again and again."""
+    asked: list[tuple[list[float], list[float], int, list[int]]] = []
+
+    def showers(energy: Any, theta: Any, *, seed: int, more: Any, **_: Any) -> list[None]:
+        asked.append((energy.tolist(), theta.tolist(), seed, more["particle"].tolist()))
+        return [None]
+
+    events = SimpleNamespace(
+        energy_gev=np.array([10.0, 20.0]), theta_rad=np.array([1.0, 2.0]), more={"particle": np.array([11, 22])}
+    )
+    generator: Any = SimpleNamespace(batch=3, showers=showers)
+    conditions: Any = SimpleNamespace(events=events)
+    clock = iter(np.cumsum([0, 9, 0, 1, 0, 6, 0, 2]).tolist())  # a call takes 9, 1, 6 and 2 seconds
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=clock.__next__))
+    assert timing._seconds(generator, conditions, 3) == 2
+    assert asked == [([10, 20, 10], [1, 2, 1], seed, [11, 22, 11]) for seed in range(4)]
 
 
 def test_times_are_of_the_models_own_showers(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,18 @@ from trainings import fit_layers, same_training, small_dataset
 from calopipe.errors import InputError
 from preprocessing.dataset import ShowerManifest
 from training import __main__ as command
+from training import folder
+from training.configs import RunOptions, named_config
+from training.engine.strategies import make_strategy
+from training.engine.team import Team
 from training.folder import read_card
+from training.keeping import names_the_command
 from training.models.base import build
-from training.run import evaluations
+from training.nodes.workers import PREEMPTED
+from training.run import evaluations, loop
 from training.run.evaluation import Evaluation, Evaluator
-from training.run.history import ProgressBar
+from training.run.evaluations import Evaluations
+from training.run.history import History, ProgressBar
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +90,8 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
     program, *arguments = shlex.split(named[1])
     assert [program, *arguments[:2]] == ["python", "-m", "training"]
     command.main(arguments[2:])
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == PREEMPTED
     card = read_card(output)
     assert card.trained["chosen_step"] == 7
     assert card.trained["steps"] == (10 if how == "signal" else 7)
@@ -104,13 +114,15 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
     monkeypatch.setattr(ShowerManifest, "whole_range", whole)
     shutil.copytree(stopped, tmp_path / "m")
+    noted = json.loads((tmp_path / "m/training.json").read_text())
+    (tmp_path / "m/training.json").write_text(json.dumps(noted | {"warm_start": "earlier weights"}))
     for step in (7, 10):  # the best, and the last
         damaged = tmp_path / f"m/checkpoints/step-{step:09d}.npz"
         damaged.write_bytes(damaged.read_bytes()[:-1000])
     command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
     card = read_card(tmp_path / "m")
     assert (card.trained["chosen_step"], card.losses, card.trained["metric"]) == (5, {}, None)
-    assert card.valid_range == whole
+    assert (card.valid_range, card.trained["warm_start"]) == (whole, "earlier weights")
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
 
 
@@ -121,10 +133,27 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
     make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with pytest.raises(InputError, match=r"ds: not the one that the training in .*m is on; give that one"):
         command.main(["keep", "--dataset", str(tmp_path / "ds"), "--output", str(tmp_path / "m")])
+    noted = (tmp_path / "m/training.json").read_text()
+    unsaid = {name: value for name, value in json.loads(noted).items() if name != "config"}
+    (tmp_path / "m/training.json").write_text(json.dumps(unsaid))
+    with pytest.raises(InputError, match="does not say how it is trained; start the training once more"):
+        command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
+    (tmp_path / "m/training.json").write_text(noted)
     shutil.rmtree(tmp_path / "m/checkpoints")
     with pytest.raises(InputError, match="no whole checkpoint is left; train again"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
     assert not (tmp_path / "m/card.json").exists()
+
+
+def test_no_command_is_named_that_would_find_nothing(tmp_path: Path) -> None:
+    """Before the first checkpoint, and where the checkpoints are another training's."""
+    for left in (False, True):
+        folder.begin(tmp_path, "another" if left else "this", overwrite=True)
+        if left:
+            (tmp_path / folder.CHECKPOINTS).mkdir()
+            (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
+        with pytest.raises(InputError, match=r"^dead$"), names_the_command(tmp_path / "ds", tmp_path, "this"):
+            raise InputError("dead")
 
 
 @pytest.mark.slow
@@ -183,3 +212,186 @@ def test_a_look_that_always_fails_is_not_repeated_for_ever(
     fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     assert "step 7: the model is not judged; 1 evaluations began, and none ended" in caplog.text
     assert (read_card(tmp_path / "m").trained["chosen_step"], read_card(tmp_path / "m").losses) == (7, {})
+
+
+class _Look:
+    """Looks at a model whose numbers are told here, in epochs of seven of 35 steps; a look may fail."""
+
+    def __init__(
+        self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
+    ) -> None:
+        self.history, self.fails, self.drawn = History(place, 0), False, 0
+        self.marked: list[tuple[int, float | None]] = []
+        config = named_config("small", patience=patience, epochs=5)
+        self.engine: Any = SimpleNamespace(config=config, steps_an_epoch=7, last_step=35, step=0)
+        evaluator: Any = SimpleNamespace(
+            showers=showers, every=2, take_over=lambda _: None, evaluate=self._evaluate, score=lambda _: 0.5
+        )
+        checkpoints: Any = SimpleNamespace(
+            mark=lambda *noted: self.marked.append(noted), wait=lambda: None, best_metric=lambda: best
+        )
+        self.evaluations = Evaluations(
+            self.engine, evaluator, self.history, checkpoints, Team(make_strategy("one-device"))
+        )
+
+    def _evaluate(self) -> Evaluation:
+        if self.fails:
+            raise MemoryError
+        judge: Any = SimpleNamespace(figures=self._figures)
+        return Evaluation({"total": 4.0}, {"metric": {"value": None}}, judge, 1.5)
+
+    def _figures(self) -> dict[str, Any]:
+        self.drawn += 1
+        return {}
+
+    def at(self, step: int, *, noted: bool = True) -> None:
+        """The end of an epoch."""
+        self.engine.step = step
+        if noted:
+            self.history.add({"step": step, "epoch": step // 7})
+        self.evaluations.evaluate({})
+
+
+def test_a_look_is_noted_and_not_repeated(tmp_path: Path) -> None:
+    """It is drawn where the training ends, and not after each epoch."""
+    look = _Look(tmp_path)
+    look.at(7)
+    assert look.history.entries[-1] == {
+        "step": 7, "epoch": 1, "validation": {"total": 4.0}, "metric": {"value": None},
+        "evaluated": {"showers": 3, "one_of": 2}, "evaluation_seconds": 1.5,
+    }  # fmt: skip
+    look.fails = True
+    look.at(7, noted=False)
+    look.history.add({"step": 10})
+    look.at(14, noted=False)  # of which the history does not tell
+    look.fails = False
+    assert (look.marked, look.drawn) == ([(7, 0.5)], 0)
+    look.at(35)
+    assert (look.marked, look.drawn) == ([(7, 0.5), (35, 0.5)], 1)
+
+
+def test_a_look_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    look = _Look(tmp_path)
+    look.fails = True
+    for again in range(3):
+        with pytest.raises(MemoryError):
+            look.at(7, noted=not again)
+    look.at(7, noted=False)
+    assert "step 7: the model is not judged; 3 evaluations began, and none ended" in caplog.text
+    assert len(look.history.entries[-1]["evaluations_begun"]) == 3
+    look.fails = False
+    look.at(14)
+    assert look.marked == [(14, 0.5)]
+
+
+def test_a_split_without_showers_is_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    look = _Look(tmp_path, showers=0)
+    look.fails = True
+    look.at(7)
+    assert (look.history.entries[-1]["validation"], look.marked) == ({}, [])
+    assert "the validation split holds no showers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("patience", "best", "over"),
+    [
+        (2, (14, 1.0), True),
+        (3, (14, 1.0), False),  # the epoch after the last look is none without a better metric
+        (3, (7, 1.0), True),
+        (2, (28, 1.0), False),
+        (1, (0, math.inf), False),
+        (0, (0, 1.0), False),
+    ],
+)
+def test_patience_counts_the_epochs_up_to_the_last_look(
+    tmp_path: Path, patience: int, best: tuple[int, float], *, over: bool
+) -> None:
+    look = _Look(tmp_path, patience=patience, best=best)
+    for step in (7, 14, 21, 28):
+        look.at(step)
+    look.history.add({"step": 35, "epoch": 5})
+    assert look.evaluations.patience_is_over() == over
+
+
+class _Steps:
+    """A loop over an engine whose steps are told here: epochs of seven of 24 steps, by a clock that is told too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, signals: tuple[int, ...] = (), **options: Any) -> None:
+        self.now, self.saved, self.looks = 100.0, [], []
+        monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.state = {"network/a/0": np.zeros(3)}
+        self.engine: Any = SimpleNamespace(
+            step=0, steps_an_epoch=7, last_step=24, global_batch=8, replicas=2, model=SimpleNamespace(guards=()),
+            config=SimpleNamespace(domain=SimpleNamespace(items="showers")), state=lambda: self.state,
+            table=lambda losses: {"fit": {"total": float(losses[0])}}, take_sums=lambda: np.array([21.0]),
+            learning_rate=lambda: 0.25,
+        )  # fmt: skip
+        checkpoints: Any = SimpleNamespace(
+            save=lambda _, step, facts: self.saved.append((step, facts)), wait=lambda: None, last_named=lambda: "step-4"
+        )
+        self.noted: list[dict[str, Any]] = []
+        evaluations: Any = SimpleNamespace(
+            history=SimpleNamespace(add=self.noted.append), due=lambda step: step != 14, patience_is_over=lambda: False,
+            evaluate=self.looks.append,
+        )  # fmt: skip
+        self.loop = loop.Loop(
+            self.engine, checkpoints, evaluations, RunOptions(**options), Team(make_strategy("one-device")),
+            signals=signals, seconds=5.0,
+        )  # fmt: skip
+
+    def after(self, step: int, *, seconds: float) -> None:
+        self.engine.step = step
+        self.now += seconds
+        self.loop.after(np.array([1.0], np.float32), stop=False)
+
+
+def test_what_is_noted_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds before an interruption count for the first; the last has three steps."""
+    steps = _Steps(monkeypatch)
+    for step, seconds in ((4, 3.0), (7, 2.0), (14, 1.0), (24, 6.0)):
+        steps.after(step, seconds=seconds)
+    columns = ("epoch", "step", "seconds", "images_per_s", "learning_rate", "train")
+    rows = [
+        (1, 7, 10.0, 5.6, 0.25, {"fit": {"total": 3.0}}),
+        (2, 14, 1.0, 56.0, 0.25, {"fit": {"total": 3.0}}),
+        (4, 24, 6.0, 4.0, 0.25, {"fit": {"total": 7.0}}),
+    ]
+    assert steps.noted == [dict(zip(columns, row, strict=True)) for row in rows]
+    assert steps.saved == [(step, {"replicas": 2, "seconds": 0.0}) for step in (7, 24)]  # where a look is due
+    assert steps.looks == [steps.state] * 2
+
+
+def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Steps(monkeypatch, checkpoint_seconds=10.0)
+    for step, seconds in ((1, 9.0), (2, 2.0), (3, 9.0), (4, 2.0), (14, 11.0)):
+        clock.after(step, seconds=seconds)
+    assert [(step, facts["seconds"]) for step, facts in clock.saved] == [(2, 16.0), (4, 27.0), (14, 0.0)]
+    counted = _Steps(monkeypatch, checkpoint_steps=3)
+    for step in range(1, 10):
+        counted.after(step, seconds=1.0)
+    assert [step for step, _ in counted.saved] == [3, 6, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"), [((signal.SIGINT,), 130), ((signal.SIGINT, signal.SIGTERM), PREEMPTED), ((), PREEMPTED)]
+)
+def test_the_last_signal_decides_how_a_training_that_is_told_to_stop_ends(
+    monkeypatch: pytest.MonkeyPatch, signals: tuple[int, ...], code: int
+) -> None:
+    steps = _Steps(monkeypatch, signals=signals)
+    steps.engine.step = 4
+    for _ in range(2):  # saved once
+        with pytest.raises(SystemExit) as stopped:
+            steps.loop._stop(4)
+        assert stopped.value.code == code
+    assert [step for step, _ in steps.saved] == [4]
+
+
+def test_weights_that_are_no_numbers_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = _Steps(monkeypatch)
+    steps.state["network/b/0"] = np.array([1.0, np.inf])
+    with pytest.raises(
+        InputError, match=r"a weight is not a finite number after step 7; .*last good checkpoint: step-4"
+    ):
+        steps.after(7, seconds=1.0)
+    assert steps.saved == []

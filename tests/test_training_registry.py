@@ -118,6 +118,7 @@ def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: P
     assert registry.promote(second).startswith("promoted to ")
     one, two = registry.history()
     assert (one.number, one.replaced, two.number, two.replaced) == (1, None, 2, one.model)
+    assert (one.at[-6:], one.id != two.id) == ("+00:00", True)
     assert registry.current() == two
     assert registry.fetch(two, tmp_path / "copy") == read_card(second.model)
     assert read_card(tmp_path / "copy") == read_card(second.model)
@@ -446,6 +447,60 @@ def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
         Registry(disk / "registry").require_usable()
 
 
+def test_a_damaged_promotion_is_told_of_before_anything_is_done(on_disk: Registry, tmp_path: Path) -> None:
+    promoted(on_disk, tmp_path, 1)
+    path = on_disk.place / "promotions/000001.json"
+    document = json.loads(path.read_text())
+    del document["model"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"000001\.json: not a whole calopipe\.promotion \(.*model"):
+        on_disk.require_usable()
+
+
+def test_other_files_beside_the_promotions_are_none(on_disk: Registry, tmp_path: Path) -> None:
+    promoted(on_disk, tmp_path, 1)
+    for name in ("000002.json.partial", "a000003.json", "00004.json", "notes.txt"):
+        (on_disk.place / "promotions" / name).write_text("{}")
+    assert [entry.number for entry in on_disk.history()] == [1]
+
+
+def test_a_change_that_another_run_was_faster_than_is_not_made(
+    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promoted(on_disk, tmp_path, 2)
+    monkeypatch.setattr(storage, "create_json", lambda *_: False)
+    for change in (on_disk.rollback, lambda: on_disk.regrade(LAX)):
+        with pytest.raises(InputError, match="at the same time; look at the history, and try again"):
+            change()
+
+
+def test_the_commands_list_the_promotions_and_copy_the_current_model(
+    on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--registry", str(on_disk.place)]
+    on_disk.place.mkdir()
+    fetch = ["fetch", *place, "--output", str(tmp_path / "copy")]
+    with pytest.raises(InputError, match=r"no model was promoted there$"):
+        command.main(fetch)
+    first, second = promoted(on_disk, tmp_path, 2)
+    on_disk.regrade(LAX)
+    one, two, three = on_disk.history()
+    command.main(["promotions", *place])
+    assert capsys.readouterr().out.splitlines() == [
+        f"     1  {one.at}  {one.model}  promoted (grade {one.grade})",
+        f"     2  {two.at}  {two.model}  promoted, in place of {one.model} (grade {two.grade})",
+        f"     3  {three.at}  {two.model}  grade changed (grade {three.grade})",
+    ]
+    folder.take_over(first.model, tmp_path / "copy", overwrite=False)
+    with pytest.raises(InputError, match="or --overwrite"):
+        command.main(fetch)
+    assert read_card(tmp_path / "copy") == read_card(first.model)
+    command.main([*fetch, "--overwrite"])
+    assert read_card(tmp_path / "copy") == read_card(second.model)
+    assert (tmp_path / "copy" / folder.HISTORY).exists()
+    assert capsys.readouterr().out.endswith(f"model: {tmp_path / 'copy'}, which is {two.model}\n")
+
+
 def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
     registry = Registry(small_disk(4) / "registry")
     with pytest.raises(OSError) as full:  # noqa: PT011  what the system says
@@ -520,6 +575,29 @@ def test_a_card_whose_part_is_no_object_is_told_in_a_line(tmp_path: Path, name: 
         read_card(card.parent)
     with pytest.raises(InputError, match=told), folder.model_folder(str(card.parent)):
         pytest.fail("the model was taken")
+
+
+def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone(tmp_path: Path) -> None:
+    model = candidate(tmp_path, 1).model
+    fingerprint = read_card(model).fingerprint()
+    folder.require_model(model, fingerprint)
+    for name, asked in ((model, "another"), (tmp_path, fingerprint)):
+        with pytest.raises(InputError, match="holds another model than the one just trained"):
+            folder.require_model(name, asked)
+
+
+def test_a_card_sums_a_training_up(tmp_path: Path) -> None:
+    card = read_card(candidate(tmp_path, 1).model)
+    assert card.summary() == "1 steps; on the validation split: no showers"
+    assert replace(card, losses={"a": 0.123456, "b": 2.0}).summary().endswith("split: a 0.1235, b 2")
+
+
+def test_the_newest_checkpoint_is_one_that_is_described(tmp_path: Path) -> None:
+    assert folder.last_checkpoint(tmp_path) == 0
+    (tmp_path / folder.CHECKPOINTS).mkdir()
+    for name in ("step-000000005.json", "step-000000012.json", "step-000000020.npz", "step-30.json.part"):
+        (tmp_path / folder.CHECKPOINTS / name).touch()
+    assert folder.last_checkpoint(tmp_path) == 12
 
 
 def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -15,6 +16,7 @@ from showers import SMALL_GEOMETRY, make_dataset, make_file
 from calopipe import mirror, storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
+from calopipe.labels import PARTICLE
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.dataset import Settings, read_manifest
@@ -28,7 +30,7 @@ from training.models.source import ModelFile, file_of
 from training.nodes import trainjob
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
-from training.registry.retraining import fit_on_nodes, retrain
+from training.registry.retraining import _require_one_detector, fit_on_nodes, retrain
 from training.seen import seen_after, write_seen
 
 CONFIG = named_config("small")
@@ -48,6 +50,8 @@ class Site:
 
     def fit(self, dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
         self.asked.append(warm_start)
+        if (model / folder.CARD).exists():
+            read_card(model)  # a damaged one is in the way of a training
         manifest = read_manifest(dataset)
         earlier = read_card(warm_start) if warm_start else None
         request = folder.request_fingerprint(manifest, config, earlier)
@@ -223,6 +227,45 @@ def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> N
     assert len(site.asked) == 1
 
 
+def test_showers_with_other_labels_are_of_another_registry(site: Site) -> None:
+    card = site.retrain()
+    alike: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=card.valid_range)
+    manifest: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=card.valid_range | {PARTICLE: (11, 22)})
+    _require_one_detector(card, alike, site.registry)
+    told = r"its model is of showers with neither phi nor pdg, the dataset's have pdg \(11, 22\); give each a registry"
+    with pytest.raises(InputError, match=told):
+        _require_one_detector(card, manifest, site.registry)
+
+
+def test_a_model_answers_for_its_data_settings_and_version_alone(site: Site) -> None:
+    card = site.retrain()
+    manifest: Any = SimpleNamespace(fingerprint=card.dataset["fingerprint"])
+    other: Any = SimpleNamespace(fingerprint="another")
+    begun = replace(card, trained=card.trained | {"warm_start": "a model"})
+    for origin in (ANEW, FROM_INCUMBENT):
+        assert card.answers(manifest, CONFIG, origin)
+        assert not card.answers(other, CONFIG, origin)
+        assert not card.answers(manifest, replace(CONFIG, seed=2), origin)
+        assert not replace(card, versions={"calopipe": "0.0.1"}).answers(manifest, CONFIG, origin)
+        assert begun.answers(manifest, CONFIG, origin) == (origin == FROM_INCUMBENT)
+
+
+def test_a_training_is_named_by_all_that_it_is_made_of(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = site.retrain()
+    manifest: Any = SimpleNamespace(fingerprint="data")
+    other: Any = SimpleNamespace(fingerprint="another")
+    asked: list[Any] = [
+        (manifest, CONFIG),
+        (other, CONFIG),
+        (manifest, replace(CONFIG, seed=2)),
+        (manifest, CONFIG, card),
+    ]
+    names = {folder.request_fingerprint(*given) for given in asked}
+    monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
+    names.add(folder.request_fingerprint(*asked[0]))
+    assert len(names) == 5
+
+
 @pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks
 def test_a_current_model_of_another_version_is_told_of(site: Site, version: int) -> None:
     site.retrain()
@@ -262,13 +305,19 @@ def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pyt
     site.fit(dataset, rival, CONFIG, None)
     config = replace(CONFIG, seed=3, strategy="multi-worker")
 
+    passed: list[tuple[str, str]] = []
+
     def train(**given: Any) -> None:
         launched.append(given)
+        passed.append(("trained", "model"))
         site.fit(dataset, model, config, rival)
 
     monkeypatch.setattr(trainjob, "launch", train)
     monkeypatch.setattr(mirror, "address", lambda path: f"gs://runs/{path.name}")  # as of folders in mirrors
+    for name in ("flush", "refresh"):
+        monkeypatch.setattr(mirror, name, lambda path, name=name: passed.append((name, path.name)))
     assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
+    assert passed == [("flush", "rival"), ("trained", "model"), ("refresh", "model")]
     given = launched[0]
     assert given["arguments"] == [
         "fit", "--dataset", str(dataset), "--output", "gs://runs/model", "--overwrite", "--config", "small",

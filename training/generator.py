@@ -164,12 +164,12 @@ class Generator:
             )
 
     def inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> npt.NDArray[np.bool_]:
-        """Which labels, (N,) each, the model knows; those beside energy and angle are of the training's names."""
+        """Which labels, (N,) each, the model knows; where one of the training is missing, `check_kinds` says so."""
         valid = self.card.valid_range
         inside = _within(energy_gev, valid["energy_gev"]) & _within(theta_rad, valid["theta_rad"])
         if PARTICLE in more:
             inside &= np.isin(more[PARTICLE], self._known.particle)
-        if self._known.phi_rad:
+        if PHI in more and self._known.phi_rad:
             inside &= _within(more[PHI], self._known.phi_rad)
         return inside
 
