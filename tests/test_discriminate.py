@@ -92,8 +92,8 @@ def test_the_numbers_of_a_classifier_of_two_answers(
     monkeypatch.setattr(module, "load", lambda _: (card, network))
     monkeypatch.setattr(module, "ordered_batches", batches)
     unread: Any = None
-    found = module._judged(unread, unread, unread)
-    assert found == {"auc": auc, "jsd": pytest.approx(jsd, abs=1e-5), "tested": 16, "chosen_step": 5}
+    numbers = module._judged(unread, unread, unread)
+    assert numbers == {"auc": auc, "jsd": pytest.approx(jsd, abs=1e-5), "tested": 16, "chosen_step": 5}
 
 
 def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,8 +296,8 @@ def test_the_pace_by_what_the_catalogue_knows_of_the_model() -> None:
     known = _catalogue(**kinds)
 
     def told(kind: str, **of_work: Any) -> tuple[list[float], list[float], str]:
-        found, basis = paces(replace(_WORK, **of_work), kinds[kind], known)
-        return [pace.shower_s for pace in found], [pace.step_s for pace in found], basis
+        cases, basis = paces(replace(_WORK, **of_work), kinds[kind], known)
+        return [pace.shower_s for pace in cases], [pace.step_s for pace in cases], basis
 
     assert told("own") == (pytest.approx([0.25, 0.5, 1.0]), pytest.approx([0.05, 0.1, 0.2]), "this kind's rate")
     # of the shares 0.4, 0.5 and 0.2 of the peak the middle one, and the outer ones half as far again

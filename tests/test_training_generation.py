@@ -181,7 +181,7 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypa
     asked = [(card, ["a"], replace(chosen, **other), 1, 2) for other in ({}, *others)]
     asked += [(card, ["a"], chosen, *more) for more in ((2, 2), (1, 3))]
     asked += [(card, ["b"], chosen, 1, 2), (replace(card, weights={"w": "0"}), ["a"], chosen, 1, 2)]
-    requests = {_request(*each) for each in asked}
+    requests = {_request(*given) for given in asked}
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
     requests.add(_request(card, ["a"], chosen, 1, 2))
     monkeypatch.setattr("training.generation.SCHEMA_VERSION", 0)

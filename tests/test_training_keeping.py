@@ -262,6 +262,7 @@ def test_a_look_is_noted_and_not_repeated(tmp_path: Path) -> None:
     }  # fmt: skip
     look.fails = True
     look.at(7, noted=False)
+    look.history.add({"step": 10})
     look.at(14, noted=False)  # of which the history does not tell
     look.fails = False
     assert (look.marked, look.drawn) == ([(7, 0.5)], 0)
