@@ -78,6 +78,12 @@ def test_the_level_is_shared_among_the_estimates_of_a_criterion() -> None:
     }
 
 
+def test_a_criterion_of_which_nothing_could_be_measured_is_undecided() -> None:
+    nothing = judge(measurement(), 1)
+    assert (nothing.verdict, nothing.interval, nothing.worst) == ("inconclusive", None, "")
+    assert math.isnan(nothing.value)
+
+
 def test_the_number_of_events_that_would_decide_does() -> None:
     undecided = judge(measurement(Estimate(1.05, 0.05, 1_000)), 20)
     needed = undecided.events_needed or 0

@@ -26,6 +26,7 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.verdict import overall, read_verdict
 from validation.__main__ import main
+from validation.challenge.numbers import Asked
 from validation.compare import validate
 from validation.document import Comparison
 from validation.judge.answers import Measurement, judge_all
@@ -200,9 +201,10 @@ def test_a_request_heeds_all_that_is_asked_for_and_not_where_files_lie(
     )  # fmt: skip
     asked: list[dict[str, Any]] = [
         {}, {"reference": renamed}, {"candidate": third}, {"incumbent": [third]}, {"training": [third]},
-        {"training_split": "validation"}, {"grade": "gan"}, {"seed": 2}, *({"selection": each} for each in selections),
+        {"training_split": "validation"}, {"grade": "gan"}, {"seed": 2}, {"challenge": Asked()},
+        {"challenge": Asked(timing={"device": "CPU"})}, *({"selection": selection} for selection in selections),
     ]  # fmt: skip
-    assert len({request(**each) for each in asked}) == len(asked)
+    assert len({request(**options) for options in asked}) == len(asked)
 
 
 def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> None:
