@@ -166,11 +166,11 @@ def test_the_showers_stand_beside_published_values() -> None:
     assert "0.000495" in page  # CaloDREAM's separation power of the total energy
 
 
-@pytest.mark.parametrize("known", [{"accelerator": True}, {"accelerator": False}, {}])
-def test_times_are_those_of_a_processor_unless_said_to_be_of_an_accelerator(known: dict[str, bool]) -> None:
-    timing = {"times": [{"batch": 1, "ms_per_shower": 2.5}], **known}
+@pytest.mark.parametrize("said", [{"accelerator": True}, {"accelerator": False}, {}])
+def test_times_are_those_of_a_processor_unless_said_to_be_of_an_accelerator(said: dict[str, bool]) -> None:
+    timing = {"times": [{"batch": 1, "ms_per_shower": 2.5}], **said}
     row = _these({"classifier": None, "timing": timing, "fpd": None, "kpd": None})
-    assert (row["accelerator_ms"], row["processor_ms"]) == (([2.5], []) if known.get("accelerator") else ([], [2.5]))
+    assert (row["accelerator_ms"], row["processor_ms"]) == (([2.5], []) if said.get("accelerator") else ([], [2.5]))
 
 
 def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> None:

@@ -88,7 +88,10 @@ def test_a_terminal_has_a_bar_as_long_as_what_is_done(clock: list[float]) -> Non
     assert verbose.getvalue().splitlines()[1:] == ["train: 50%", "of a library"]
 
 
-def test_what_is_printed_meanwhile_goes_to_a_new_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_meanwhile_goes_to_a_new_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     terminal = io.StringIO()
     with pytest.raises(RuntimeError), shown(tmp_path / "logs", terminal, verbose=False) as (view, log):  # noqa: PT012
         print(BEGIN + "a line")
@@ -96,7 +99,7 @@ def test_what_is_printed_meanwhile_goes_to_a_new_log(tmp_path: Path, capsys: pyt
     assert view.stopped == "train"
     assert log.parent == tmp_path / "logs"
     assert log.read_text().splitlines()[1:] == ["a line"]
-    assert terminal.getvalue().startswith(f"log: {log}\n")
+    assert terminal.getvalue().startswith(f"log: {log.relative_to(tmp_path)}\n")
     print("after")
     assert capsys.readouterr().out == "after\n"
 

@@ -243,7 +243,6 @@ def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> 
         (Fault(502, PAGE), "the server failed (502 Bad Gateway); see kubectl logs deployment/ml-pipeline"),
         (Fault(504), "the server failed (504 Gateway Timeout); see kubectl logs deployment/ml-pipeline"),
         (Fault(503), "the server failed (503 Service Unavailable)"),
-        (Fault(504), "the server failed (504 Gateway Timeout)"),
         (Fault(hang=True), "cannot be reached, or does not answer (Read timed out. (read timeout=2.0)); check"),
     ],
 )

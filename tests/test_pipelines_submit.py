@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -313,13 +314,14 @@ def test_a_run_that_the_server_itself_ended_says_why_and_one_that_was_skipped_en
 def test_a_run_is_named_by_the_time_in_utc() -> None:
     made: dict[str, Any] = {}
     server = _told_by(run_service_create_run=lambda run: made.update(run) or SimpleNamespace(run_id="r"))
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
+        stack.callback(time.tzset)  # once the environment is as it was
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
         before = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
         assert runs.submit(server, SimpleNamespace(body=lambda _: {"experiment_id": "e"}), "weekly") == "r"
         after = datetime.now(UTC).replace(tzinfo=None)
-    time.tzset()
     assert made["experiment_id"] == "e"
     assert before <= datetime.strptime(made["display_name"], "weekly %Y-%m-%d %H-%M-%S") <= after
 

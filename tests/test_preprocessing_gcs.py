@@ -125,7 +125,7 @@ def test_an_object_is_written_removed_and_looked_at_as_a_file_is(tmp_path: Path,
     assert storage.listing(GcsPath(BUCKET, "")).keys() == {"ab", "new.json"}
 
 
-def test_an_object_that_changes_as_it_is_read_is_told_of(proxy: Proxy) -> None:
+def test_an_object_is_read_from_any_place_and_one_that_is_removed_meanwhile_is_told_of(proxy: Proxy) -> None:
     path = GcsPath(BUCKET, "a")
     path.write("0123456789")
     with path.open("rb") as reader:

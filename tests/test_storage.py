@@ -79,11 +79,11 @@ def test_files_that_are_named_come_sorted_and_each_once(tmp_path: Path, monkeypa
 def test_a_file_that_changes_or_goes_has_another_stamp(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
-    os.utime(path, ns=(0, 5_000_000_007))
+    os.utime(path, ns=(0, 6_000_000_000))
     before = storage.stamp(path)
-    assert before == (3, 5_000_000_007)
+    assert before == (3, 6_000_000_000)
     storage.require_unchanged(path, before)
-    os.utime(path, ns=(0, 5_000_000_008))
+    os.utime(path, ns=(0, 8_000_000_000))
     with pytest.raises(InputError, match="changed while it was read"):
         storage.require_unchanged(path, before)
     path.unlink()

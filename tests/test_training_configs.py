@@ -144,3 +144,7 @@ def test_options_of_a_run_that_cannot_be(options: dict[str, Any], told: str) -> 
 
 def test_the_help_says_what_a_run_does_of_itself() -> None:
     assert RunOptions() == RunOptions(0, 600.0, 0, 3, profile=False)
+    told = {option.name: option.metadata["help"] for option in fields(RunOptions)}
+    assert "(default 600)" in told["checkpoint_seconds"]
+    assert "(default 3)" in told["checkpoints_kept"]
+    assert "10 on GPUs and TPUs, else 1" in told["steps_a_call"]

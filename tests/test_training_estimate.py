@@ -477,7 +477,7 @@ def test_an_estimate_is_of_the_datasets_showers_and_says_where_memory_is_short(
     showers = {split: manifest.count(split) for split in ("train", "validation")}
     assert asked == [(("v100", 1), showers), (("a10", 2), showers)]
     out = capsys.readouterr().out
-    assert f"on {showers['train']} training showers: 2e+03 GFLOP each; catalogue of 2026-" in out
+    assert f"on {showers['train']} training showers: 2e+03 GFLOP each; catalogue of {load_catalogue().date}" in out
     assert "v100 has 0.75 GB, which are likely too few" in out
     assert "a10 has" not in out
     command.main(["estimate", "--config", "fast", "--devices", "v100", "--showers", "5000"])

@@ -70,8 +70,8 @@ def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equ
     np.testing.assert_allclose(inner, [10**0.5, 10, 10**1.5], rtol=1e-2)
     assert sum(int(each.holds(energy).sum()) for each in found) == 30_000
     assert [len(energy_bins(table, events)) for table in (linear, energy) for events in (13_999, 14_000)] == [1, 2] * 2
-    beam = np.repeat([1.0, 10.0, 100.0], [6_000, 5_000, 4_000])
-    assert [held.label for held in energy_bins(beam, 15_000)] == ["1 GeV", "10 to 100 GeV"]  # the cut is at 10 GeV
+    beam = np.repeat([1.0, 10.001, 100.0], [6_000, 5_000, 4_000])
+    assert [held.label for held in energy_bins(beam, 15_000)] == ["1 GeV", "10 to 100 GeV"]  # 10 GeV is a cut
     assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000)) == 10
 
 
