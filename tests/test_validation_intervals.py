@@ -54,7 +54,7 @@ def _features(z: Array, *, candidate: bool) -> Features:
     }
 
 
-@pytest.mark.parametrize("per_event", [0, 1, 3])
+@pytest.mark.parametrize("per_event", [0, 3])
 def test_intervals_hold_the_truth_as_often_as_they_say(per_event: int) -> None:
     rng = np.random.default_rng(20)
     quantities = _quantities()
@@ -75,7 +75,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(per_event: int) -> None:
         for name, (statistic, truth) in quantities.items():
             low, high = drawn.estimate(statistic)[0].interval(0.95) or (math.nan, math.nan)
             held[name] += low <= truth <= high
-    # False alarms: with a coverage of 93 to 97 %, less than 1e-4 for the 21 numbers of the three pairings together.
+    # False alarms: with a coverage of 93 to 97 %, less than 1e-4 for the 14 numbers of both pairings together.
     fewest, most = stats.binom.ppf(4e-6, TRIALS, 0.93), stats.binom.isf(4e-6, TRIALS, 0.97)
     assert {name: count for name, count in held.items() if not fewest <= count <= most} == {}
     # All of them together, which chance leaves nearer to 95 %: an interval that is too wide is seen here.
