@@ -225,8 +225,9 @@ def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None
 
 
 def test_labels_alone_are_known_by_all_of_their_values() -> None:
-    labels = {"energy_gev": np.array([20, 30], np.float32), "theta_rad": np.array([1, 1], np.float32)}
+    labels: dict[str, Any] = {name: np.array([1, 2], np.float32) for name in ("energy_gev", "theta_rad", PHI)}
+    labels[PARTICLE] = np.array([11, 22], np.int32)
     assert LabelsAlone(labels).contents == LabelsAlone(dict(labels)).contents
     for name, values in labels.items():
-        others = {**labels, name: values + np.float32([0, 1])}
+        others = {**labels, name: values + np.array([0, 1], values.dtype)}
         assert LabelsAlone(labels).contents != LabelsAlone(others).contents

@@ -149,6 +149,9 @@ def test_edges_are_those_that_cells_have() -> None:
     along_x, along_y = lateral_edges_mm(Geometry.of_layers(mixed, 1.0))
     assert along_x.tolist() == [-5, -2, 0, 2, 5]
     assert along_y.tolist() == [-6, -3, 0, 3, 6]
+    along_x, along_y = lateral_edges_mm(Geometry.of_layers([mixed[0], *mixed[:2]], 1.0))
+    assert along_x.tolist() == [*range(-5, 6)]
+    assert along_y.tolist() == [-6, -3, 0, 3, 6]
     np.testing.assert_allclose(10 ** SPECTRUM_EDGES[[0, 40]], [HIT_GEV, 1.0])
     assert 10 ** SPECTRUM_EDGES[-1] == pytest.approx(1e3, rel=0.02)
     assert np.bincount(thirds(REFERENCE_GEOMETRY)).tolist() == [9, 8, 8]

@@ -287,13 +287,15 @@ def test_what_labels_add_to_a_mean_is_taken_out_up_to_its_degree(highest: float,
     assert higher[:, 0].std() > 1e-5
 
 
-def test_the_hard_failures_of_a_challenger_and_of_the_incumbent_are_not_exchanged() -> None:
+def test_a_challenger_and_the_incumbent_are_not_exchanged() -> None:
     sound, faulty = (
-        SimpleNamespace(measurements=[], hard_failures=failures, cautions=[], verdict="inconclusive")
-        for failures in ([], [{"name": "x"}])
+        SimpleNamespace(measurements=[], hard_failures=failures, cautions=[name], verdict=name)
+        for name, failures in (("sound", []), ("faulty", [{"name": "x"}]))
     )
-    assert compare._challenged(faulty, sound)["outcome"] == "worse"
-    assert compare._challenged(sound, faulty)["outcome"] == "better"
+    for challenger, incumbent, outcome in ((faulty, sound, "worse"), (sound, faulty, "better")):
+        document = compare._challenged(challenger, incumbent)
+        assert (document["outcome"], document["verdict"]) == (outcome, incumbent.verdict)
+        assert document["cautions"] == incumbent.cautions
 
 
 def test_repeated_monte_carlo_is_a_caution() -> None:
