@@ -30,6 +30,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import SKIP
+from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
@@ -280,14 +281,20 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     assert not (tmp_path / ".g.h5.parts").exists()
 
 
+def _parts(folder: Path, showers: Showers, at_a_time: int) -> Parts:
+    """Parts of files that hold `showers`, which stand for those of a model."""
+    generator: Any = SimpleNamespace(
+        showers_at_a_time=at_a_time,
+        showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges),
+    )
+    return Parts(folder, "0123456789abcdef", generator, len(showers), like=Form(SMALL_GEOMETRY, ""))
+
+
 def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two parts of 20, the first of which a share made; then of none. By a clock that shows two seconds."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 20)
     showers = make_showers(events=40)
-    generator: Any = SimpleNamespace(
-        showers_at_a_time=20, showers=lambda *_, ranges, **__: (showers[each.start : each.stop] for each in ranges)
-    )
-    parts = Parts(tmp_path / "parts", "0123456789abcdef", generator, 40, like=Form(SMALL_GEOMETRY, ""))
+    parts = _parts(tmp_path / "parts", showers, at_a_time=20)
     rates = []
     for share in (Share(0, 2), Share(), Share()):
         monkeypatch.setattr(parts_of_files, "time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
@@ -318,10 +325,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 def test_a_share_is_every_so_many_parts_from_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 10)
     showers = make_showers(events=75)
-    generator: Any = SimpleNamespace(
-        showers_at_a_time=10, showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges)
-    )
-    parts = Parts(tmp_path / "parts", "0123456789abcdef", generator, 75, like=Form(SMALL_GEOMETRY, ""))
+    parts = _parts(tmp_path / "parts", showers, at_a_time=10)
     parts.make(Share.parse("1/3"), showers.energy_gev, showers.theta_rad, seed=1)
     made = {int(path.stem.rpartition("-")[2]): path for path in (tmp_path / "parts").iterdir()}
     assert sorted(made) == [10, 40, 70]
