@@ -1,4 +1,4 @@
-"""A training that ended early yields a model; a look at the model that fails is neither lost nor repeated for ever."""
+"""A training that ended early yields a model; an evaluation that fails is neither lost nor repeated for ever."""
 
 from __future__ import annotations
 
@@ -157,14 +157,14 @@ def test_no_command_is_named_that_would_find_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
+def test_an_evaluation_that_fails_comes_after_the_checkpoint_and_is_repeated(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second look fails, once; in the end all is as if it had not."""
-    evaluate, looks = Evaluator.evaluate, iter(range(9))
+    """The second evaluation fails, once; in the end all is as if it had not."""
+    evaluate, numbers = Evaluator.evaluate, iter(range(9))
 
     def failing(evaluator: Evaluator) -> Evaluation:
-        if next(looks) == 1:
+        if next(numbers) == 1:
             raise MemoryError
         return evaluate(evaluator)
 
@@ -181,7 +181,7 @@ def test_a_look_that_fails_comes_after_the_checkpoint_and_is_repeated(
     assert documents[0]["metric"] == documents[1]["metric"] > 0
 
 
-def test_a_look_that_finds_no_number_ends_the_training(
+def test_an_evaluation_that_finds_no_number_ends_the_training(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And leaves nothing that is not JSON."""
@@ -198,7 +198,7 @@ def test_a_look_that_finds_no_number_ends_the_training(
 
 
 @pytest.mark.slow
-def test_a_look_that_always_fails_is_not_repeated_for_ever(
+def test_an_evaluation_that_always_fails_is_not_repeated_for_ever(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(_: Evaluator) -> Evaluation:
@@ -214,8 +214,8 @@ def test_a_look_that_always_fails_is_not_repeated_for_ever(
     assert (read_card(tmp_path / "m").trained["chosen_step"], read_card(tmp_path / "m").losses) == (7, {})
 
 
-class _Look:
-    """Looks at a model whose numbers are told here, in epochs of seven of 35 steps; a look may fail."""
+class _Judged:
+    """Evaluations whose numbers are told here, in epochs of seven of 35 steps; they may fail."""
 
     def __init__(
         self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
@@ -252,43 +252,43 @@ class _Look:
         self.evaluations.evaluate({})
 
 
-def test_a_look_is_noted_and_not_repeated(tmp_path: Path) -> None:
+def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
     """It is drawn where the training ends, and not after each epoch."""
-    look = _Look(tmp_path)
-    look.at(7)
-    assert look.history.entries[-1] == {
+    judged = _Judged(tmp_path)
+    judged.at(7)
+    assert judged.history.entries[-1] == {
         "step": 7, "epoch": 1, "validation": {"total": 4.0}, "metric": {"value": None},
         "evaluated": {"showers": 3, "one_of": 2}, "evaluation_seconds": 1.5,
     }  # fmt: skip
-    look.fails = True
-    look.at(7, noted=False)
-    look.history.add({"step": 10})
-    look.at(14, noted=False)  # of which the history does not tell
-    look.fails = False
-    assert (look.marked, look.drawn) == ([(7, 0.5)], 0)
-    look.at(35)
-    assert (look.marked, look.drawn) == ([(7, 0.5), (35, 0.5)], 1)
+    judged.fails = True
+    judged.at(7, noted=False)
+    judged.history.add({"step": 10})
+    judged.at(14, noted=False)  # of which the history does not tell
+    judged.fails = False
+    assert (judged.marked, judged.drawn) == ([(7, 0.5)], 0)
+    judged.at(35)
+    assert (judged.marked, judged.drawn) == ([(7, 0.5), (35, 0.5)], 1)
 
 
-def test_a_look_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    look = _Look(tmp_path)
-    look.fails = True
+def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    judged = _Judged(tmp_path)
+    judged.fails = True
     for again in range(3):
         with pytest.raises(MemoryError):
-            look.at(7, noted=not again)
-    look.at(7, noted=False)
+            judged.at(7, noted=not again)
+    judged.at(7, noted=False)
     assert "step 7: the model is not judged; 3 evaluations began, and none ended" in caplog.text
-    assert len(look.history.entries[-1]["evaluations_begun"]) == 3
-    look.fails = False
-    look.at(14)
-    assert look.marked == [(14, 0.5)]
+    assert len(judged.history.entries[-1]["evaluations_begun"]) == 3
+    judged.fails = False
+    judged.at(14)
+    assert judged.marked == [(14, 0.5)]
 
 
-def test_a_split_without_showers_is_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    look = _Look(tmp_path, showers=0)
-    look.fails = True
-    look.at(7)
-    assert (look.history.entries[-1]["validation"], look.marked) == ({}, [])
+def test_a_split_without_showers_is_not_evaluated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    judged = _Judged(tmp_path, showers=0)
+    judged.fails = True
+    judged.at(7)
+    assert (judged.history.entries[-1]["validation"], judged.marked) == ({}, [])
     assert "the validation split holds no showers" in caplog.text
 
 
@@ -296,28 +296,28 @@ def test_a_split_without_showers_is_not_looked_at(tmp_path: Path, caplog: pytest
     ("patience", "best", "over"),
     [
         (2, (14, 1.0), True),
-        (3, (14, 1.0), False),  # the epoch after the last look is none without a better metric
+        (3, (14, 1.0), False),  # the epoch after the last evaluation is none without a better metric
         (3, (7, 1.0), True),
         (2, (28, 1.0), False),
         (1, (0, math.inf), False),
         (0, (0, 1.0), False),
     ],
 )
-def test_patience_counts_the_epochs_up_to_the_last_look(
+def test_patience_counts_the_epochs_up_to_the_last_evaluation(
     tmp_path: Path, patience: int, best: tuple[int, float], *, over: bool
 ) -> None:
-    look = _Look(tmp_path, patience=patience, best=best)
+    judged = _Judged(tmp_path, patience=patience, best=best)
     for step in (7, 14, 21, 28):
-        look.at(step)
-    look.history.add({"step": 35, "epoch": 5})
-    assert look.evaluations.patience_is_over() == over
+        judged.at(step)
+    judged.history.add({"step": 35, "epoch": 5})
+    assert judged.evaluations.patience_is_over() == over
 
 
 class _Steps:
     """A loop over an engine whose steps are told here: epochs of seven of 24 steps, by a clock that is told too."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, signals: tuple[int, ...] = (), **options: Any) -> None:
-        self.now, self.saved, self.looks = 100.0, [], []
+        self.now, self.saved, self.evaluated = 100.0, [], []
         monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.state = {"network/a/0": np.zeros(3)}
         self.engine: Any = SimpleNamespace(
@@ -332,7 +332,7 @@ class _Steps:
         self.noted: list[dict[str, Any]] = []
         evaluations: Any = SimpleNamespace(
             history=SimpleNamespace(add=self.noted.append), due=lambda step: step != 14, patience_is_over=lambda: False,
-            evaluate=self.looks.append,
+            evaluate=self.evaluated.append,
         )  # fmt: skip
         self.loop = loop.Loop(
             self.engine, checkpoints, evaluations, RunOptions(**options), Team(make_strategy("one-device")),
@@ -357,8 +357,8 @@ def test_what_is_noted_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         (4, 24, 6.0, 4.0, 0.25, {"fit": {"total": 7.0}}),
     ]
     assert steps.noted == [dict(zip(columns, row, strict=True)) for row in rows]
-    assert steps.saved == [(step, {"replicas": 2, "seconds": 0.0}) for step in (7, 24)]  # where a look is due
-    assert steps.looks == [steps.state] * 2
+    assert steps.saved == [(step, {"replicas": 2, "seconds": 0.0}) for step in (7, 24)]  # where an evaluation is due
+    assert steps.evaluated == [steps.state] * 2
 
 
 def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
