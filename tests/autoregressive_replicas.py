@@ -19,7 +19,7 @@ from likelihoods import CONFIG
 from preprocessing.dataset import read_manifest
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.models.autoregressive import model, rows
+from training.models.autoregressive import cells, model
 from training.models.autoregressive.mesh import colour, mesh_of
 from training.models.base import Batch
 from training.models.randomness import Draws
@@ -45,7 +45,7 @@ def _empty(view: Batch, parity: int, number: int, draws: Any, *, geometry: Any, 
     showers = view["value"].shape[0]
     place = tf.concat([tf.repeat(tf.range(showers), cell.shape[0])[:, None], tf.tile(place, [showers, 1])], 1)
     met = mesh_of(geometry).met(tf.gather_nd(view["axis"], place[:, ::3]), place[:, 3])
-    empty = tf.gather(view["planes"], rows._own(place, geometry)) == 0
+    empty = tf.gather(view["planes"], cells._own(place, geometry)) == 0
     return place, tf.cast(empty & (colour(place[:, 1], place[:, 2], met) == parity), tf.float32)
 
 
@@ -57,7 +57,7 @@ def _normal(self: Draws, purpose: str, shape: Any) -> Any:
 def main(dataset: Path, output: Path) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    rows.some_hits, rows.some_empty = _hits, _empty
+    cells.some_hits, cells.some_empty = _hits, _empty
     Draws.normal = _normal  # type: ignore[method-assign]
     model.Autoregressive.optimizer = lambda *_: keras.optimizers.SGD(1e-5)  # type: ignore[method-assign]
     found: dict[str, Any] = {}

@@ -9,20 +9,22 @@ from likelihoods import LAYERS, as_batch, new_model, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import frame, totals
-from training.models.autoregressive.constants import contexts_of, normalised
 from training.models.autoregressive.context import (
     COUNT_NUMBERS,
     SHARE_NUMBERS,
     Plan,
     context,
     context_numbers,
+    contexts_of,
+    normalised,
     plan,
     with_count,
     with_share,
 )
-from training.models.autoregressive.frame import SUMS, Tensor
+from training.models.autoregressive.densities import share_logit
+from training.models.autoregressive.frame import SUMS
+from training.models.autoregressive.mesh import Tensor
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sharing import share_logit
 
 
 @pytest.fixture(scope="module")

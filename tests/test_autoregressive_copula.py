@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from training.models.autoregressive import totals
+from training.models.autoregressive import frame, totals
 from training.models.autoregressive.copula import _about_energies, copula, mean_and_scale
 
 _KNOTS = np.linspace(-4, 4, 129)
@@ -17,14 +17,14 @@ _KNOTS = np.linspace(-4, 4, 129)
 
 def _labels(showers: int, more: int = 0) -> Any:
     """The terms of labels that are as good as independent; the first is 1."""
-    terms = np.random.default_rng(1).uniform(-1, 1, (showers, totals.MEAN_TERMS + more))
+    terms = np.random.default_rng(1).uniform(-1, 1, (showers, frame.MEAN_TERMS + more))
     terms[:, 0] = 1
     return terms
 
 
 def _constant(showers: int) -> Any:
     """The terms of labels that are all the same."""
-    return np.eye(totals.MEAN_TERMS)[np.zeros(showers, int)]
+    return np.eye(frame.MEAN_TERMS)[np.zeros(showers, int)]
 
 
 def _copula_of(values: Any, known: Any = None, **more: Any) -> Any:

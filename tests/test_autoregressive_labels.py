@@ -27,7 +27,7 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 from training.models.autoregressive import frame
-from training.models.autoregressive.labels import More
+from training.models.autoregressive.frame import More
 from training.models.base import build
 
 

@@ -9,14 +9,8 @@ import tensorflow as tf
 from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
-from training.models.autoregressive.networks import (
-    CellDensity,
-    NumberDensity,
-    TotalsDensity,
-    _mixture,
-    draw_mixture,
-    log_mixture,
-)
+from training.models.autoregressive.densities import CellDensity, NumberDensity, draw_mixture, log_mixture, mixture_of
+from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.randomness import box_muller
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -53,7 +47,7 @@ def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, label
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
     of_layers = density._of_layers(values, there, labels, tf.range(density.layers_seen))
     others = density._others(density._known(values, labels), tf.range(density.totals - density.layers_seen))
-    return list(_mixture(tf.concat([of_layers, others], 0)))
+    return list(mixture_of(tf.concat([of_layers, others], 0)))
 
 
 @pytest.mark.parametrize(("totals", "layers"), [(_TOTALS, _LAYERS), (4, 1)])

@@ -11,19 +11,19 @@ import tensorflow as tf
 from likelihoods import CONSTANTS, LAYERS, new_model
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import offsets, totals
-from training.models.autoregressive.labels import More
-from training.models.autoregressive.networks import NumberDensity, log_mixture
-from training.models.autoregressive.offsets import Drawn
+from training.models.autoregressive import frame, totals
+from training.models.autoregressive.densities import NumberDensity, log_mixture
+from training.models.autoregressive.frame import More
+from training.models.autoregressive.totals import Drawn
 from training.models.randomness import Draws
 
 _OFFSETS = slice(LAYERS, LAYERS + totals.OFFSETS)
 _NUMBER = totals.number_of_totals(LAYERS)
 _BLUR = np.array([0.4, 0.3, 0.4, 0.3], np.float32)  # at most, of the places and of the slopes
 _STORE = CONSTANTS | {
-    "mean": np.zeros((totals.MEAN_TERMS, _NUMBER), np.float32),
-    "scale": np.zeros((totals.SCALE_TERMS, _NUMBER), np.float32),
-    "blur_scale": np.eye(totals.SCALE_TERMS, totals.OFFSETS, dtype=np.float32) * 0,  # widths of the beam are 1
+    "mean": np.zeros((frame.MEAN_TERMS, _NUMBER), np.float32),
+    "scale": np.zeros((frame.SCALE_TERMS, _NUMBER), np.float32),
+    "blur_scale": np.eye(frame.SCALE_TERMS, totals.OFFSETS, dtype=np.float32) * 0,  # widths of the beam are 1
     "blur_most": _BLUR,
 }
 
@@ -33,7 +33,7 @@ def _showers(offset: Any, seed: int = 1) -> Drawn:
     rng, number = np.random.default_rng(seed), len(offset)
     values = rng.normal(size=(number, _NUMBER))
     values[:, _OFFSETS] = offset
-    energy, labels = rng.uniform(1, 3, (number, LAYERS)), rng.uniform(-1, 1, (number, totals.MEAN_TERMS))
+    energy, labels = rng.uniform(1, 3, (number, LAYERS)), rng.uniform(-1, 1, (number, frame.MEAN_TERMS))
     theta = rng.uniform(1.2, np.pi / 2, number)
     return Drawn(*(tf.constant(each, tf.float32) for each in (values, energy, theta, labels)), More())
 
@@ -44,10 +44,10 @@ def _normal(*shape: int, seed: int = 2) -> tf.Tensor:
 
 def test_offsets_are_blurred_by_the_width_of_the_beam_and_at_most_a_part_of_a_cell() -> None:
     rng = np.random.default_rng(3)
-    labels = rng.uniform(-1, 1, (6, totals.MEAN_TERMS)).astype(np.float32)
-    coefficients = rng.normal(-1.5, 1, (totals.SCALE_TERMS, totals.OFFSETS)).astype(np.float32)
+    labels = rng.uniform(-1, 1, (6, frame.MEAN_TERMS)).astype(np.float32)
+    coefficients = rng.normal(-1.5, 1, (frame.SCALE_TERMS, totals.OFFSETS)).astype(np.float32)
     store = {"blur_scale": tf.constant(coefficients), "blur_most": tf.constant(_BLUR)}
-    expected = np.minimum(2 * np.exp(labels[:, : totals.SCALE_TERMS] @ coefficients), _BLUR)
+    expected = np.minimum(2 * np.exp(labels[:, : frame.SCALE_TERMS] @ coefficients), _BLUR)
     assert (expected < _BLUR).any()
     assert (expected == _BLUR).any()
     np.testing.assert_allclose(totals.blur_scale(tf.constant(labels), store), expected, rtol=1e-5)
@@ -88,7 +88,7 @@ class _Knowing:
 
 
 def _sharp(drawn: Drawn, densities: Any, uniform: tf.Tensor) -> Drawn:
-    return offsets.sharp(drawn, densities, uniform, _STORE, SMALL_GEOMETRY)
+    return totals.sharp(drawn, densities, uniform, _STORE, SMALL_GEOMETRY)
 
 
 def _uniform(showers: int) -> tf.Tensor:
@@ -97,15 +97,15 @@ def _uniform(showers: int) -> tf.Tensor:
 
 def test_densities_that_know_the_noise_give_the_offsets_back_and_are_told_what_training_tells() -> None:
     drawn, draws = _showers(_normal(20, 4)), Draws.of(3)
-    rows = offsets.training_rows(drawn, draws, _STORE, SMALL_GEOMETRY)
+    rows = totals.training_rows(drawn, draws, _STORE, SMALL_GEOMETRY)
     noise, copies = rows["noise"], drawn.copies()
-    assert noise.shape == (20 * offsets.COPIES * 2, 2)
+    assert noise.shape == (20 * totals.COPIES * 2, 2)
     densities = _Knowing(noise[:, 0]), _Knowing(noise[:, 1])
-    found = _sharp(copies.with_noise(noise, _STORE), densities, _uniform(20 * offsets.COPIES))
+    found = _sharp(copies.with_noise(noise, _STORE), densities, _uniform(20 * totals.COPIES))
     np.testing.assert_allclose(found.values, copies.values, atol=1e-5)
     for density, name in zip(densities, ("place", "slope"), strict=True):
         np.testing.assert_allclose(density.given, rows[f"{name}_given"], atol=2e-4)
-    inputs = offsets.number_of_inputs(LAYERS, totals.LABEL_INPUTS)
+    inputs = totals.number_of_inputs(LAYERS, frame.LABEL_INPUTS)
     assert [each.given.shape[1] for each in densities] == [inputs, inputs + 1]
 
 
@@ -113,7 +113,7 @@ def test_densities_are_told_the_same_in_the_next_cell_but_for_where_the_beam_is(
     """Phases, slope, depth and labels; only the place within the beam, one of the numbers, is another."""
     drawn = _showers(_normal(20, 4))
     moved = _showers(_normal(20, 4) + tf.constant([0.0, 0.0, 1.0, 0.0]))
-    usual, other = (offsets._given(each, _STORE, SMALL_GEOMETRY).numpy() for each in (drawn, moved))
+    usual, other = (totals._given(each, _STORE, SMALL_GEOMETRY).numpy() for each in (drawn, moved))
     differs = (np.abs(usual - other) > 1e-3).any(0)
     residual = totals.number_of_phases(LAYERS) // 2 + 1  # after the phases of a direction and its slope
     np.testing.assert_array_equal(np.flatnonzero(differs), [residual])
@@ -132,7 +132,7 @@ def _lattice(showers: int, seed: int) -> Drawn:
 def test_densities_learn_the_places_of_the_cells() -> None:
     """From blurred places, which are in no cell, those of the cells are found again, in the cells that they were of."""
     keras.utils.set_random_seed(1)
-    inputs = offsets.number_of_inputs(LAYERS, totals.LABEL_INPUTS)
+    inputs = totals.number_of_inputs(LAYERS, frame.LABEL_INPUTS)
     density = NumberDensity("place", inputs, width=32, components=6)
     optimizer, drawn = keras.optimizers.Adam(5e-3), _lattice(2000, 5)
 
@@ -142,7 +142,7 @@ def test_densities_learn_the_places_of_the_cells() -> None:
         batch = Drawn(
             *(tf.gather(each, some) for each in (drawn.values, drawn.energy, drawn.theta_rad, drawn.labels)), More()
         )
-        rows = offsets.training_rows(batch, Draws.of(4, number), _STORE, SMALL_GEOMETRY)
+        rows = totals.training_rows(batch, Draws.of(4, number), _STORE, SMALL_GEOMETRY)
         with tf.GradientTape() as tape:
             loss = -tf.reduce_mean(log_mixture(rows["noise"][:, 0], *density.mixture(rows["place_given"])))
         optimizer.apply_gradients(

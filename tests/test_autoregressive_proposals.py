@@ -12,7 +12,7 @@ from likelihoods import CONFIG, as_batch, independent, noise_of
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
-from training.models.autoregressive.labels import More
+from training.models.autoregressive.frame import More
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals

@@ -15,8 +15,8 @@ from likelihoods import CONFIG, as_batch, noise_of, of_every_cell
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
-from training.models.autoregressive import cells, frame, rows, totals
-from training.models.autoregressive.labels import More
+from training.models.autoregressive import cells, frame, totals
+from training.models.autoregressive.frame import More
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
@@ -156,7 +156,7 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
               for p in np.flatnonzero(where.exists[k])]  # fmt: skip
     at = tf.constant(places, tf.int32)
-    found, radius = (each.numpy() for each in rows.known(view, at, model._store, geometry, odd=odd))
+    found, radius = (each.numpy() for each in cells.known(view, at, model._store, geometry, odd=odd))
     scaled = np.log1p(images / float(model._store["deposit"]))
     middle = AROUND.index((0, 0))
     for row, (shower, x, y, layer) in enumerate(places):
@@ -215,7 +215,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
             place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
             at = tf.constant(place, tf.int32)
-            expected, _ = rows.known(view, at, model._store, geometry, odd=odd)
+            expected, _ = cells.known(view, at, model._store, geometry, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
             planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
@@ -279,7 +279,7 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
     if not geometry.rings:
         pytest.skip("a lattice about the axis reaches as far as it reaches")
     for parity in (0, 1):
-        place, weight = rows.some_empty(view, parity, 40_000, Draws.of(1), constants=model._store, geometry=geometry)
+        place, weight = cells.some_empty(view, parity, 40_000, Draws.of(1), constants=model._store, geometry=geometry)
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         expected = {
             (shower, *divmod(int(at), mesh.shape[1]), layer)

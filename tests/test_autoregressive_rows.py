@@ -14,14 +14,13 @@ import tensorflow as tf
 from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import cells, frame, rows
+from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
+from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shares
 from training.models.autoregressive.mesh import AROUND, colour, mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.networks import log_mixture
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.layer import LayerDrawing
-from training.models.autoregressive.sharing import BETWEEN, log_shares
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -90,7 +89,7 @@ def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
         Counter((shower, layer) for place in of_colour for shower, _, _, layer in place),
     )
     number = len(together) // 2
-    chosen = tf.function(lambda draw: rows.some_hits(view, parity, number, Draws.of(5, draw)), autograph=False)
+    chosen = tf.function(lambda draw: cells.some_hits(view, parity, number, Draws.of(5, draw)), autograph=False)
 
     def estimate(draw: int) -> float:
         place, energy, weight = (each.numpy() for each in chosen(tf.constant(draw)))
@@ -113,7 +112,7 @@ def test_some_empty_cells_stand_for_all(model: Autoregressive, parity: int) -> N
     empty, view = _empty_cells(one, parity), tiled(one, _COPIES)
     known = {tuple(place[1:]) for place in empty.tolist()}
     chosen = tf.function(
-        lambda number: rows.some_empty(
+        lambda number: cells.some_empty(
             view, parity, 200, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
         ),
         autograph=False,
@@ -132,7 +131,7 @@ def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -
     """Of each shower of a batch, whatever its place in the batch."""
     view = _view(model, 3)
     chosen = tf.function(
-        lambda number: rows.some_empty(
+        lambda number: cells.some_empty(
             view, 0, 60, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
         ),
         autograph=False,
@@ -147,7 +146,7 @@ def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -
 def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> None:
     one = _view(model, 1)
     for parity in (0, 1):
-        place, weight = rows.some_empty(
+        place, weight = cells.some_empty(
             one, parity, 100_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
         )
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
@@ -159,7 +158,7 @@ def _every_place(showers: int) -> Array:
 
 
 def _known(model: Autoregressive, view: Batch, place: Any, *, odd: bool) -> Any:
-    return rows.known(view, tf.constant(place, tf.int32), model._store, SMALL_GEOMETRY, odd=odd)
+    return cells.known(view, tf.constant(place, tf.int32), model._store, SMALL_GEOMETRY, odd=odd)
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -217,7 +216,7 @@ def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, 
 
 def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
     view = _view(model, 2)
-    known, _ = _known(model, view, rows.met(view, SMALL_GEOMETRY), odd=False)
+    known, _ = _known(model, view, cells.met(view, SMALL_GEOMETRY), odd=False)
     told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
     np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
     unit = float(model._store["deposit"])
@@ -239,7 +238,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
 ) -> None:
     """Its neighbours in the layers before, and where the axis is in it; in sampling the same."""
     view = _view(model, 2)
-    place, axis = rows.met(view, SMALL_GEOMETRY).numpy(), view["axis"].numpy()
+    place, axis = cells.met(view, SMALL_GEOMETRY).numpy(), view["axis"].numpy()
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
     known, _ = _known(model, view, place, odd=False)

@@ -16,7 +16,7 @@ from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import cells, totals
-from training.models.autoregressive.labels import More
+from training.models.autoregressive.frame import More
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.sampler import Sampler

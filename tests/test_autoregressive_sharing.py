@@ -11,12 +11,12 @@ import tensorflow as tf
 from scipy.special import logit
 from scipy.stats import logistic, multivariate_normal, norm
 
-from training.models.autoregressive.networks import Mixture
-from training.models.autoregressive.sharing import (
+from training.models.autoregressive.densities import (
     ALL,
     BETWEEN,
     NOTHING,
     REACH,
+    Mixture,
     drawn_count,
     drawn_share,
     log_count,

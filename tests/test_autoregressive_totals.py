@@ -13,7 +13,7 @@ from likelihoods import CONSTANTS, LAYERS, as_batch, new_model, uneven_showers
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY
 
-from training.models.autoregressive import frame, totals
+from training.models.autoregressive import context, frame, totals
 from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis
 from training.models.autoregressive.mesh import mesh_of
@@ -77,7 +77,7 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
     sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
     values, _ = _totals(sums, axis, energy)
-    labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
+    labels = frame.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
     every = tf.ones_like(values)
     given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
     normal = totals.to_normal(values, every, *given)
@@ -127,7 +127,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
         np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
     store = model.networks["constants"]
-    labels = totals.label_terms(tf.constant(energy), frame.reflected_angle(tf.constant(theta)), store)
+    labels = frame.label_terms(tf.constant(energy), frame.reflected_angle(tf.constant(theta)), store)
     given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
     normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
@@ -148,11 +148,11 @@ def _synthetic(showers: int) -> tuple[Any, ...]:
             energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
         ], 1,
     )  # fmt: skip
-    mean = rng.normal(size=(totals.MEAN_TERMS, number))
-    scale = 0.2 * rng.normal(size=(totals.SCALE_TERMS, number))
+    mean = rng.normal(size=(frame.MEAN_TERMS, number))
+    scale = 0.2 * rng.normal(size=(frame.SCALE_TERMS, number))
     root = np.linalg.cholesky(_correlation())
     normal = rng.normal(size=(showers, number)) @ root.T
-    return labels, mean, scale, normal, labels @ mean + np.exp(labels[:, : totals.SCALE_TERMS] @ scale) * normal
+    return labels, mean, scale, normal, labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
 
 
 def _correlation() -> npt.NDArray[np.float64]:
@@ -173,7 +173,7 @@ def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     error = np.abs(labels @ (found["mean"][:, where] - mean)).max(0) / values.std(0)
     assert (error < 0.1).all()  # 20,000 showers, 11 terms, at the edges of the labels
     # log |residual| is scattered about the log of the width, less by (log 2 + Euler's gamma) / 2
-    widths = labels[:, : totals.SCALE_TERMS] @ (found["scale"][:, where] - scale)
+    widths = labels[:, : frame.SCALE_TERMS] @ (found["scale"][:, where] - scale)
     np.testing.assert_allclose(widths, -(np.log(2) + 0.5772) / 2, atol=0.12)
     correlation = (found["colouring"] @ found["colouring"].T)[np.ix_(where, where)]
     np.testing.assert_allclose(correlation, _correlation(), atol=5 / np.sqrt(20_000))
@@ -304,7 +304,7 @@ def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> 
     batch = as_batch(cells, energy, theta)
     hits, _ = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
     sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
-    labels = totals.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
-    found = totals.expected_layers(frame.column(sums, "energy"), labels, store).numpy().sum(0)
+    labels = frame.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
+    found = context.expected_layers(frame.column(sums, "energy"), labels, store).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)
     np.testing.assert_allclose(found, expected, rtol=1e-3)

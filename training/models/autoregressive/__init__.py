@@ -4,11 +4,19 @@
 
 The cells come layer by layer, in each the even ones and then the odd ones.
 
-The config is here. `mesh` knows the cells of the calorimeter, `frame` says where a shower's axis is, `totals` what its
-totals are and how they are made normal, `context` what the density of a cell is given beside its neighbours, `sharing`
-how a layer's energy is shared, `networks` the densities, `constants` and `copula` what is computed from the train split
-once, `rows` which cells a training step looks at, `offsets` where in their cells the axes are, `sampling/` how showers
-are drawn, and `model` ties them to the engine.
+The config is here. A batch's walk to the losses is eight modules, each of which imports only those before it:
+
+- `mesh`: the cells of the calorimeter, and which are around each;
+- `frame`: a shower about its axis, its labels, and the sums over its layers;
+- `densities`: of cells, and of how a layer's energy is shared between them;
+- `totals_density`: of the totals;
+- `totals`: what the totals of a shower are, how they are made normal, and where in its cell its axis is;
+- `context`: what the totals promise of a layer, and what is spent of it;
+- `cells`: what is known of a cell, and which cells a training step looks at;
+- `model`: the losses, as the engine knows them.
+
+Before training, `constants` computes what the densities start from, of which `copula` is a part. Showers are drawn in
+`sampling/`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,22 @@
-"""Place and neighbours of a cell, as its density is given them in training and in sampling."""
+"""What the density of a cell is given of its place and its neighbours; and which cells a training step looks at.
+
+A shower has a thousand hits and sixty thousand empty cells, nearly all of them far from its axis and certain to be
+empty. A step looks at some of them, with weights that keep the likelihood right. Hits are those of some layers, drawn
+evenly; empty cells are drawn the more often the more likely they are hit.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.frame import Constants
-from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor
+from calopipe.showers.cells import Geometry
+from training.models.autoregressive.frame import Constants, Hits, column
+from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor, colour, mesh_of
+from training.models.base import Batch
+from training.models.randomness import Draws
 
 PLACE, SHARES_BEFORE = 16, 2
 EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
@@ -74,7 +84,7 @@ def of_met(known: Tensor) -> Tensor:
     return tf.concat([tf.stack(shares, 1), known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
 
 
-def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
+def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
     """A cell's place as its density is given it, (R, PLACE), from its distances (R,) to the axis in cells.
 
     `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
@@ -91,3 +101,119 @@ def place(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) ->
             log_area,
         ], 1,
     )  # fmt: skip
+
+
+def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
+    """The showers (N * (layers + 1) * (places + 1),), scaled; an empty layer first, an empty cell after each layer."""
+    mesh = mesh_of(geometry)
+    showers = tf.shape(hits.value)[0]
+    shower = tf.zeros_like(hits.x) + tf.range(showers)[:, None]
+    place = tf.reshape(tf.stack([shower, hits.x, hits.y, hits.layer], -1), [-1, 4])
+    # hits of no energy, at the end of a shower, add nothing to a cell
+    values = tf.reshape(scaled(hits.value, constants), [-1])
+    size = showers * (mesh.layers + 1) * (mesh.places + 1)
+    return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
+
+
+def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, *, odd: bool) -> tuple[Tensor, Tensor]:
+    """What is known of cells `place` (R, 4), which are shower, x, y, layer; and their radii (R,).
+
+    `view` holds the `planes`, the `sums` (N, layers, 2, 12), and where the `axis` (N, layers, 2) meets the layers.
+    """
+    mesh, number = mesh_of(geometry), len(AROUND)
+    shower, x, y, layer = tf.unstack(place, axis=1)
+    own = mesh.place(x, y)
+    around = mesh.neighbours(mesh.around, layer, own)  # (R, 75), of this layer and of the two before
+    # to the second layer, the first is both layers before it: a core looks as it does to all later layers
+    seen = tf.stack([layer, layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0))], 1)
+    first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
+    at = tf.repeat(first, number, axis=1) + around
+    neighbours = tf.gather(view["planes"], at[:, number:])
+    layer_energy = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
+    energy = tf.gather(layer_energy, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
+    shares = shares_before(neighbours, energy, constants)
+    if odd:
+        beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
+        neighbours = tf.concat([neighbours, beside], 1)
+    axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * mesh.layers + layer)
+    dx, dy = mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1]
+    dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, own), layer)
+    slope = tf.gather(view["slope"], shower)
+    return tf.concat([neighbours, shares, place_inputs(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
+
+
+def met(view: Batch, geometry: Geometry) -> Tensor:
+    """The cells (N * layers, 4), shower, x, y, layer, that the axes meet, or those nearest to them."""
+    mesh = mesh_of(geometry)
+    axis = tf.reshape(view["axis"], [-1, 2])
+    shower, layer = (tf.range(tf.shape(axis)[0]) // mesh.layers, tf.range(tf.shape(axis)[0]) % mesh.layers)
+    x, y = mesh.indices(mesh.clipped(mesh.met(axis, layer), layer))
+    return tf.stack([shower, x, y, layer], 1)
+
+
+def _own(place: Tensor, geometry: Geometry) -> Tensor:
+    """Where cells `place` (R, 4) are in the planes."""
+    mesh = mesh_of(geometry)
+    shower, x, y, layer = tf.unstack(place, axis=1)
+    return (shower * (mesh.layers + 1) + layer + 1) * (mesh.places + 1) + mesh.place(x, y)
+
+
+def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
+    """At most `number` hits of the colour `parity`: all those of some layers of some showers, which are chosen evenly.
+
+    Layers are taken while their hits fit, so one with more hits is chosen a little more seldom than others, by the
+    excess of its hits over `number`: 1 % with 8,000 hits, if it has 80 more than the mean.
+
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Gives places (number, 4), energies
+    (number,), and how many hits each represents, 0 for rows at the end that are left.
+    """
+    place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
+    of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
+    hits, layers = tf.shape(view["value"])[1], view["sums"].shape[1]
+    held = tf.cast(tf.reshape(column(view["sums"], "cells")[..., parity], [-1]), tf.int32)  # (N * layers,)
+    order = tf.argsort(draws.uniform("hits", tf.shape(held)))
+    fits = tf.cast(tf.cumsum(tf.gather(held, order)) <= number, tf.int32)
+    taken = tf.scatter_nd(order[:, None], fits, tf.shape(held)) > 0
+    layer = tf.range(tf.size(value)) // hits * layers + place[:, 2]
+    counted = tf.cumsum(tf.cast(of_colour & tf.gather(taken, layer), tf.int32))
+    chosen = tf.minimum(tf.searchsorted(counted, tf.range(1, number + 1)), tf.size(counted) - 1)
+    energy = tf.maximum(tf.gather(value, chosen), 1e-12)
+    represents = tf.math.divide_no_nan(*(tf.cast(count, tf.float32) for count in (tf.reduce_sum(held), counted[-1])))
+    weight = tf.where(tf.range(number) < counted[-1], represents, 0.0)
+    return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
+
+
+def some_empty(
+    view: Batch, parity: int, number: Any, draws: Draws, *, constants: Constants, geometry: Geometry
+) -> tuple[Tensor, Tensor]:
+    """`number` cells of the colour `parity`, by the proposal, and how many empty cells each represents.
+
+    The proposal is of pairs of neighbours along y (or in radius), one of each colour, about the axis; random numbers,
+    one in each of `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which
+    one begins is random. Cells that are hit or outside of the calorimeter represent none.
+    Gives places (number, 4) and weights (number,).
+    """
+    mesh = mesh_of(geometry)
+    layers, (n, m) = mesh.layers, mesh.shape
+    showers = tf.shape(view["axis"])[0]
+    first = tf.cast(draws.uniform("first", []) * tf.cast(showers, tf.float32), tf.int32)
+    shower = (tf.range(number) + first) % showers
+    cumulative = constants["proposal"]  # (layers * pairs,), rising to 1, float64
+    even = tf.cast(tf.range(number), tf.float64) + tf.cast(draws.uniform("empty", [number]), tf.float64)
+    drawn = tf.searchsorted(cumulative, even / tf.cast(number, tf.float64), side="right")
+    drawn = tf.minimum(drawn, cumulative.shape[0] - 1)
+    below = tf.where(drawn > 0, tf.gather(cumulative, tf.maximum(drawn - 1, 0)), 0.0)
+    share = tf.cast(tf.gather(cumulative, drawn) - below, tf.float32)
+    pairs_a_layer, pairs_a_row = cumulative.shape[0] // layers, mesh.pairs_a_row
+    layer, pair = drawn // pairs_a_layer, drawn % pairs_a_layer
+    axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * layers + layer)
+    met = mesh.met(axis, layer)
+    x = met[:, 0] + pair // pairs_a_row + mesh.start[0]
+    y = met[:, 1] + 2 * (pair % pairs_a_row) + mesh.start[1]
+    y = tf.where(colour(x, y, met) == parity, y, y + 1)
+    inside = mesh.inside(x, y, layer)
+    x, y = tf.clip_by_value(x, 0, n - 1), tf.clip_by_value(y, 0, m - 1)
+    place = tf.stack([shower, x, y, layer], 1)
+    empty = inside & (tf.gather(view["planes"], _own(place, geometry)) == 0)
+    weight = tf.cast(showers, tf.float32) / (tf.cast(number, tf.float32) * share)
+    return place, tf.where(empty, weight, 0.0)

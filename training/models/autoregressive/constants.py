@@ -13,13 +13,18 @@ import tensorflow as tf
 from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.context import Plan, context, context_numbers, plan, with_count, with_share
+from training.models.autoregressive.context import (
+    EXPECTED_FLOOR,
+    LAYER_TERMS,
+    context_numbers,
+    contexts_of,
+    layer_terms,
+    plan,
+)
 from training.models.autoregressive.copula import copula, least_squares, mean_and_scale
-from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.labels import More, constants_of, number_of_terms, shapes_of
+from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, SUMS, More, label_terms, number_of_terms
 from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.sampling import proposals
-from training.models.autoregressive.sharing import share_logit
 
 Array = npt.NDArray[Any]
 
@@ -40,17 +45,17 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "radius_half": (), "radius_most": (),  # radii of half and of nine tenths of the energy, in cells
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
-        "mean": (totals.MEAN_TERMS + more, all_totals), "scale": (totals.SCALE_TERMS + more, all_totals),
+        "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
         "quantiles": (totals.ENERGIES, totals.QUANTILES, all_totals),
         "mean_of_phases": (totals.number_of_phases(layers), len(totals.BUDGETS)),
         "colouring": (all_totals, all_totals), "presence": (layers,),
-        "blur_scale": (totals.SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
-        "expected": (len(totals.BUDGETS), layers, totals.LAYER_TERMS + more),
+        "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
+        "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
         "odds": (layers, knots), "log_deposit": (layers, knots),
         "layer_cells": (layers,),  # mean numbers of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
         **proposals.shapes(mesh),
-        **shapes_of(labels),
+        **({"sin_phi": (2,)} if labels.phi_rad else {}),
     }  # fmt: skip
 
 
@@ -85,7 +90,7 @@ class Adaptation:
     def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
         """`energy_gev` and `theta_rad` are the least and the largest label of the split."""
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
-        self._store.set(self._labels(energy_gev, theta_rad) | constants_of(self._with, self._geometry))
+        self._store.set(self._labels(energy_gev, theta_rad))
         self._store.set(self._scales(_some(kept, SCOUTS)))
         parts = [self._describe({name: tf.constant(array) for name, array in batch.items()}) for batch in kept]
         sums, values, present, axis_x, axis_y = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
@@ -93,7 +98,7 @@ class Adaptation:
         reflected = frame.reflected_angle(tf.constant(theta))
         more = More.of({name: np.concatenate([batch[name] for batch in kept]) for name in self._with.names}, self._with)
         more = more.reflected(self._geometry)
-        labels = totals.label_terms(tf.constant(energy), reflected, self._store, more).numpy()
+        labels = label_terms(tf.constant(energy), reflected, self._store, more).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
         blurred = self._blurred(values, labels)
         energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
@@ -107,16 +112,18 @@ class Adaptation:
         self._store.set(self._priors([part[5:] for part in parts], axis_x, axis_y))
         self._store.set(self._contexts(sums, (values, present), energy, reflected.numpy(), more))
 
-    @staticmethod
-    def _labels(energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
-        """Middle and half width of log E and of the cosine of the reflected angle."""
+    def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
+        """Middle and half width of log E, and of the cosine and the sine of the reflected angles."""
         cosines = np.abs(np.cos(theta_rad))
         if theta_rad[0] <= np.pi / 2 <= theta_rad[1]:
             cosines = np.array([0.0, cosines.max()])
-        return {
-            name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)]
-            for name, ends in (("log_energy", np.log(energy_gev)), ("cos_theta", cosines))
-        }
+        ends_of = {"log_energy": np.log(energy_gev), "cos_theta": cosines}
+        if self._with.phi_rad:
+            low, high = self._with.phi_rad
+            if mesh_of(self._geometry).folds:
+                low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+            ends_of["sin_phi"] = np.sin([low, high])
+        return {name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)] for name, ends in ends_of.items()}
 
     def _blurred(self, values: Array, labels: Array) -> Array:
         """The totals (showers, D) with blurred offsets, and how much they are blurred."""
@@ -227,41 +234,17 @@ def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def normalised(contexts: Tensor, store: ConstantsStore, *, odd: bool) -> Tensor:
-    """`contexts` (M, ...), or the first of their numbers, with mean 0 and width 1 in the train split, never far off."""
-    name, count = "odd" if odd else "even", contexts.shape[1]
-    return tf.clip_by_value((contexts - store[f"{name}_mean"][:count]) / store[f"{name}_scale"][:count], -6.0, 6.0)
-
-
-def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
-    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
-
-    `noise` (N, 12) is added to what is spent before each layer.
-    """
-    layer_sums = tf.reduce_sum(sums, 2)
-    before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
-    one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
-    flat = [tf.reshape(part, [-1, len(SUMS)]) for part in (before, one, two, sums[:, :, 0])]
-    contexts = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
-    own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
-    energy = frame.column(own, "energy")
-    if not odd:
-        layer_energy = tf.reshape(frame.column(layer_sums, "energy"), [-1])
-        contexts = with_share(contexts, share_logit(energy, layer_energy), layer_energy)
-    return with_count(contexts, frame.column(own, "cells"), energy)
-
-
 def _expectations(sums: Array, labels: Array) -> Array:
     """Coefficients (6, layers, 8) of the log of what each layer takes of each budget."""
     layer_sums = sums.sum(axis=2, dtype=np.float64)
     energy = layer_sums[..., SUMS.index("energy")]
-    terms = totals.layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
+    terms = layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
     coefficients = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
     for number, name in enumerate(totals.BUDGETS):
         amount = layer_sums[..., SUMS.index(name)]
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
-        logs = np.log(amount / unit + totals.EXPECTED_FLOOR[name])
+        logs = np.log(amount / unit + EXPECTED_FLOOR[name])
         for layer in range(layers):
             coefficients[number, layer] = least_squares(terms[:, layer], logs[:, layer])
             predicted = np.exp(terms[:, layer] @ coefficients[number, layer]) * unit[:, layer]

@@ -7,18 +7,21 @@ from dataclasses import dataclass, fields
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.frame import HIT, Axis, Constants, axis_of, column
-from training.models.autoregressive.labels import More, particle_slopes
-from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
-from training.models.autoregressive.sharing import share_of
-from training.models.autoregressive.totals import (
-    BUDGETS,
+from training.models.autoregressive.densities import share_logit, share_of
+from training.models.autoregressive.frame import (
+    HIT,
     MEAN_TERMS,
-    budgets_in_units,
-    expected_layers,
+    SUMS,
+    Axis,
+    Constants,
+    More,
+    axis_of,
+    column,
     label_terms,
-    layers_of,
+    particle_slopes,
 )
+from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of
 
 _PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
 _SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
@@ -26,6 +29,16 @@ _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
 _FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS)
 _TINY = 1e-3
+LAYER_TERMS = 8
+# What is added before the logarithm of the regressions.
+EXPECTED_FLOOR = {
+    "cells": 0.5,
+    "hits": 0.5,
+    "beyond_half": 0.01,
+    "beyond_most": 3e-3,
+    "xx": 0.03,
+    "yy": 0.03,
+}
 SHARE_NUMBERS = 2  # that even cells are given of their share of the layer's energy
 COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 
@@ -108,6 +121,30 @@ def plan(
     )
 
 
+def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
+    """Budgets (N, 6) as sums, from their logs in the totals."""
+    visible = tf.reduce_sum(layer_energy, 1)
+    return tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
+
+
+def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
+    terms = layer_terms(layer_energy, labels)
+    expected = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
+    counted = tf.constant([name in COUNTED for name in BUDGETS])
+    return tf.where(counted, expected, expected * layer_energy[..., None])
+
+
+def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
+    """What the expectations of a layer are linear in, (N, layers, 8) and the terms of more labels."""
+    share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), SMALLEST))
+    after = tf.concat([share[:, 1:], share[:, -1:]], 1)
+    before = tf.concat([share[:, :1], share[:, :-1]], 1)
+    one = tf.ones_like(share)
+    energy, angle, *more = (labels[:, k : k + 1] * one for k in (1, 2, *range(MEAN_TERMS, labels.shape[1])))
+    return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
+
+
 def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
@@ -171,6 +208,32 @@ def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
     log_count = tf.math.log(tf.maximum(count, 0.5))
     mean = tf.math.log(tf.maximum(energy, _TINY)) - log_count
     return tf.concat([contexts, log_count[:, None], mean[:, None]], 1)
+
+
+def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
+    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
+
+    `noise` (N, 12) is added to what is spent before each layer.
+    """
+    layer_sums = tf.reduce_sum(sums, 2)
+    before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
+    one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
+    flat = [tf.reshape(part, [-1, len(SUMS)]) for part in (before, one, two, sums[:, :, 0])]
+    contexts = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
+    energy = column(own, "energy")
+    if not odd:
+        layer_energy = tf.reshape(column(layer_sums, "energy"), [-1])
+        contexts = with_share(contexts, share_logit(energy, layer_energy), layer_energy)
+    return with_count(contexts, column(own, "cells"), energy)
+
+
+def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
+    """`contexts` (M, ...), or the first of their numbers, with mean 0 and width 1 in the train split, never far off."""
+    name, count = "odd" if odd else "even", contexts.shape[1]
+    return tf.clip_by_value(
+        (contexts - constants[f"{name}_mean"][:count]) / constants[f"{name}_scale"][:count], -6.0, 6.0
+    )
 
 
 def _of_layer(sums: Tensor) -> list[Tensor]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from scipy.special import ndtri
 
 from training.models.autoregressive import totals
+from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
 
 Array = npt.NDArray[Any]
 
@@ -33,8 +34,8 @@ def copula(
     values, labels = values.astype(np.float64), labels.astype(np.float64)
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
     showers, number = values.shape
-    more = labels.shape[1] - totals.MEAN_TERMS  # terms of labels beside energy and theta
-    mean, scale = np.zeros((labels.shape[1], number)), np.zeros((totals.SCALE_TERMS + more, number))
+    more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
+    mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))
     phases = np.zeros((showers, 0)) if phases is None else phases.astype(np.float64)
     of_phases = np.zeros((phases.shape[1], len(totals.BUDGETS)))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
@@ -68,7 +69,7 @@ def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:
     """Coefficients of the mean and of the log scale of `values` (N,) at `labels`; what is left, (N,), is of order 1."""
     mean = least_squares(labels, values)
     residual = values - labels @ mean
-    short = np.hstack([labels[:, : totals.SCALE_TERMS], labels[:, totals.MEAN_TERMS :]])
+    short = np.hstack([labels[:, :SCALE_TERMS], labels[:, MEAN_TERMS:]])
     scale = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
     return mean, scale, residual / np.exp(short @ scale)
 

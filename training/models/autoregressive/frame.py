@@ -8,12 +8,14 @@ there is to learn from. Lengths are in cells (`Geometry.cell_mm`), depths in lay
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import tensorflow as tf
 
+from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.labels import More, particle_slopes
 from training.models.autoregressive.mesh import COLOURS, Tensor, colour, mesh_of
 
 Constants = dict[str, Tensor]
@@ -26,6 +28,93 @@ SUMS = (
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
 _ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
+MEAN_TERMS, SCALE_TERMS = 11, 6
+_PHI_TERMS, _KIND_TERMS = 4, 6
+LABEL_INPUTS = 4
+
+
+@dataclass(frozen=True)
+class More:
+    """Of N showers: the azimuth `phi` (N,) in rad, and `kinds` (N, K - 1), 1 for the particle's kind and 0 for others;
+    the first of K kinds has none. None where showers have no such label.
+    """
+
+    phi: Tensor | None = None
+    kinds: Tensor | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], labels: LabelRange) -> More:
+        """Those of the tensors in `given`, where the model's showers have `labels`."""
+        kinds = None
+        if len(labels.particle) > 1:
+            kinds = tf.cast(
+                tf.convert_to_tensor(given[PARTICLE])[:, None] == tf.constant(labels.particle[1:]), tf.float32
+            )
+        return cls(tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
+
+    def __getitem__(self, showers: Any) -> More:
+        return More(*(None if label is None else tf.gather(label, showers) for label in (self.phi, self.kinds)))
+
+    def reflected(self, geometry: Geometry) -> More:
+        """Those of the showers reflected in x to phi >= 0, if the calorimeter is the same then."""
+        if self.phi is None or not mesh_of(geometry).folds:
+            return self
+        return replace(self, phi=tf.abs(self.phi))
+
+    def left(self, otherwise: Tensor) -> Tensor:
+        """Which showers (N,) are to be reflected in x: by `otherwise` (N,) where they have no azimuth, or one of 0."""
+        if self.phi is None:
+            return otherwise
+        return (self.phi < 0) | ((self.phi == 0) & otherwise)
+
+    def terms(self, energy: Tensor, angle: Tensor, constants: Any) -> list[Tensor]:
+        """(N,) each, from the scaled labels `energy` and `angle` (N,): `number_of_terms` polynomials of all labels."""
+        polynomials = []
+        if self.phi is not None:
+            middle, half = constants["sin_phi"][0], constants["sin_phi"][1]
+            phi = (tf.sin(self.phi) - middle) / half
+            polynomials += [phi, phi * phi, phi * energy, phi * angle]
+        if self.kinds is not None:
+            for kind in tf.unstack(self.kinds, axis=1):
+                polynomials += [kind * term for term in (1.0, energy, angle, energy**2, energy * angle, angle**2)]
+        return polynomials
+
+
+def number_of_terms(labels: LabelRange) -> int:
+    return _PHI_TERMS * (labels.phi_rad is not None) + _KIND_TERMS * max(len(labels.particle) - 1, 0)
+
+
+def reflected_angle(theta_rad: Tensor) -> Tensor:
+    """The angle (N,) of a shower that is reflected to theta <= pi/2."""
+    return tf.minimum(theta_rad, math.pi - theta_rad)
+
+
+def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, more: More | None = None) -> Tensor:
+    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree; then those of `more` labels.
+
+    `theta_rad` and `more` are reflected.
+    """
+    energy = (tf.math.log(energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
+    angle = (tf.cos(theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
+    one = tf.ones_like(energy)
+    return tf.stack(
+        [
+            one, energy, angle, energy**2, energy * angle, angle**2,
+            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
+            *(more or More()).terms(energy, angle, constants),
+        ], 1,
+    )  # fmt: skip
+
+
+def label_inputs(labels: Tensor) -> Tensor:
+    """The labels as the density of the totals is given them, (N, LABEL_INPUTS) and the terms of more labels."""
+    return tf.gather(labels, [1, 2, 4, 5, *range(MEAN_TERMS, labels.shape[1])], axis=1)
+
+
+def scale_terms(labels: Tensor) -> Tensor:
+    """Those of `labels` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
+    short = labels[:, :SCALE_TERMS]
+    return short if labels.shape[1] == MEAN_TERMS else tf.concat([short, labels[:, MEAN_TERMS:]], 1)
 
 
 @dataclass(frozen=True)
@@ -61,9 +150,12 @@ class Hits:
     ring: Tensor
 
 
-def reflected_angle(theta_rad: Tensor) -> Tensor:
-    """The angle (N,) of a shower that is reflected to theta <= pi/2."""
-    return tf.minimum(theta_rad, math.pi - theta_rad)
+def particle_slopes(theta_rad: Tensor, more: More | None, geometry: Geometry) -> tuple[Tensor, Tensor | None]:
+    """Cells a layer by which a particle of polar angle `theta_rad` (N,), at most pi/2, moves along y, and along x."""
+    unit = geometry.layer_pitch_mm / geometry.cell_mm
+    if more is None or more.phi is None:
+        return unit / tf.tan(theta_rad), None
+    return unit / (tf.tan(theta_rad) * tf.cos(more.phi)), unit * tf.tan(more.phi)
 
 
 def axis_of(

@@ -13,23 +13,32 @@ from calopipe.labels import LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
-from training.models.autoregressive import cells, frame, offsets, rows, totals
-from training.models.autoregressive.constants import Adaptation, ConstantsStore, contexts_of, normalised
-from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS, context_numbers, plan
-from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.labels import More, number_of_terms, particle_slopes
-from training.models.autoregressive.mesh import Tensor, mesh_of
-from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, log_mixture
-from training.models.autoregressive.sampling.arrays import arrays
-from training.models.autoregressive.sampling.layer import Densities
-from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
-from training.models.autoregressive.sharing import (
+from training.models.autoregressive import cells, frame, totals
+from training.models.autoregressive.constants import Adaptation, ConstantsStore
+from training.models.autoregressive.context import (
+    COUNT_NUMBERS,
+    SHARE_NUMBERS,
+    context_numbers,
+    contexts_of,
+    normalised,
+    plan,
+)
+from training.models.autoregressive.densities import (
     CASES,
+    CellDensity,
+    NumberDensity,
     log_count,
+    log_mixture,
     log_share,
     log_shares,
     share_logit,
 )
+from training.models.autoregressive.frame import SUMS, More, number_of_terms, particle_slopes
+from training.models.autoregressive.mesh import Tensor, mesh_of
+from training.models.autoregressive.sampling.arrays import arrays
+from training.models.autoregressive.sampling.layer import Densities
+from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
+from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.base import Array, Batch, Losses, Phase
 from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import NOISE, ShowerModel
@@ -81,9 +90,9 @@ class Autoregressive(ShowerModel):
         self._store = ConstantsStore(geometry, labels)
         more = number_of_terms(labels)
         self._totals = TotalsDensity(
-            totals.number_of_totals(layers), layers, totals.LABEL_INPUTS + more, width=24, components=_MIXTURE_OF_TOTALS
+            totals.number_of_totals(layers), layers, frame.LABEL_INPUTS + more, width=24, components=_MIXTURE_OF_TOTALS
         )
-        inputs = offsets.number_of_inputs(layers, totals.LABEL_INPUTS + more)
+        inputs = totals.number_of_inputs(layers, frame.LABEL_INPUTS + more)
         self._place, self._slope = (
             NumberDensity(name, inputs + extra, width=32, components=_MIXTURE_OF_DEPOSITS)
             for name, extra in (("place", 0), ("slope", 1))
@@ -153,12 +162,12 @@ class Autoregressive(ShowerModel):
         more = more.reflected(self._geometry)
         sums = frame.layer_sums(hits, self._store, self._geometry)
         values, present = totals.totals_of(tf.reduce_sum(sums, 2), axis, energy, REFERENCE_UNIT_GEV)
-        labels = totals.label_terms(energy, theta, self._store, more)
+        labels = frame.label_terms(energy, theta, self._store, more)
         noise = draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS])
         blurred = totals.blurred(values, labels, noise, self._store)
         layers = tf.reduce_sum(frame.column(sums, "energy"), 2)
-        drawn = offsets.Drawn(values, layers, theta, labels, more)
-        rows_of_offsets = offsets.training_rows(drawn, draws, self._store, self._geometry)
+        drawn = totals.Drawn(values, layers, theta, labels, more)
+        rows_of_offsets = totals.training_rows(drawn, draws, self._store, self._geometry)
         noisy = self._off(values, labels, draws), present
         planned = plan(noisy, energy, theta, self._store, self._geometry, more=more)
         spent = self._spent_off(sums, draws)
@@ -169,13 +178,13 @@ class Autoregressive(ShowerModel):
             **rows_of_offsets,
             "there": present,
             "sums": sums,
-            "labels": totals.label_inputs(labels),
+            "labels": frame.label_inputs(labels),
             "even": normalised(contexts_of(planned.flat(), sums, spent, odd=False), self._store, odd=False),
             "odd": normalised(contexts_of(planned.flat(), sums, spent, odd=True), self._store, odd=True),
             "expected": tf.reshape(planned.cells, [-1]) / len(_COLOURS),
             "axis": tf.stack([axis.x, axis.y], -1),
             "slope": axis.offset[:, 3] + particle_slopes(theta, more, self._geometry)[0],
-            "planes": rows.planes(hits, self._store, self._geometry),
+            "planes": cells.planes(hits, self._store, self._geometry),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
             "colour": hits.colour,
             "value": hits.value,
@@ -212,7 +221,7 @@ class Autoregressive(ShowerModel):
         """-log p of the noise of the places, or of the slopes given those of the places."""
         density = (self._place, self._slope)[part]
         log_p = log_mixture(view["noise"][:, part], *density.mixture(view[f"{density.name}_given"]))
-        return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * offsets.COPIES]), 1) / offsets.COPIES}
+        return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * totals.COPIES]), 1) / totals.COPIES}
 
     def _off(self, values: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The totals with budgets that are a little off."""
@@ -241,7 +250,7 @@ class Autoregressive(ShowerModel):
         energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
         layer_energy = tf.reduce_sum(energy, -1)
         logit = tf.reshape(share_logit(energy[..., 0], layer_energy), [-1])
-        known, _ = rows.known(view, rows.met(view, self._geometry), self._store, self._geometry, odd=False)
+        known, _ = cells.known(view, cells.met(view, self._geometry), self._store, self._geometry, odd=False)
         contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
         log_p = log_share(logit, *self._share.cases_and_mixture(tf.concat([contexts, cells.of_met(known)], 1)))
         return {"shares": -tf.reduce_sum(tf.where(layer_energy > 0, tf.reshape(log_p, tf.shape(layer_energy)), 0.0), 1)}
@@ -258,12 +267,12 @@ class Autoregressive(ShowerModel):
         density, odd = self._cells[colour], bool(colour)
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers
-        hit, value, weight = rows.some_hits(view, colour, static * HITS_A_SHOWER, draws)
-        empty, weights = rows.some_empty(
+        hit, value, weight = cells.some_hits(view, colour, static * HITS_A_SHOWER, draws)
+        empty, weights = cells.some_empty(
             view, colour, static * EMPTY_A_SHOWER, draws, constants=self._store, geometry=self._geometry
         )
         place = tf.concat([hit, empty], 0)
-        known, radius = rows.known(view, place, self._store, self._geometry, odd=odd)
+        known, radius = cells.known(view, place, self._store, self._geometry, odd=odd)
         layers = self._geometry.shape[2]
         shared = density.of_layers(view[_COLOURS[colour]])
         hidden = density.hidden(known, tf.gather(shared, place[:, 0] * layers + place[:, 3]))

@@ -5,19 +5,28 @@ q_k(g, E), with polynomials for mean and log scale and the quantiles q_k of the 
 g = L v, with the Cholesky factor L of the correlations of g. So far that is a Gaussian copula with smooth margins; a
 network learns what v still is beside normal. An empty layer, and the last one that is not, which takes all that reaches
 it, have no total: v is 0.
+
+The energy of a narrow shower in coarse cells is found at the centres of cells: the place of its axis has a peak in each
+cell that the beam enters, and so has its slope. A density of a few normals cannot follow the peaks of a wide beam. So
+the totals hold the offset with known noise, which is smooth, and densities of the noise, given where in their cells the
+blurred axis meets the layers, take it away: first that of the place, then that of the slope. A shower is the same in
+the next cell, so one density serves all cells, and one both directions.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.frame import Axis, Constants, column
-from training.models.autoregressive.labels import More
-from training.models.autoregressive.mesh import Mesh, Tensor
-from training.models.autoregressive.networks import interpolated
+from calopipe.showers.cells import Geometry
+from training.models.autoregressive.densities import NumberDensity, draw_mixture
+from training.models.autoregressive.frame import Axis, Constants, More, axis_of, column, label_inputs, scale_terms
+from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.totals_density import interpolated
+from training.models.randomness import Draws, box_muller
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
@@ -25,14 +34,14 @@ COUNTED = ("cells", "hits")  # the others are shares of the energy
 QUANTILES = 129
 QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and no total lies beyond
 ENERGIES = 9  # at which there are quantiles, evenly in log E from the least to the largest energy
-MEAN_TERMS, SCALE_TERMS = 11, 6
-_SMALLEST = 1e-6
-
-
+SMALLEST = 1e-6  # of what logarithms are taken
 OFFSETS = 4  # numbers of the axis's offset
 BLUR = 0.4  # of a cell
 WAVES = 4  # sine and cosine of the place within a cell, along x and along y
 _GROUPS = 6  # of layers that they are summed over
+COPIES = 8  # of a shower in a training step, each with its own noise
+_PARTS = 2  # place and slope, along x and along y
+_OTHERS = 6  # inputs of their densities beside phases and labels
 
 
 def number_of_totals(layers: int) -> int:
@@ -41,23 +50,6 @@ def number_of_totals(layers: int) -> int:
 
 def number_of_phases(layers: int) -> int:
     return WAVES * min(layers, _GROUPS)
-
-
-def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, more: More | None = None) -> Tensor:
-    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree; then those of `more` labels.
-
-    `theta_rad` and `more` are reflected.
-    """
-    energy = (tf.math.log(energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
-    angle = (tf.cos(theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
-    one = tf.ones_like(energy)
-    return tf.stack(
-        [
-            one, energy, angle, energy**2, energy * angle, angle**2,
-            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
-            *(more or More()).terms(energy, angle, constants),
-        ], 1,
-    )  # fmt: skip
 
 
 def noise_numbers(layers: int) -> int:
@@ -75,14 +67,14 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tupl
     layer_energy = column(sums, "energy")
     visible = tf.reduce_sum(layer_energy, 1)
     reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
-    share = tf.clip_by_value(tf.math.divide_no_nan(layer_energy, reaching), _SMALLEST, 1 - _SMALLEST)[:, :-1]
+    share = tf.clip_by_value(tf.math.divide_no_nan(layer_energy, reaching), SMALLEST, 1 - SMALLEST)[:, :-1]
     budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
     values = tf.concat(
         [
             tf.math.log(visible * unit / energy_gev)[:, None],
             tf.math.log(share) - tf.math.log1p(-share),
             axis.offset,
-            tf.math.log(tf.maximum(tf.stack(budgets, 1), _SMALLEST)),
+            tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
         ],
         1,
     )
@@ -99,7 +91,7 @@ def defined(present: Tensor) -> Tensor:
 
 def blur_scale(labels: Tensor, constants: Constants) -> Tensor:
     """By how much (N, 4) the offsets of the axes are blurred: the width of their spread, or .4 of a cell if less."""
-    return tf.minimum(2.0 * tf.exp(_scale_terms(labels) @ constants["blur_scale"]), constants["blur_most"])
+    return tf.minimum(2.0 * tf.exp(scale_terms(labels) @ constants["blur_scale"]), constants["blur_most"])
 
 
 def blurred(totals: Tensor, labels: Tensor, noise: Tensor, constants: Constants) -> Tensor:
@@ -134,23 +126,9 @@ def layers_of(
     return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
 
 
-LABEL_INPUTS = 4
-
-
-def label_inputs(labels: Tensor) -> Tensor:
-    """The labels as the density of the totals is given them, (N, LABEL_INPUTS) and the terms of more labels."""
-    return tf.gather(labels, [1, 2, 4, 5, *range(MEAN_TERMS, labels.shape[1])], axis=1)
-
-
-def _scale_terms(labels: Tensor) -> Tensor:
-    """Those of `labels` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
-    short = labels[:, :SCALE_TERMS]
-    return short if labels.shape[1] == MEAN_TERMS else tf.concat([short, labels[:, MEAN_TERMS:]], 1)
-
-
 def scales(labels: Tensor, constants: Constants) -> Tensor:
     """The scales (N, D) of the totals at `labels`: about half a standard deviation each."""
-    return tf.exp(_scale_terms(labels) @ constants["scale"])
+    return tf.exp(scale_terms(labels) @ constants["scale"])
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
@@ -200,37 +178,94 @@ def from_normal(normal: Tensor, labels: Tensor, phases: Tensor, constants: Const
     return _means(labels, phases, constants) + scales(labels, constants) * residual
 
 
-def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
-    """Budgets (N, 6) as sums, from their logs in the totals."""
-    visible = tf.reduce_sum(layer_energy, 1)
-    return tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
+def number_of_inputs(layers: int, labels: int) -> int:
+    return number_of_phases(layers) // 2 + labels + _OTHERS
 
 
-def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
-    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
-    terms = layer_terms(layer_energy, labels)
-    expected = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
-    counted = tf.constant([name in COUNTED for name in BUDGETS])
-    return tf.where(counted, expected, expected * layer_energy[..., None])
+@dataclass(frozen=True)
+class Drawn:
+    """N showers as far as they are known before their offsets: totals (N, D), of which the budgets do not count;
+    energies (N, layers) of the layers; reflected angles (N,); label terms (N, ...) and more labels.
+    """
+
+    values: Tensor
+    energy: Tensor
+    theta_rad: Tensor
+    labels: Tensor
+    more: More
+
+    def copies(self) -> Drawn:
+        """Each shower COPIES times."""
+        showers = tf.range(tf.shape(self.theta_rad)[0] * COPIES) // COPIES
+        values, energy, theta, labels = (
+            tf.gather(tensor, showers) for tensor in (self.values, self.energy, self.theta_rad, self.labels)
+        )
+        return Drawn(values, energy, theta, labels, self.more[showers])
+
+    def with_noise(self, noise: Tensor, constants: Constants) -> Drawn:
+        """The showers with offsets that `noise` (N * 2, 2) is added to."""
+        values = blurred(self.values, self.labels, tf.reshape(noise, [-1, OFFSETS]), constants)
+        return Drawn(values, self.energy, self.theta_rad, self.labels, self.more)
+
+    def axis(self, constants: Constants, geometry: Geometry) -> Axis:
+        layers = self.energy.shape[1]
+        offset = self.values[:, layers : layers + OFFSETS]
+        return axis_of(offset, self.theta_rad, constants, geometry, self.more)
+
+    def phases(self, constants: Constants, geometry: Geometry) -> Tensor:
+        """Of the axes as they are, (N, number_of_phases)."""
+        return phases(self.energy, self.axis(constants, geometry), mesh_of(geometry))
 
 
-def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
-    """What the expectations of a layer are linear in, (N, layers, 8) and the terms of more labels."""
-    share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), _SMALLEST))
-    after = tf.concat([share[:, 1:], share[:, -1:]], 1)
-    before = tf.concat([share[:, :1], share[:, :-1]], 1)
-    one = tf.ones_like(share)
-    energy, angle, *more = (labels[:, k : k + 1] * one for k in (1, 2, *range(MEAN_TERMS, labels.shape[1])))
-    return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
+def training_rows(drawn: Drawn, draws: Draws, constants: Constants, geometry: Geometry) -> dict[str, Tensor]:
+    """`noise` (M, 2), and what each of the densities is given, of M / 2 copies of showers."""
+    copies = drawn.copies()
+    noise = draws.normal("offsets", [tf.shape(copies.values)[0] * 2, _PARTS])
+    rows = {"noise": noise}
+    for part, name in enumerate(("place", "slope")):
+        left = noise * tf.constant([1.0 - part, 1.0])
+        inputs = _given(copies.with_noise(left, constants), constants, geometry)
+        rows[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
+    return rows
 
 
-LAYER_TERMS = 8
-# What is added before the logarithm of the regressions.
-EXPECTED_FLOOR = {
-    "cells": 0.5,
-    "hits": 0.5,
-    "beyond_half": 0.01,
-    "beyond_most": 3e-3,
-    "xx": 0.03,
-    "yy": 0.03,
-}
+def sharp(
+    drawn: Drawn,
+    densities: tuple[NumberDensity, NumberDensity],
+    uniform: Tensor,
+    constants: Constants,
+    geometry: Geometry,
+) -> Drawn:
+    """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
+    choice, one, two = (tf.reshape(numbers, [-1, _PARTS]) for numbers in tf.split(uniform, 3, 1))
+    normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
+    for part, density in enumerate(densities):
+        inputs = tf.concat([_given(drawn.with_noise(-noise, constants), constants, geometry), noise[:, :part]], 1)
+        number = draw_mixture(*density.mixture(inputs), choice[:, part], normal[:, part])
+        noise += number[:, None] * tf.one_hot(part, _PARTS)
+    return drawn.with_noise(-noise, constants)
+
+
+def _given(drawn: Drawn, constants: Constants, geometry: Geometry) -> Tensor:
+    """What the densities are given, (N * 2, number_of_inputs): of each shower along x, then along y."""
+    mesh: Mesh = mesh_of(geometry)
+    layers, axis, labels = mesh.layers, drawn.axis(constants, geometry), drawn.labels
+    offset = slice(layers, layers + OFFSETS)
+    residual = (drawn.values - labels @ constants["mean"])[:, offset] / scales(labels, constants)[:, offset]
+    waves = tf.reshape(phases(drawn.energy, axis, mesh), [-1, 2, 2, number_of_phases(layers) // 4])
+    span = max(float(mesh.depth[-1] - mesh.depth[0]), 1.0)
+    slopes = tf.stack([place[:, -1] - place[:, 0] for place in (axis.x, axis.y)], 1) / span
+    share = drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True)
+    where = (mesh.depth - mesh.depth[0]) / span
+    mean = tf.reduce_sum(share * where, 1)
+    width = tf.sqrt(tf.reduce_sum(share * tf.square(where - mean[:, None]), 1))
+    common = tf.concat([mean[:, None], width[:, None], label_inputs(labels)], 1)
+    parts = [
+        tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, number_of_phases(layers) // 2]),
+        slopes[..., None],
+        tf.clip_by_value(tf.reshape(residual, [-1, 2, _PARTS]) / 4, -2.0, 2.0),
+        tf.zeros_like(slopes)[..., None] + tf.constant([[0.0], [1.0]]),  # which direction
+        tf.repeat(common[:, None], 2, axis=1),
+    ]
+    inputs = tf.concat(parts, -1)
+    return tf.reshape(inputs, [-1, inputs.shape[-1]])

@@ -13,13 +13,20 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
-from training.models.autoregressive.constants import ConstantsStore, normalised
-from training.models.autoregressive.context import Plan, context, with_count, with_share
+from training.models.autoregressive.constants import ConstantsStore
+from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
+from training.models.autoregressive.densities import (
+    CellDensity,
+    NumberDensity,
+    draw_mixture,
+    drawn_count,
+    drawn_share,
+    share_of,
+)
 from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
-from training.models.autoregressive.networks import CellDensity, NumberDensity, TotalsDensity, draw_mixture
 from training.models.autoregressive.sampling.proposals import LayerProposals
 from training.models.autoregressive.sampling.shared_energy import hit, logistic, scaled, shares
-from training.models.autoregressive.sharing import drawn_count, drawn_share, share_of
+from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.randomness import box_muller, hashed_uniform
 
 
@@ -209,7 +216,7 @@ class LayerDrawing:
         return self._proposals.chance(at, cell[:, 0])
 
     def _known(self, cell: Tensor, own: Tensor, distance: tuple[Tensor, Tensor, Tensor], *, odd: bool) -> Tensor:
-        """What is known of cells `cell` (R, 2), as `rows.known` gives it in training; `own` counts for odd cells."""
+        """What is known of cells `cell` (R, 2), as `cells.known` gives it in training; `own` counts for odd cells."""
         mesh, (shower, place) = self._mesh, (cell[:, 0], cell[:, 1])
         layer, number = tf.zeros_like(place) + self._layer, len(AROUND)
         at = mesh.neighbours(mesh.around, layer, place) + shower[:, None] * (mesh.places + 1)
@@ -220,7 +227,9 @@ class LayerDrawing:
             known[2] *= mesh.neighbours(mesh.other_colour, layer, place)
         shares = cells.shares_before(tf.concat(known[:2], 1), tf.gather(self._energies, shower), self._store)
         slope = tf.gather(self._planned.slope, shower)
-        return tf.concat([*known, shares, cells.place(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1)
+        return tf.concat(
+            [*known, shares, cells.place_inputs(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1
+        )
 
     def _distance(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis in x and y, and the ring's radius, in cells."""

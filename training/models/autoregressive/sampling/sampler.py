@@ -8,10 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive import cells, frame, offsets, totals
+from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import Plan, plan
-from training.models.autoregressive.frame import SUMS
-from training.models.autoregressive.labels import More
+from training.models.autoregressive.frame import SUMS, More
 from training.models.autoregressive.mesh import Tensor, mesh_of
 from training.models.autoregressive.sampling.layer import Densities, LayerDrawing
 from training.models.randomness import box_muller
@@ -49,16 +48,16 @@ class Sampler:
         """The plans of showers whose totals are drawn with `noise` (N, 3 D + layers)."""
         layers, number = self._geometry.shape[2], totals.number_of_totals(self._geometry.shape[2])
         choice, one, two, presence, offset = tf.split(noise, [number, number, number, layers, 3 * totals.OFFSETS], 1)
-        labels = totals.label_terms(energy_gev, reflected, self._store, more)
-        terms = totals.label_inputs(labels)
+        labels = frame.label_terms(energy_gev, reflected, self._store, more)
+        terms = frame.label_inputs(labels)
         present = self._densities.totals.sample_presence(terms, self._store["presence"], presence)
         normal = self._densities.totals.sample(present, totals.defined(present), terms, choice, box_muller(one, two)[0])
         none = tf.zeros([1, totals.number_of_phases(layers)])
         values = totals.from_normal(normal, labels, none, self._store)
         energy = totals.layers_of(values, present, energy_gev, REFERENCE_UNIT_GEV, layers)[0]
         given = self._store, self._geometry
-        drawn = offsets.Drawn(values, energy, reflected, labels, more)
-        drawn = offsets.sharp(drawn, (self._densities.place, self._densities.slope), offset, *given)
+        drawn = totals.Drawn(values, energy, reflected, labels, more)
+        drawn = totals.sharp(drawn, (self._densities.place, self._densities.slope), offset, *given)
         # the budgets depend on where the axis is in its cells
         again = totals.from_normal(normal, labels, drawn.phases(*given), self._store)
         values = tf.concat([drawn.values[:, : -len(totals.BUDGETS)], again[:, -len(totals.BUDGETS) :]], 1)

@@ -1,4 +1,4 @@
-"""The densities: of the totals of a shower, and of a cell."""
+"""The density of the totals of a shower."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from training.models.autoregressive.densities import draw_mixture, log_mixture, mixture_of
 from training.models.autoregressive.mesh import Tensor
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-Mixture = tuple[Tensor, Tensor, Tensor]  # log weights, means and log widths
 _LAST, _SUMS, _PRESENT, _HATS = 4, 2, 3, 6  # what a number of `_Chain` is given
 
 
@@ -37,7 +36,7 @@ class _Ladder(keras.layers.Layer):
         self._second = self.add_weight((steps, width, width), normal(stddev=width**-0.5), name="second")
         self._second_bias = self.add_weight((steps, 1, width), "zeros", name="second_bias")
         self._last = self.add_weight((steps, width, outputs), normal(stddev=0.02 * width**-0.5), name="last")
-        self._last_bias = self.add_weight((steps, 1, outputs), _constant(bias), name="last_bias")
+        self._last_bias = self.add_weight((steps, 1, outputs), keras.initializers.Constant(bias), name="last_bias")
         mask = np.tril(np.ones((steps, steps), np.float32), -1)
         self._mask = np.concatenate([mask, np.ones((steps, others), np.float32)], 1)[:, :, None]
         self.built = True
@@ -72,7 +71,7 @@ class _Chain(keras.layers.Layer):
         self._second = self.add_weight((width, width), normal(stddev=width**-0.5), name="second")
         self._second_bias = self.add_weight((width,), "zeros", name="second_bias")
         self._outputs = self.add_weight((width, len(bias)), normal(stddev=0.02 * width**-0.5), name="last")
-        self._outputs_bias = self.add_weight((steps, 1, len(bias)), _constant(bias), name="last_bias")
+        self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
     def call(self, values: Tensor, present: Tensor, labels: Tensor, chosen: Any) -> Tensor:
@@ -126,7 +125,7 @@ class TotalsDensity(keras.Model):
             self._of_layers(normal, present, labels, tf.range(layers)),
             self._others(self._known(normal, labels), tf.range(self.totals - layers)),
         ]
-        mixtures = _mixture(tf.concat(outputs, 0))
+        mixtures = mixture_of(tf.concat(outputs, 0))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
     def sample_presence(self, labels: Tensor, prior: Tensor, choice: Tensor) -> Tensor:
@@ -148,7 +147,7 @@ class TotalsDensity(keras.Model):
         """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`."""
 
         def step(k: Tensor, drawn: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-            weights, means, widths = (part[0] for part in _mixture(outputs))
+            weights, means, widths = (part[0] for part in mixture_of(outputs))
             value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
             return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
 
@@ -170,115 +169,3 @@ class TotalsDensity(keras.Model):
         """What the numbers beside those of the layers are given: each other, sums over the layers, and the labels."""
         where = self._of_layers.where / np.sqrt(np.maximum((self._of_layers.where**2).sum(0), 1))
         return tf.concat([normal[:, self.layers_seen :], normal[:, : self.layers_seen] @ where, labels], 1)
-
-
-class NumberDensity(keras.Model):
-    """The density of a number: a mixture of distributions; and the chances of `cases`, some without such a number."""
-
-    def __init__(self, name: str, contexts: int, *, width: int, components: int, cases: int = 0) -> None:
-        super().__init__(name=name)
-        self._cases = cases
-        self._first = keras.layers.Dense(2 * width, "silu", name="first")
-        self._second = keras.layers.Dense(width, "silu", name="second")
-        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
-        self._last = keras.layers.Dense(
-            cases + 3 * components, kernel_initializer=small, bias_initializer=_spread(components, cases), name="last"
-        )
-        for layer, inputs in ((self._first, contexts), (self._second, 2 * width), (self._last, width)):
-            layer.build((None, inputs))
-        self.built = True
-
-    def mixture(self, contexts: Tensor) -> Mixture:
-        """Log weights, means and log widths, (M, components), of numbers with these `contexts` (M, contexts)."""
-        return self.cases_and_mixture(contexts)[1]
-
-    def cases_and_mixture(self, contexts: Tensor) -> tuple[Tensor, Mixture]:
-        """Also the log chances (M, cases) of the cases."""
-        outputs = tf.cast(self._last(self._second(self._first(contexts))), tf.float32)
-        return tf.nn.log_softmax(outputs[:, : self._cases]), _mixture(outputs[:, self._cases :])
-
-
-class CellDensity(keras.Model):
-    """p(non-zero) of a cell, and, if it is, the density of the logarithm that its share of its colour's energy goes by:
-    a mixture of normals.
-
-    `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
-    the layer. Both densities are corrections to a prior that depends on layer and radius.
-    """
-
-    def __init__(self, name: str, *, neighbours: int, contexts: int, width: int, depth: int, components: int) -> None:
-        super().__init__(name=name)
-        self.components = components
-        dense = keras.layers.Dense
-        self._context_in = dense(2 * width, "silu", name="context_in")
-        self._context_out = dense(width, name="context_out")
-        self._cell_in = dense(width, use_bias=False, name="cell_in")
-        self._hidden = [dense(width, "silu", name=f"hidden_{number}") for number in range(depth)]
-        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
-        self._occupied = dense(1, kernel_initializer=small, name="occupied")
-        self._deposit = dense(
-            3 * components, kernel_initializer=small, bias_initializer=_spread(components), name="deposit"
-        )
-        for layer, inputs in (
-            (self._context_in, contexts), (self._context_out, 2 * width), (self._cell_in, neighbours),
-            *((layer, width) for layer in self._hidden), (self._occupied, width), (self._deposit, width),
-        ):  # fmt: skip
-            layer.build((None, inputs))
-        self.built = True
-
-    def of_layers(self, contexts: Tensor) -> Tensor:
-        """What the cells of a layer have in common, (layers, width), of `contexts` (layers, contexts)."""
-        return self._context_out(self._context_in(contexts))
-
-    def hidden(self, cells: Tensor, shared: Tensor) -> Tensor:
-        """The features (R, width) of cells, of what is known of each (R, neighbours) and of its layer (R, width)."""
-        features = tf.nn.silu(self._cell_in(cells) + shared)
-        for layer in self._hidden:
-            features += layer(features)
-        return features
-
-    def log_odds(self, hidden: Tensor, prior: Tensor) -> Tensor:
-        """log p / (1 - p) of being non-zero, (R,)."""
-        return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
-
-    def log_deposit(self, hidden: Tensor, prior: Tensor) -> Mixture:
-        """Log weights, means and log widths, (R, components), of the log of a deposit, which `prior` (R,) is usually.
-
-        Only differences count between cells that share an energy.
-        """
-        weights, means, widths = _mixture(tf.cast(self._deposit(hidden), tf.float32))
-        return weights, means + prior[:, None], widths
-
-
-def _mixture(outputs: Tensor) -> Mixture:
-    weights, means, widths = tf.split(outputs, 3, -1)
-    return tf.nn.log_softmax(weights), means, tf.clip_by_value(widths, -4.0, 2.0)
-
-
-def log_mixture(values: Tensor, weights: Tensor, means: Tensor, widths: Tensor) -> Tensor:
-    """Log density (...) of `values` (...) under mixtures (..., components)."""
-    pull = (values[..., None] - means) * tf.exp(-widths)
-    return tf.reduce_logsumexp(weights - widths - 0.5 * pull * pull, -1) - _HALF_LOG_2PI
-
-
-def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
-    """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
-    passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
-    chosen = tf.one_hot(tf.reduce_sum(tf.cast(passed, tf.int32), 1), weights.shape[1])
-    return tf.reduce_sum(chosen * means, 1) + tf.exp(tf.reduce_sum(chosen * widths, 1)) * noise
-
-
-def _constant(bias: Any) -> Any:
-    def values(shape: Any, dtype: Any = None) -> Tensor:
-        return tf.constant(np.broadcast_to(np.asarray(bias), shape).copy(), dtype)
-
-    return values
-
-
-def _spread(components: int, cases: int = 0) -> Any:
-    def values(shape: Any, dtype: Any = None) -> Tensor:
-        means, widths = np.linspace(-1.2, 1.0, components), np.full(components, -0.5)
-        bias = np.concatenate([np.zeros(cases + components), means, widths])
-        return tf.constant(bias.reshape(shape), dtype)
-
-    return values

@@ -1,4 +1,4 @@
-"""How the energy of a layer is shared: between its two colours, and among the cells of a colour that are hit.
+"""The densities of what is drawn by itself: of a cell, and of how a layer's energy is shared.
 
 First comes the share of the colour that the axis meets, which may be nothing or all; then how many cells of a colour
 are hit, one at least where it has energy; then, for each of them, its share of the colour's energy.
@@ -6,15 +6,18 @@ are hit, one at least where it has energy; then, for each of them, its share of 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.mesh import Tensor
-from training.models.autoregressive.networks import Mixture, draw_mixture, log_mixture
 from training.models.randomness import box_muller
 
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+Mixture = tuple[Tensor, Tensor, Tensor]  # log weights, means and log widths
 NOTHING, ALL, BETWEEN = range(3)  # cases of a colour's share
 CASES = 3
 REACH = 9.2  # the logit that stands for nothing (-) and all (+); that of another share is cut just below it
@@ -26,6 +29,108 @@ _TINY = 1e-6
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
 # added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
+
+
+def mixture_of(outputs: Tensor) -> Mixture:
+    weights, means, widths = tf.split(outputs, 3, -1)
+    return tf.nn.log_softmax(weights), means, tf.clip_by_value(widths, -4.0, 2.0)
+
+
+def log_mixture(values: Tensor, weights: Tensor, means: Tensor, widths: Tensor) -> Tensor:
+    """Log density (...) of `values` (...) under mixtures (..., components)."""
+    pull = (values[..., None] - means) * tf.exp(-widths)
+    return tf.reduce_logsumexp(weights - widths - 0.5 * pull * pull, -1) - _HALF_LOG_2PI
+
+
+def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+    """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
+    passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
+    chosen = tf.one_hot(tf.reduce_sum(tf.cast(passed, tf.int32), 1), weights.shape[1])
+    return tf.reduce_sum(chosen * means, 1) + tf.exp(tf.reduce_sum(chosen * widths, 1)) * noise
+
+
+class NumberDensity(keras.Model):
+    """The density of a number: a mixture of distributions; and the chances of `cases`, some without such a number."""
+
+    def __init__(self, name: str, contexts: int, *, width: int, components: int, cases: int = 0) -> None:
+        super().__init__(name=name)
+        self._cases = cases
+        self._first = keras.layers.Dense(2 * width, "silu", name="first")
+        self._second = keras.layers.Dense(width, "silu", name="second")
+        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
+        self._last = keras.layers.Dense(
+            cases + 3 * components, kernel_initializer=small, bias_initializer=_spread(components, cases), name="last"
+        )
+        for layer, inputs in ((self._first, contexts), (self._second, 2 * width), (self._last, width)):
+            layer.build((None, inputs))
+        self.built = True
+
+    def mixture(self, contexts: Tensor) -> Mixture:
+        """Log weights, means and log widths, (M, components), of numbers with these `contexts` (M, contexts)."""
+        return self.cases_and_mixture(contexts)[1]
+
+    def cases_and_mixture(self, contexts: Tensor) -> tuple[Tensor, Mixture]:
+        """Also the log chances (M, cases) of the cases."""
+        outputs = tf.cast(self._last(self._second(self._first(contexts))), tf.float32)
+        return tf.nn.log_softmax(outputs[:, : self._cases]), mixture_of(outputs[:, self._cases :])
+
+
+class CellDensity(keras.Model):
+    """p(non-zero) of a cell, and, if it is, the density of the logarithm that its share of its colour's energy goes by:
+    a mixture of normals.
+
+    `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
+    the layer. Both densities are corrections to a prior that depends on layer and radius.
+    """
+
+    def __init__(self, name: str, *, neighbours: int, contexts: int, width: int, depth: int, components: int) -> None:
+        super().__init__(name=name)
+        self.components = components
+        dense = keras.layers.Dense
+        self._context_in = dense(2 * width, "silu", name="context_in")
+        self._context_out = dense(width, name="context_out")
+        self._cell_in = dense(width, use_bias=False, name="cell_in")
+        self._hidden = [dense(width, "silu", name=f"hidden_{number}") for number in range(depth)]
+        small = keras.initializers.RandomNormal(stddev=0.05 * width**-0.5)
+        self._occupied = dense(1, kernel_initializer=small, name="occupied")
+        self._deposit = dense(
+            3 * components, kernel_initializer=small, bias_initializer=_spread(components), name="deposit"
+        )
+        for layer, inputs in (
+            (self._context_in, contexts), (self._context_out, 2 * width), (self._cell_in, neighbours),
+            *((layer, width) for layer in self._hidden), (self._occupied, width), (self._deposit, width),
+        ):  # fmt: skip
+            layer.build((None, inputs))
+        self.built = True
+
+    def of_layers(self, contexts: Tensor) -> Tensor:
+        """What the cells of a layer have in common, (layers, width), of `contexts` (layers, contexts)."""
+        return self._context_out(self._context_in(contexts))
+
+    def hidden(self, cells: Tensor, shared: Tensor) -> Tensor:
+        """The features (R, width) of cells, of what is known of each (R, neighbours) and of its layer (R, width)."""
+        features = tf.nn.silu(self._cell_in(cells) + shared)
+        for layer in self._hidden:
+            features += layer(features)
+        return features
+
+    def log_odds(self, hidden: Tensor, prior: Tensor) -> Tensor:
+        """log p / (1 - p) of being non-zero, (R,)."""
+        return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
+
+    def log_deposit(self, hidden: Tensor, prior: Tensor) -> Mixture:
+        """Log weights, means and log widths, (R, components), of the log of a deposit, which `prior` (R,) is usually.
+
+        Only differences count between cells that share an energy.
+        """
+        weights, means, widths = mixture_of(tf.cast(self._deposit(hidden), tf.float32))
+        return weights, means + prior[:, None], widths
+
+
+def _spread(components: int, cases: int = 0) -> keras.initializers.Initializer:
+    """Biases: of `cases` and of mixtures, all as likely, of means apart from each other."""
+    means, widths = np.linspace(-1.2, 1.0, components), np.full(components, -0.5)
+    return keras.initializers.Constant(np.concatenate([np.zeros(cases + components), means, widths]))
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:
