@@ -20,7 +20,7 @@ from preprocessing.dataset import read_manifest
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.autoregressive import cells, model
-from training.models.autoregressive.mesh import colour, mesh_of
+from training.models.autoregressive.mesh import colour
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -37,15 +37,16 @@ def _hits(view: Batch, parity: int, number: int, draws: Any) -> Any:
     return tf.concat([shower[:, None], place], 1), tf.maximum(value, 1e-3), weight
 
 
-def _empty(view: Batch, parity: int, number: int, draws: Any, *, geometry: Any, **_: Any) -> Any:
+def _empty(view: Batch, parity: int, number: int, draws: Any, constants: Any) -> Any:
     """The same cells of every shower, where they are empty."""
-    nx, ny, layers = geometry.shape
+    mesh = constants.mesh
+    nx, ny, layers = mesh.geometry.shape
     cell = tf.range(model.EMPTY_A_SHOWER) * 7 % (nx * ny * layers)
     place = tf.stack([cell // (ny * layers), cell // layers % ny, cell % layers], 1)
     showers = view["value"].shape[0]
     place = tf.concat([tf.repeat(tf.range(showers), cell.shape[0])[:, None], tf.tile(place, [showers, 1])], 1)
-    met = mesh_of(geometry).met(tf.gather_nd(view["axis"], place[:, ::3]), place[:, 3])
-    empty = tf.gather(view["planes"], cells._own(place, geometry)) == 0
+    met = mesh.met(tf.gather_nd(view["axis"], place[:, ::3]), place[:, 3])
+    empty = tf.gather(view["planes"], cells._own(place, mesh)) == 0
     return place, tf.cast(empty & (colour(place[:, 1], place[:, 2], met) == parity), tf.float32)
 
 

@@ -11,20 +11,28 @@ import numpy.typing as npt
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_showers
 
+from calopipe.labels import NO_LABELS
 from calopipe.showers.cells import FloatArray, Geometry
 from training.models.autoregressive import AutoregressiveConfig
+from training.models.autoregressive.frame import Labels
+from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling.sampler import Sampler
 from training.models.base import Batch, build
 
 CONFIG = AutoregressiveConfig(model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, average=0.9, width=8)
 LAYERS = SMALL_GEOMETRY.shape[2]
-# Numbers as `constants` finds them, for what needs few of them.
-CONSTANTS: dict[str, Any] = {
-    name: np.float32(value)  # no tensors, which start the devices
-    for name, value in (
-        ("depth", 1.8), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4), ("least", 0.02),
-    )
-}  # fmt: skip
+
+
+class Few(dict[str, Any]):
+    """Numbers as `constants` finds them, of showers in `geometry`, for what needs few of them."""
+
+    def __init__(self, geometry: Geometry, **numbers: Any) -> None:
+        super().__init__({name: np.float32(value) for name, value in numbers.items()})  # tensors start the devices
+        self.mesh = mesh_of(geometry)
+
+
+CONSTANTS = Few(SMALL_GEOMETRY, depth=1.8, radius_half=0.9, radius_most=2.6, deposit=0.4, least=0.02)
 
 
 def uneven_showers(*, events: int, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -49,18 +57,38 @@ def as_batch(
     return {name: tf.constant(each) for name, each in found.items()}
 
 
-def new_model(geometry: Geometry = SMALL_GEOMETRY) -> Autoregressive:
-    """A model with its initial weights and the constants of 300 test showers."""
+def labels_of(batch: Batch) -> Labels:
+    """The labels of showers that have no more than energy and angle."""
+    return Labels.of(batch, NO_LABELS)
+
+
+def adapted(geometry: Geometry, *batches: Batch) -> Autoregressive:
+    """A model with its initial weights and the constants of the showers of `batches`."""
     model = build(CONFIG, geometry)
+    assert isinstance(model, Autoregressive)
+    labels = {name: np.concatenate([batch[name] for batch in batches]) for name in ("energy_gev", "theta_rad")}
+    ends = {name: (each.min(), each.max()) for name, each in labels.items()}
+    model.adapt(batches, SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
+    return model
+
+
+def new_model() -> Autoregressive:
+    """A model with its initial weights and the constants of 300 test showers."""
+    model = build(CONFIG, SMALL_GEOMETRY)
     assert isinstance(model, Autoregressive)
     model.networks["constants"].set_weights(_constants())
     return model
 
 
+def cells_of(model: Autoregressive) -> list[Any]:
+    """The densities of the even and of the odd cells."""
+    return [model.networks[name] for name in ("even", "odd")]
+
+
 def of_every_cell(model: Autoregressive) -> Autoregressive:
     """The model with weights that say something else of every cell."""
     rng = np.random.default_rng(4)
-    for density in model._cells:
+    for density in cells_of(model):
         for weight in density.trainable_weights:
             weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
     return model
@@ -68,13 +96,10 @@ def of_every_cell(model: Autoregressive) -> Autoregressive:
 
 @functools.cache
 def _constants() -> list[npt.NDArray[Any]]:
-    model = build(CONFIG, SMALL_GEOMETRY)
     cells, energy, theta = uneven_showers(events=300)
-    ends = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
     parts = (slice(0, 150), slice(150, 300))
     batches = [as_batch(cells[part], energy[part], theta[part], longest=700) for part in parts]
-    model.adapt(batches, SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
-    return model.networks["constants"].get_weights()
+    return adapted(SMALL_GEOMETRY, *batches).networks["constants"].get_weights()
 
 
 def drawn(model: Autoregressive, energy_gev: Any, theta_rad: Any, noise: Any) -> FloatArray:
@@ -82,10 +107,19 @@ def drawn(model: Autoregressive, energy_gev: Any, theta_rad: Any, noise: Any) ->
     return np.asarray(_graph(model)(tf.constant(energy_gev), tf.constant(theta_rad), tf.constant(noise)))
 
 
+def in_graph(sampler: Sampler, **options: Any) -> Any:
+    """Showers of energies, angles and noise, as a function of the graph."""
+
+    def showers(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        return sampler.showers(Labels(energy_gev, theta_rad), noise)
+
+    return tf.function(showers, autograph=False, **options)
+
+
 @functools.cache
 def _graph(model: Autoregressive) -> Any:
     numbers = [tf.TensorSpec(shape, tf.float32) for shape in ([None], [None], [None, model.noise_numbers])]
-    return tf.function(model._sampler.showers, input_signature=numbers, autograph=False)
+    return in_graph(model._sampler, input_signature=numbers)
 
 
 def independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, as_batch, new_model, uneven_showers
-from showers import SMALL_GEOMETRY
+from likelihoods import LAYERS, as_batch, labels_of, new_model, uneven_showers
 
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.context import (
@@ -32,20 +31,17 @@ def model() -> Autoregressive:
     return new_model()
 
 
-def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis, Tensor]:
-    """Plan, sums (N, layers, 2, 12), axes and energies of test showers."""
+def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis]:
+    """Plan, sums (N, layers, 2, 12) and axes of test showers."""
     store = model.networks["constants"]
     batch = as_batch(*uneven_showers(events=12, seed=5))
-    hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = frame.layer_sums(hits, store, SMALL_GEOMETRY)
-    values = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], 0.02)
-    reflected = frame.reflected_angle(batch["theta_rad"])
-    return plan(values, batch["energy_gev"], reflected, store, SMALL_GEOMETRY), sums, axis, batch["energy_gev"]
+    _, axis, sums, values, present = totals.described(batch, labels_of(batch), store)
+    return plan(values, present, labels_of(batch).reflected(store.mesh), store), sums, axis
 
 
 @pytest.mark.parametrize("odd", [False, True])
 def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregressive, *, odd: bool) -> None:
-    planned, sums, _, _ = _planned(model)
+    planned, sums, _ = _planned(model)
     off = tf.random.stateless_normal([12, len(SUMS)], [1, 2])
     at_once = contexts_of(planned.flat(), sums, off, odd=odd).numpy()
     assert at_once.shape == (12 * LAYERS, context_numbers(LAYERS, odd=odd))
@@ -69,7 +65,7 @@ def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(mod
 
     Cells are told how many of their colour are hit besides, and even ones their share of the layer's energy.
     """
-    planned, sums, _, _ = _planned(model)
+    planned, sums, _ = _planned(model)
     none = tf.zeros([1, len(SUMS)])
     for colour, first in ((0, {False: 3, True: 2}), (1, {False: 3, True: 3})):
         changed = sums.numpy().copy()
@@ -86,7 +82,7 @@ def test_even_cells_are_not_told_of_their_own_layer_nor_any_of_those_to_come(mod
 
 
 def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) -> None:
-    planned, sums, axis, _ = _planned(model)
+    planned, sums, axis = _planned(model)
     whole = sums.numpy().sum(2)
     energy = whole[..., SUMS.index("energy")].astype(np.float64)
     np.testing.assert_allclose(planned.energy, energy, rtol=1e-3)
@@ -104,7 +100,7 @@ def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) ->
 
 def test_contexts_are_about_one_wide(model: Autoregressive) -> None:
     """Of showers that the constants are not of; and what is far off is clipped."""
-    planned, sums, _, _ = _planned(model)
+    planned, sums, _ = _planned(model)
     for odd in (False, True):
         told = contexts_of(planned.flat(), sums, tf.zeros([1, len(SUMS)]), odd=odd)
         found = normalised(told, model.networks["constants"], odd=odd).numpy()

@@ -27,10 +27,10 @@ def _constant(showers: int) -> Any:
     return np.eye(frame.MEAN_TERMS)[np.zeros(showers, int)]
 
 
-def _copula_of(values: Any, known: Any = None, **more: Any) -> Any:
-    """Of totals (N, D), each of showers with the same labels."""
+def _copula_of(values: Any, known: Any = None, phases: Any = None) -> Any:
+    """Of totals (N, D), each of showers with the same labels, and with no phases if none are given."""
     known = np.ones(values.shape, bool) if known is None else known
-    return copula(values, _constant(len(values)), known, **more)
+    return copula(values, _constant(len(values)), known, 0.0, np.zeros((len(values), 0)) if phases is None else phases)
 
 
 def _scores_of_ranks(values: Any) -> Any:

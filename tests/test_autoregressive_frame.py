@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, as_batch, uneven_showers
+from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import frame
-from training.models.autoregressive.frame import SUMS, Axis, Hits
+from training.models.autoregressive.frame import SUMS, Axis, Hits, Labels
 
 _DEPTH = np.arange(LAYERS) - 1.8
 
 
 def _reflected(cells: FloatArray, theta: FloatArray, longest: int = 0) -> tuple[Hits, Axis]:
     batch = as_batch(cells, np.full_like(theta, 100), theta, longest=longest)
-    return frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], CONSTANTS, SMALL_GEOMETRY)
+    return frame.reflect(batch["cell"], batch["value"], labels_of(batch), CONSTANTS)
 
 
 def _planted(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -72,7 +72,7 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     """In x; in y, with the angle that goes with it; and in both."""
     cells, _, theta = uneven_showers(events=20)
     hits, axis = _reflected(cells, theta)
-    sums = frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY).numpy()
+    sums = frame.layer_sums(hits, CONSTANTS).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
     for flipped, angle in (
         (cells[:, ::-1], theta),
@@ -81,9 +81,10 @@ def test_mirrored_showers_are_the_same_shower() -> None:
     ):
         mirror, same = _reflected(flipped, angle)
         np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
-        np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS, SMALL_GEOMETRY) / scale, sums / scale, atol=2e-5)
+        np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS) / scale, sums / scale, atol=2e-5)
     assert (axis.offset[:, 0].numpy() >= 0).all()
-    np.testing.assert_allclose(frame.reflected_angle(tf.constant(theta)), np.minimum(theta, np.pi - theta), rtol=1e-6)
+    angle = Labels(tf.ones(20), tf.constant(theta)).reflected(CONSTANTS.mesh).theta_rad
+    np.testing.assert_allclose(angle, np.minimum(theta, np.pi - theta), rtol=1e-6)
 
 
 def _by_hand(hits: Hits, axis: Axis) -> Any:
@@ -114,7 +115,7 @@ def test_the_sums_of_each_layer_and_colour() -> None:
     hits, axis = _reflected(cells, theta)
     expected = _by_hand(hits, axis)
     assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
-    np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS), expected, rtol=1e-4, atol=1e-3)
     added = _terms(hits)
     assert added.shape == (*hits.value.shape, len(SUMS))
     np.testing.assert_allclose(added.sum(1), expected.sum((1, 2)), rtol=1e-4, atol=2e-3)
@@ -129,7 +130,7 @@ def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
     (hits, axis), (moved, same) = _reflected(cells, theta), _reflected(np.roll(cells, 1, axis=2), theta)
     further = np.where(theta > math.pi / 2, -1, 1)  # reflected to acute angles
     np.testing.assert_allclose(same.offset[:, 2], axis.offset[:, 2] + further, atol=1e-4)
-    sums, others = (frame.layer_sums(each, CONSTANTS, SMALL_GEOMETRY).numpy() for each in (hits, moved))
+    sums, others = (frame.layer_sums(each, CONSTANTS).numpy() for each in (hits, moved))
     np.testing.assert_allclose(others, sums, rtol=1e-3, atol=5e-3)
     there = hits.value.numpy() > 0
     np.testing.assert_array_equal(moved.colour.numpy()[there], hits.colour.numpy()[there])
@@ -143,7 +144,7 @@ def test_hits_of_no_energy_add_nothing() -> None:
     (short, axis), (long, same) = _reflected(cells, theta), _reflected(cells, theta, longest=900)
     assert long.value.shape[1] == 900 > short.value.shape[1]
     np.testing.assert_allclose(same.offset, axis.offset, atol=1e-6)
-    found, expected = (frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY) for hits in (long, short))
+    found, expected = (frame.layer_sums(hits, CONSTANTS) for hits in (long, short))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
     added = _terms(long)
     assert not added[long.value.numpy() == 0].any()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch
+from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch, labels_of
 from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, write_file
 from trainings import untraced
 
@@ -27,7 +27,6 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 from training.models.autoregressive import frame
-from training.models.autoregressive.frame import More
 from training.models.base import build
 
 
@@ -45,10 +44,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "model"
 
 
-def _reflected(showers: Showers, constants: Any = CONSTANTS) -> tuple[frame.Hits, frame.Axis]:
+def _reflected(showers: Showers) -> tuple[frame.Hits, frame.Axis]:
     batch = as_batch(showers.cells, showers.energy_gev, showers.theta_rad, longest=700)
-    more = More(phi=tf.constant(showers.more[PHI]))
-    return frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], constants, SMALL_GEOMETRY, more=more)
+    labels = replace(labels_of(batch), phi=tf.constant(showers.more[PHI]))
+    return frame.reflect(batch["cell"], batch["value"], labels, CONSTANTS)
 
 
 def test_a_shower_and_its_mirror_image_are_one() -> None:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, new_model
+from likelihoods import CONSTANTS, LAYERS, Few, new_model
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.densities import NumberDensity, log_mixture
-from training.models.autoregressive.frame import More
+from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.totals import Drawn
 from training.models.randomness import Draws
 
 _OFFSETS = slice(LAYERS, LAYERS + totals.OFFSETS)
 _NUMBER = totals.number_of_totals(LAYERS)
 _BLUR = np.array([0.4, 0.3, 0.4, 0.3], np.float32)  # at most, of the places and of the slopes
-_STORE = CONSTANTS | {
-    "mean": np.zeros((frame.MEAN_TERMS, _NUMBER), np.float32),
-    "scale": np.zeros((frame.SCALE_TERMS, _NUMBER), np.float32),
-    "blur_scale": np.eye(frame.SCALE_TERMS, totals.OFFSETS, dtype=np.float32) * 0,  # widths of the beam are 1
-    "blur_most": _BLUR,
-}
+_STORE = Few(
+    SMALL_GEOMETRY, **CONSTANTS, mean=np.zeros((frame.MEAN_TERMS, _NUMBER)),
+    scale=np.zeros((frame.SCALE_TERMS, _NUMBER)), blur_most=_BLUR,
+    blur_scale=np.zeros((frame.SCALE_TERMS, totals.OFFSETS)),  # widths of the beam are 1
+)  # fmt: skip
 
 
 def _showers(offset: Any, seed: int = 1) -> Drawn:
@@ -33,9 +33,10 @@ def _showers(offset: Any, seed: int = 1) -> Drawn:
     rng, number = np.random.default_rng(seed), len(offset)
     values = rng.normal(size=(number, _NUMBER))
     values[:, _OFFSETS] = offset
-    energy, labels = rng.uniform(1, 3, (number, LAYERS)), rng.uniform(-1, 1, (number, frame.MEAN_TERMS))
+    energy, terms = rng.uniform(1, 3, (number, LAYERS)), rng.uniform(-1, 1, (number, frame.MEAN_TERMS))
     theta = rng.uniform(1.2, np.pi / 2, number)
-    return Drawn(*(tf.constant(each, tf.float32) for each in (values, energy, theta, labels)), More())
+    values, energy, theta, terms = (tf.constant(each, tf.float32) for each in (values, energy, theta, terms))
+    return Drawn(values, energy, Labels(tf.fill([number], 100.0), theta), terms)
 
 
 def _normal(*shape: int, seed: int = 2) -> tf.Tensor:
@@ -46,7 +47,7 @@ def test_offsets_are_blurred_by_the_width_of_the_beam_and_at_most_a_part_of_a_ce
     rng = np.random.default_rng(3)
     labels = rng.uniform(-1, 1, (6, frame.MEAN_TERMS)).astype(np.float32)
     coefficients = rng.normal(-1.5, 1, (frame.SCALE_TERMS, totals.OFFSETS)).astype(np.float32)
-    store = {"blur_scale": tf.constant(coefficients), "blur_most": tf.constant(_BLUR)}
+    store = Few(SMALL_GEOMETRY, blur_scale=coefficients, blur_most=_BLUR)
     expected = np.minimum(2 * np.exp(labels[:, : frame.SCALE_TERMS] @ coefficients), _BLUR)
     assert (expected < _BLUR).any()
     assert (expected == _BLUR).any()
@@ -88,7 +89,7 @@ class _Knowing:
 
 
 def _sharp(drawn: Drawn, densities: Any, uniform: tf.Tensor) -> Drawn:
-    return totals.sharp(drawn, densities, uniform, _STORE, SMALL_GEOMETRY)
+    return totals.sharp(drawn, densities, uniform, _STORE)
 
 
 def _uniform(showers: int) -> tf.Tensor:
@@ -97,7 +98,7 @@ def _uniform(showers: int) -> tf.Tensor:
 
 def test_densities_that_know_the_noise_give_the_offsets_back_and_are_told_what_training_tells() -> None:
     drawn, draws = _showers(_normal(20, 4)), Draws.of(3)
-    rows = totals.training_rows(drawn, draws, _STORE, SMALL_GEOMETRY)
+    rows = totals.training_rows(drawn, draws, _STORE)
     noise, copies = rows["noise"], drawn.copies()
     assert noise.shape == (20 * totals.COPIES * 2, 2)
     densities = _Knowing(noise[:, 0]), _Knowing(noise[:, 1])
@@ -113,7 +114,7 @@ def test_densities_are_told_the_same_in_the_next_cell_but_for_where_the_beam_is(
     """Phases, slope, depth and labels; only the place within the beam, one of the numbers, is another."""
     drawn = _showers(_normal(20, 4))
     moved = _showers(_normal(20, 4) + tf.constant([0.0, 0.0, 1.0, 0.0]))
-    usual, other = (totals._given(each, _STORE, SMALL_GEOMETRY).numpy() for each in (drawn, moved))
+    usual, other = (totals._given(each, _STORE).numpy() for each in (drawn, moved))
     differs = (np.abs(usual - other) > 1e-3).any(0)
     residual = totals.number_of_phases(LAYERS) // 2 + 1  # after the phases of a direction and its slope
     np.testing.assert_array_equal(np.flatnonzero(differs), [residual])
@@ -126,7 +127,7 @@ def _lattice(showers: int, seed: int) -> Drawn:
     cell = rng.integers(-2, 3, (showers, 2)) + 0.02 * rng.normal(size=(showers, 2))
     offset = np.stack([cell[:, 0], np.zeros(showers), cell[:, 1], np.zeros(showers)], 1)
     drawn = _showers(offset, seed)
-    return Drawn(drawn.values, drawn.energy, tf.fill([showers], np.float32(np.pi / 2)), drawn.labels, More())
+    return replace(drawn, labels=replace(drawn.labels, theta_rad=tf.fill([showers], np.float32(np.pi / 2))))
 
 
 def test_densities_learn_the_places_of_the_cells() -> None:
@@ -139,10 +140,9 @@ def test_densities_learn_the_places_of_the_cells() -> None:
     @tf.function(autograph=False)
     def step(number: tf.Tensor) -> tf.Tensor:
         some = tf.random.stateless_uniform([100], [1, number], 0, 2000, tf.int32)
-        batch = Drawn(
-            *(tf.gather(each, some) for each in (drawn.values, drawn.energy, drawn.theta_rad, drawn.labels)), More()
-        )
-        rows = totals.training_rows(batch, Draws.of(4, number), _STORE, SMALL_GEOMETRY)
+        values, energy, terms = (tf.gather(each, some) for each in (drawn.values, drawn.energy, drawn.terms))
+        batch = Drawn(values, energy, drawn.labels[some], terms)
+        rows = totals.training_rows(batch, Draws.of(4, number), _STORE)
         with tf.GradientTape() as tape:
             loss = -tf.reduce_mean(log_mixture(rows["noise"][:, 0], *density.mixture(rows["place_given"])))
         optimizer.apply_gradients(

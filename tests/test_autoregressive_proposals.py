@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, as_batch, independent, noise_of
+from likelihoods import adapted, as_batch, cells_of, independent, noise_of
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
-from training.models.autoregressive.frame import More
+from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import LayerProposals
-from training.models.base import build
 
 _KEYS = 20_000
 _PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
@@ -112,12 +110,9 @@ def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 @pytest.fixture(scope="module")
 def model() -> Autoregressive:
     """One whose cells have the odds of their prior times the energy over its mean, about as the showers' have."""
-    found = build(CONFIG, _GEOMETRY)
-    assert isinstance(found, Autoregressive)
     images, energy, theta = _showers(600)
-    ends = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
-    found.adapt([as_batch(images, energy, theta)], SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
-    for density in found._cells:
+    found = adapted(_GEOMETRY, as_batch(images, energy, theta))
+    for density in cells_of(found):
         _by_energy(density, float(np.log(energy).std()), float(np.log(energy).mean() - np.log(energy.mean())))
     return found
 
@@ -162,8 +157,8 @@ def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pyte
     hits = {}
     for name, how in (("usual", LayerProposals), ("all", _All), ("few", _Few)):
         monkeypatch.setattr(layer, "LayerProposals", how)
-        given = (tf.constant(each) for each in (energy, np.full(900, np.pi / 2, np.float32), noise))
-        made = model._sampler.showers(*given, More()).numpy()
+        labels = Labels(tf.constant(energy), tf.fill([900], np.float32(np.pi / 2)))
+        made = model._sampler.showers(labels, tf.constant(noise)).numpy()
         hits[name] = (made > 0).sum((1, 2, 3)).reshape(3, 300).astype(float)
     error = np.sqrt(2) * hits["all"].std(1) / np.sqrt(300)
     assert (np.abs(hits["usual"] - hits["all"]).mean(1) > 0).all()  # other cells were looked at

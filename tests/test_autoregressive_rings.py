@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, as_batch, noise_of, of_every_cell
+from likelihoods import Few, adapted, as_batch, labels_of, noise_of, of_every_cell
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
-from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.frame import More
+from training.models.autoregressive import cells, frame
+from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
 from training.models.autoregressive.sampling.layer import LayerDrawing
-from training.models.base import build
 from training.models.randomness import Draws
 
 _RING = Layer(1.7, 0.4, (8, 5), r_edges_mm=(0, 4, 8, 12, 16, 20))
@@ -64,12 +63,7 @@ def geometry(request: pytest.FixtureRequest) -> Geometry:
 
 @pytest.fixture(scope="module")
 def model(geometry: Geometry) -> Autoregressive:
-    found = build(CONFIG, geometry)
-    assert isinstance(found, Autoregressive)
-    images, energy, theta = _showers(geometry, 300)
-    ends = {"energy_gev": (energy.min(), energy.max()), "theta_rad": (theta.min(), theta.max())}
-    found.adapt([as_batch(images, energy, theta)], SimpleNamespace(valid_range=ends))  # type: ignore[arg-type]
-    return of_every_cell(found)
+    return of_every_cell(adapted(geometry, as_batch(*_showers(geometry, 300))))
 
 
 def _cell_at(where: Positions, layer: int, x: float, y: float, r: float | None = None) -> int:
@@ -156,7 +150,7 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
               for p in np.flatnonzero(where.exists[k])]  # fmt: skip
     at = tf.constant(places, tf.int32)
-    found, radius = (each.numpy() for each in cells.known(view, at, model._store, geometry, odd=odd))
+    found, radius = (each.numpy() for each in cells.known_in(view, at, model._store, odd=odd))
     scaled = np.log1p(images / float(model._store["deposit"]))
     middle = AROUND.index((0, 0))
     for row, (shower, x, y, layer) in enumerate(places):
@@ -215,17 +209,17 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
             place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
             at = tf.constant(place, tf.int32)
-            expected, _ = cells.known(view, at, model._store, geometry, odd=odd)
+            expected, _ = cells.known_in(view, at, model._store, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
             planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
             drawing = LayerDrawing(
-                model._sampler._densities, mesh, 0, tf.constant(layer), planned,
+                model.networks, 0, tf.constant(layer), planned,
                 images=tuple(tf.constant(each, tf.float32) for each in before),  # type: ignore[arg-type]
                 sums=(of_layers[:, 0], of_layers[:, layer + 1], of_layers[:, layer]), keys=tf.zeros([2, 2], tf.int32),
             )  # fmt: skip
             np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
-            found = drawing._known(cell, tf.constant(own, tf.float32), drawing._seen(cell), odd=odd)
+            found, _ = drawing._known(cell, tf.constant(own, tf.float32) if odd else None)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -233,15 +227,12 @@ def test_a_turned_shower_has_the_same_sums() -> None:
     """Turned by two of eight angles: all sums but those that name a direction."""
     geometry = _GEOMETRIES["rings"]
     images, energy, theta = _showers(geometry, 12)
-    store = {
-        name: np.float32(value)
-        for name, value in (("depth", 1.2), ("radius_half", 0.9), ("radius_most", 2.6), ("deposit", 0.4))
-    }
+    store = Few(geometry, depth=1.2, radius_half=0.9, radius_most=2.6, deposit=0.4)
     found = []
     for turned in (images, np.roll(images, 2, axis=1)):
         batch = as_batch(turned, energy, theta)
-        hits, _ = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, geometry)
-        sums = tf.reduce_sum(frame.layer_sums(hits, store, geometry), 2)
+        hits, _ = frame.reflect(batch["cell"], batch["value"], labels_of(batch), store)
+        sums = tf.reduce_sum(frame.layer_sums(hits, store), 2)
         round_about = [frame.column(sums, name) for name in frame.SUMS[:6]]
         found.append(np.stack([*round_about, frame.column(sums, "xx") + frame.column(sums, "yy")]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3, atol=1e-3)
@@ -251,20 +242,15 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     model: Autoregressive, geometry: Geometry
 ) -> None:
     energy = np.geomspace(1.2, 45, 40).astype(np.float32)
-    theta, noise = np.full(40, np.pi / 2, np.float32), noise_of(model, 40)
-    found = model._sampler.showers(*(tf.constant(each) for each in (energy, theta, noise))).numpy()
+    labels, noise = Labels(tf.constant(energy), tf.fill([40], np.float32(np.pi / 2))), tf.constant(noise_of(model, 40))
+    found = model._sampler.showers(labels, noise).numpy()
     n, m, layers = geometry.shape
     assert found.shape == (40, n, m, layers)
     assert np.isfinite(found).all()
     assert (found >= 0).all()
     where = positions(geometry)
     assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
-    plan = model._sampler._plan(
-        tf.constant(energy),
-        tf.constant(theta),
-        tf.constant(noise[:, : totals.noise_numbers(layers)]),
-        More(),
-    )
+    plan = model._sampler._plan(labels, noise[:, :-3])
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
     assert layers == 1 or (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty
@@ -279,7 +265,7 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
     if not geometry.rings:
         pytest.skip("a lattice about the axis reaches as far as it reaches")
     for parity in (0, 1):
-        place, weight = cells.some_empty(view, parity, 40_000, Draws.of(1), constants=model._store, geometry=geometry)
+        place, weight = cells.some_empty(view, parity, 40_000, Draws.of(1), model._store)
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         expected = {
             (shower, *divmod(int(at), mesh.shape[1]), layer)

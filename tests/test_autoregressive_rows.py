@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import as_batch, new_model, of_every_cell, tiled, uneven_showers
+from likelihoods import as_batch, cells_of, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame
@@ -112,9 +112,7 @@ def test_some_empty_cells_stand_for_all(model: Autoregressive, parity: int) -> N
     empty, view = _empty_cells(one, parity), tiled(one, _COPIES)
     known = {tuple(place[1:]) for place in empty.tolist()}
     chosen = tf.function(
-        lambda number: cells.some_empty(
-            view, parity, 200, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
-        ),
+        lambda number: cells.some_empty(view, parity, 200, Draws.of(5, number), model._store),
         autograph=False,
     )
 
@@ -131,9 +129,7 @@ def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -
     """Of each shower of a batch, whatever its place in the batch."""
     view = _view(model, 3)
     chosen = tf.function(
-        lambda number: cells.some_empty(
-            view, 0, 60, Draws.of(5, number), constants=model._store, geometry=SMALL_GEOMETRY
-        ),
+        lambda number: cells.some_empty(view, 0, 60, Draws.of(5, number), model._store),
         autograph=False,
     )
     found = [[each.numpy() for each in chosen(tf.constant(number))] for number in range(2000)]
@@ -146,9 +142,7 @@ def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -
 def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> None:
     one = _view(model, 1)
     for parity in (0, 1):
-        place, weight = cells.some_empty(
-            one, parity, 100_000, Draws.of(1), constants=model._store, geometry=SMALL_GEOMETRY
-        )
+        place, weight = cells.some_empty(one, parity, 100_000, Draws.of(1), model._store)
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
         assert found == {tuple(row) for row in _empty_cells(one, parity).tolist()}
 
@@ -158,7 +152,7 @@ def _every_place(showers: int) -> Array:
 
 
 def _known(model: Autoregressive, view: Batch, place: Any, *, odd: bool) -> Any:
-    return cells.known(view, tf.constant(place, tf.int32), model._store, SMALL_GEOMETRY, odd=odd)
+    return cells.known_in(view, tf.constant(place, tf.int32), model._store, odd=odd)
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -201,14 +195,13 @@ def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
             drawing = _drawing(model, view, layer, tuple(before))
             np.testing.assert_array_equal(drawing._colour(), colours.reshape(2, -1))
             cell = tf.stack([place[:, 0], place[:, 1] * _NY + place[:, 2]], 1)
-            dx, dy, ring = drawing._distance(cell)
-            distance = (dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring))
-            np.testing.assert_allclose(drawing._known(cell, own, distance, odd=odd), expected, rtol=1e-5, atol=1e-6)
+            found, _ = drawing._known(cell, own if odd else None)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, ...]) -> LayerDrawing:
     planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
-    given = model._sampler._densities, mesh_of(SMALL_GEOMETRY), 0, tf.constant(layer), planned
+    given = model.networks, 0, tf.constant(layer), planned
     of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
     sums = (tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer])
     return LayerDrawing(*given, images=before, sums=sums, keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
@@ -216,7 +209,7 @@ def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, 
 
 def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
     view = _view(model, 2)
-    known, _ = _known(model, view, cells.met(view, SMALL_GEOMETRY), odd=False)
+    known, _ = _known(model, view, cells.met(view, model._store.mesh), odd=False)
     told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
     np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
     unit = float(model._store["deposit"])
@@ -238,12 +231,12 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
 ) -> None:
     """Its neighbours in the layers before, and where the axis is in it; in sampling the same."""
     view = _view(model, 2)
-    place, axis = cells.met(view, SMALL_GEOMETRY).numpy(), view["axis"].numpy()
+    place, axis = cells.met(view, model._store.mesh).numpy(), view["axis"].numpy()
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
     np.testing.assert_array_equal(place, expected)
     known, _ = _known(model, view, place, odd=False)
     told = tf.concat([view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS], cells.of_met(known)], 1)
-    cases, mixtures = model._share.cases_and_mixture(told)
+    cases, mixtures = model.networks["share"].cases_and_mixture(told)
     dense = (cases[:, BETWEEN] + log_mixture(_true_logits(view), *mixtures)).numpy().reshape(2, _LAYERS)
     np.testing.assert_allclose(model._of_shares(view, Draws.of(1))["shares"], -dense.sum(1), rtol=1e-5)
     planes = tf.reshape(view["planes"], [2, _LAYERS + 1, _NX * _NY + 1])
@@ -277,7 +270,7 @@ def _flat(image: Any) -> Any:
 def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colour: int) -> None:
     """In the mean over draws: of every hit, and of every empty cell in the reach of the proposal."""
     one = _view(model, 1)
-    density, odd = model._cells[colour], bool(colour)
+    density, odd = cells_of(model)[colour], bool(colour)
     image = _image(one)
     hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
     hits = hits[_colours(one, hits) == colour]
@@ -286,7 +279,7 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
     def of_cells(place: Array) -> tuple[Any, Any]:
         where = tf.constant(place, tf.int32)
         known, radius = _known(model, one, where, odd=odd)
-        shared = density.of_layers(one["odd" if odd else "even"])
+        shared = density.of_layers(one[density.name])
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
         odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))
         usual = cells.prior(model._store["log_deposit"], where[:, 3], radius)
@@ -302,7 +295,7 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
     }
 
     view = tiled(one, _COPIES)
-    losses = tf.function(lambda number: model._of_cells(colour, view, Draws.of(8, number)), autograph=False)
+    losses = tf.function(lambda number: model._of_cells(density.name, view, Draws.of(8, number)), autograph=False)
     found = [{name: each.numpy().mean() for name, each in losses(tf.constant(k)).items()} for k in range(40)]
     for name, expected in truth.items():
         values = np.array([each[name] for each in found])

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, drawn, independent, new_model, noise_of, of_every_cell
+from likelihoods import LAYERS, cells_of, drawn, in_graph, independent, new_model, noise_of, of_every_cell
 from scipy.special import expit
 from scipy.stats import poisson
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
-from training.models.autoregressive import cells, totals
-from training.models.autoregressive.frame import More
+from training.models.autoregressive import cells
+from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.sampler import Sampler
@@ -29,7 +29,7 @@ _AS_IT_IS = 0.75  # the last number of a shower's noise: no reflection in x
 
 def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> None:
     """Let cells be hit by their prior, off by `log_odds`, with energies normal about theirs in the logarithm."""
-    for density in model._cells:
+    for density in cells_of(model):
         for head, bias in (
             (density._occupied, [log_odds]),
             (density._deposit, np.repeat([0, 0, log_width], density.components)),
@@ -39,9 +39,10 @@ def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> N
 
 def _both_colours(model: Autoregressive) -> None:
     """Let every layer have energy in both colours."""
-    kernel, bias = model._share._last.get_weights()
+    last = model.networks["share"]._last
+    kernel, bias = last.get_weights()
     bias[:2] = -60.0
-    model._share._last.set_weights([kernel, bias])
+    last.set_weights([kernel, bias])
 
 
 def _labels(showers: int) -> tuple[FloatArray, FloatArray]:
@@ -67,8 +68,8 @@ class _Drawn:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
             self.images = drawn(model, self.energy_gev, theta, noise)
-        of_totals = tf.constant(noise[:, : totals.noise_numbers(LAYERS)])
-        self.plan = model._sampler._plan(tf.constant(self.energy_gev), tf.constant(theta), of_totals, More())
+        labels = Labels(tf.constant(self.energy_gev), tf.constant(theta))
+        self.plan = model._sampler._plan(labels, tf.constant(noise[:, :-3]))
         axis = self.plan.axis.numpy()
         dx = np.arange(_NX)[None, None] - 8 - axis[..., 0, None]  # (N, layers, x)
         dy = np.arange(_NY)[None, None] - 8 - axis[..., 1, None]
@@ -203,9 +204,8 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model._sampler._densities, SMALL_GEOMETRY, capacity=150)
-    given = [tf.constant(each) for each in (energy, theta, noise)]
-    made = tf.function(sampler.showers, autograph=False, jit_compile=True)(*given).numpy()
+    sampler = Sampler(model.networks, capacity=150)
+    made = in_graph(sampler, jit_compile=True)(*map(tf.constant, (energy, theta, noise))).numpy()
     np.testing.assert_array_equal(made > 0, expected > 0)
     np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-4)
 
@@ -215,8 +215,8 @@ def test_showers_that_static_shapes_have_no_room_for_are_not_thinned(model: Auto
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model._sampler._densities, SMALL_GEOMETRY, capacity=25)
-    made = tf.function(sampler.showers, autograph=False)(*map(tf.constant, (energy, theta, noise))).numpy()
+    sampler = Sampler(model.networks, capacity=25)
+    made = in_graph(sampler)(*map(tf.constant, (energy, theta, noise))).numpy()
     lost = np.isnan(made).any(axis=(1, 2, 3))
     assert lost[-1]
     assert not lost[0]
@@ -229,16 +229,10 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
 ) -> None:
     model = of_priors
     monkeypatch.setattr(layer_module, "hit", lambda chance, *_: tf.zeros_like(chance, tf.bool))
-    energy, theta = _labels(6)
-    noise = noise_of(model, 6)
-    found = model._sampler.showers(*map(tf.constant, (energy, theta, noise))).numpy()
+    labels, noise = Labels(*map(tf.constant, _labels(6))), tf.constant(noise_of(model, 6))
+    found = model._sampler.showers(labels, noise).numpy()
     assert ((found > 0).sum((1, 2)) == 1).all()
-    plan = model._sampler._plan(
-        tf.constant(energy),
-        tf.constant(theta),
-        tf.constant(noise[:, : totals.noise_numbers(LAYERS)]),
-        More(),
-    )
+    plan = model._sampler._plan(labels, noise[:, :-3])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)

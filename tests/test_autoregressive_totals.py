@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, as_batch, new_model, uneven_showers
+from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, new_model, uneven_showers
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import context, frame, totals
 from training.models.autoregressive.copula import copula
-from training.models.autoregressive.frame import SUMS, Axis
+from training.models.autoregressive.frame import SUMS, Axis, Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.randomness import Draws
@@ -30,12 +30,12 @@ def model() -> Autoregressive:
 
 def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
     batch = as_batch(cells, np.full_like(theta, 100), theta)
-    hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], CONSTANTS, SMALL_GEOMETRY)
-    return tf.reduce_sum(frame.layer_sums(hits, CONSTANTS, SMALL_GEOMETRY), 2), axis
+    found = totals.described(batch, labels_of(batch), CONSTANTS)
+    return tf.reduce_sum(found.sums, 2), found.axis
 
 
 def _totals(sums: Any, axis: Axis, energy: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    return totals.totals_of(sums, axis, tf.constant(energy), _UNIT)
+    return totals.totals_of(sums, axis, tf.constant(energy))
 
 
 def test_totals_by_hand() -> None:
@@ -61,10 +61,10 @@ def test_layers_axis_and_budgets_follow_from_the_totals() -> None:
     cells, energy, theta = uneven_showers(events=50)
     sums, axis = _described(cells, theta)
     values, there = _totals(sums, axis, energy)
-    layer_energy, offset, logs = totals.layers_of(values, there, tf.constant(energy), _UNIT, LAYERS)
+    layer_energy, offset, logs = totals.layers_of(values, there, tf.constant(energy))
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-4)
     np.testing.assert_array_equal(offset, axis.offset)
-    budgets = totals.budgets_in_units(logs, layer_energy).numpy()
+    budgets = context.budgets_in_units(logs, layer_energy).numpy()
     for number, name in enumerate(totals.BUDGETS):
         np.testing.assert_allclose(budgets[:, number], sums.numpy()[..., SUMS.index(name)].sum(1), rtol=2e-4)
 
@@ -74,12 +74,10 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
-    hits, axis = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
-    values, _ = _totals(sums, axis, energy)
-    labels = frame.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
+    _, axis, sums, values, _ = totals.described(batch, labels_of(batch), store)
+    sums, terms = tf.reduce_sum(sums, 2), labels_of(batch).reflected(store.mesh).terms(store)
     every = tf.ones_like(values)
-    given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
+    given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, every, *given)
     again = totals.from_normal(normal, *given).numpy()
     spread = values.numpy().std(0)
@@ -96,13 +94,16 @@ def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
     cells, energy, theta = uneven_showers(events=4)
     cells[0, ..., -1], cells[1, ..., 1:], cells[2, ..., 0] = 0, 0, 0
     view = model.view(as_batch(cells, energy, theta), Draws.of(1))
-    found = [model._of_totals(view, Draws.of(1)), *(model._of_cells(colour, view, Draws.of(1)) for colour in (0, 1))]
+    found = [
+        model._of_totals(view, Draws.of(1)),
+        *(model._of_cells(name, view, Draws.of(1)) for name in ("even", "odd")),
+    ]
     for each in (*view.values(), *(loss for losses in found for loss in losses.values())):
         assert np.isfinite(each).all()
     sums, axis = _described(cells, theta)
     values, there = _totals(sums, axis, energy)
     assert np.isfinite(values).all()
-    layer_energy, _, _ = totals.layers_of(values, there, tf.constant(energy), _UNIT, LAYERS)
+    layer_energy, _, _ = totals.layers_of(values, there, tf.constant(energy))
     np.testing.assert_allclose(layer_energy, cells.sum((1, 2)), rtol=1e-3, atol=2e-5 * cells.sum((1, 2, 3)).max())
 
 
@@ -123,12 +124,12 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     assert known[:, LAYERS:].all()
     for other in (-3.0, 4.0):
         moved = tf.where(known > 0, values, other)
-        layer_energy, _, _ = totals.layers_of(moved, there, tf.constant(energy), _UNIT, LAYERS)
+        layer_energy, _, _ = totals.layers_of(moved, there, tf.constant(energy))
         np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
     store = model.networks["constants"]
-    labels = frame.label_terms(tf.constant(energy), frame.reflected_angle(tf.constant(theta)), store)
-    given = labels, totals.phases(frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)), store
+    terms = Labels(tf.constant(energy), tf.constant(theta)).reflected(store.mesh).terms(store)
+    given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
     again = totals.from_normal(tf.constant(normal), *given).numpy()
@@ -196,14 +197,15 @@ def test_the_copula_of_totals_that_some_showers_lack_is_of_the_others() -> None:
     known = np.ones(values.shape, bool)
     known[1000:, 2] = False
     filled = np.where(known, values, 1e3)
+    no_phases = 0.0, np.zeros((4000, 0))
     found, alone = (
-        copula(filled, labels, known),
-        copula(values[:1000], labels[:1000], known[:1000]),
+        copula(filled, labels, known, *no_phases),
+        copula(values[:1000], labels[:1000], known[:1000], 0.0, np.zeros((1000, 0))),
     )
     for name in ("mean", "scale", "quantiles"):
         np.testing.assert_allclose(found[name][..., 2], alone[name][..., 2], rtol=1e-6, atol=1e-9)
     assert np.isfinite(found["colouring"]).all()
-    none = copula(filled, labels, np.zeros(values.shape, bool))  # a total that no shower has
+    none = copula(filled, labels, np.zeros(values.shape, bool), *no_phases)  # a total that no shower has
     assert all(np.isfinite(each).all() for each in none.values())
 
 
@@ -211,7 +213,7 @@ def test_quantiles_rise_and_go_on_straight_beyond_the_sample() -> None:
     """Where half of the showers have the same value, too: counts do."""
     values = np.random.default_rng(1).normal(size=(500, 2))
     values[:250, 1] = 0.0
-    found = copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool))
+    found = copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool), 0.0, np.zeros((500, 0)))
     steps = np.diff(found["quantiles"], axis=1)
     assert (steps > 0).all()
     assert (found["quantiles"] == found["quantiles"][:1]).all()  # one energy
@@ -302,9 +304,8 @@ def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> 
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
-    hits, _ = frame.reflect(batch["cell"], batch["value"], batch["theta_rad"], store, SMALL_GEOMETRY)
-    sums = tf.reduce_sum(frame.layer_sums(hits, store, SMALL_GEOMETRY), 2)
-    labels = frame.label_terms(batch["energy_gev"], frame.reflected_angle(batch["theta_rad"]), store)
-    found = context.expected_layers(frame.column(sums, "energy"), labels, store).numpy().sum(0)
+    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), store).sums, 2)
+    terms = labels_of(batch).reflected(store.mesh).terms(store)
+    found = context.expected_layers(frame.column(sums, "energy"), terms, store).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)
     np.testing.assert_allclose(found, expected, rtol=1e-3)

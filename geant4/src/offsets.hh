@@ -1,4 +1,4 @@
-// Where the axis is in its cells: `offsets` of the model in Python.
+// Where the axis is in its cells: `totals` of the model in Python.
 #pragma once
 
 #include "copula.hh"

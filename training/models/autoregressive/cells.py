@@ -7,15 +7,15 @@ evenly; empty cells are drawn the more often the more likely they are hit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from calopipe.showers.cells import Geometry
 from training.models.autoregressive.frame import Constants, Hits, column
-from training.models.autoregressive.mesh import AROUND, COLOURS, Tensor, colour, mesh_of
-from training.models.base import Batch
+from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, colour
+from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
 PLACE, SHARES_BEFORE = 16, 2
@@ -38,15 +38,10 @@ def radius_knots(reach: float) -> int:
     return int(np.ceil(np.log1p(reach / FINEST) / STEP)) + 2
 
 
-def radius_place(radius: Tensor) -> Tensor:
-    """Where `radius`, in cells, is between the knots; as a number of knots."""
-    return tf.math.log(1.0 + radius / FINEST) / STEP
-
-
 def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
     """A table (layers, knots) read at `layer` and `radius`, (R,) each, by linear interpolation in the radius' place."""
     knots = table.shape[1]
-    place = tf.minimum(radius_place(radius), knots - 1.001)
+    place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
     left = tf.floor(place)
     start = layer * knots + tf.cast(left, tf.int32)
     flat = tf.reshape(table, [-1])
@@ -103,57 +98,68 @@ def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Ten
     )  # fmt: skip
 
 
-def planes(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
+def known(
+    images: Sequence[tuple[Tensor, Tensor]], layer: Tensor, place: Tensor, constants: Constants, *,
+    energy: Tensor, axis: Tensor, slope: Tensor, odd: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """What the density of cells `place` of `layer` (R,) is given, (R, EVEN_INPUTS or ODD_INPUTS); and their radii (R,).
+
+    `images` are the layer before, the one before that, and, of odd cells, their own: scaled energies, flat, with an
+    empty cell after each layer, and where (R,) in them the layer of each cell's shower begins. `energy` (R, 2) is that
+    of the layers before, in units of 0.02 GeV; the `axis` meets the cells' layer at (R, 2), and has the `slope` (R,).
+    """
+    mesh, number = constants.mesh, len(AROUND)
+    around = mesh.neighbours(mesh.around, layer, place)  # (R, 75), of this layer and of the two before
+    parts = (around[:, number : 2 * number], around[:, 2 * number :], around[:, :number])
+    told = [tf.gather(image, first[:, None] + part) for (image, first), part in zip(images, parts, strict=False)]
+    if odd:
+        told[2] *= mesh.neighbours(mesh.other_colour, layer, place)
+    shares = shares_before(tf.concat(told[:2], 1), energy, constants)
+    dx, dy = mesh.of(mesh.x, layer, place) - axis[:, 0], mesh.of(mesh.y, layer, place) - axis[:, 1]
+    dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, place), layer)
+    where = place_inputs(dx, dy, r, slope, mesh.of(mesh.log_area, layer, place))
+    return tf.concat([*told, shares, where], 1), r
+
+
+def planes(hits: Hits, constants: Constants) -> Tensor:
     """The showers (N * (layers + 1) * (places + 1),), scaled; an empty layer first, an empty cell after each layer."""
-    mesh = mesh_of(geometry)
-    showers = tf.shape(hits.value)[0]
+    mesh, showers = constants.mesh, tf.shape(hits.value)[0]
     shower = tf.zeros_like(hits.x) + tf.range(showers)[:, None]
     place = tf.reshape(tf.stack([shower, hits.x, hits.y, hits.layer], -1), [-1, 4])
     # hits of no energy, at the end of a shower, add nothing to a cell
     values = tf.reshape(scaled(hits.value, constants), [-1])
     size = showers * (mesh.layers + 1) * (mesh.places + 1)
-    return tf.math.unsorted_segment_sum(values, _own(place, geometry), size)
+    return tf.math.unsorted_segment_sum(values, _own(place, mesh), size)
 
 
-def known(view: Batch, place: Tensor, constants: Constants, geometry: Geometry, *, odd: bool) -> tuple[Tensor, Tensor]:
-    """What is known of cells `place` (R, 4), which are shower, x, y, layer; and their radii (R,).
+def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> tuple[Tensor, Tensor]:
+    """What is `known` of cells `place` (R, 4), which are shower, x, y, layer, of a training step.
 
     `view` holds the `planes`, the `sums` (N, layers, 2, 12), and where the `axis` (N, layers, 2) meets the layers.
     """
-    mesh, number = mesh_of(geometry), len(AROUND)
+    mesh = constants.mesh
     shower, x, y, layer = tf.unstack(place, axis=1)
-    own = mesh.place(x, y)
-    around = mesh.neighbours(mesh.around, layer, own)  # (R, 75), of this layer and of the two before
     # to the second layer, the first is both layers before it: a core looks as it does to all later layers
-    seen = tf.stack([layer, layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0))], 1)
+    seen = tf.stack([layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0)), layer], 1)
     first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
-    at = tf.repeat(first, number, axis=1) + around
-    neighbours = tf.gather(view["planes"], at[:, number:])
-    layer_energy = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
-    energy = tf.gather(layer_energy, shower[:, None] * mesh.layers + tf.maximum(seen[:, 1:], 0))
-    shares = shares_before(neighbours, energy, constants)
-    if odd:
-        beside = tf.gather(view["planes"], at[:, :number]) * mesh.neighbours(mesh.other_colour, layer, own)
-        neighbours = tf.concat([neighbours, beside], 1)
+    images = [(view["planes"], begins) for begins in tf.unstack(first, axis=1)][: 3 if odd else 2]
+    of_layers = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
+    energy = tf.gather(of_layers, shower[:, None] * mesh.layers + tf.maximum(seen[:, :2], 0))
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * mesh.layers + layer)
-    dx, dy = mesh.of(mesh.x, layer, own) - axis[:, 0], mesh.of(mesh.y, layer, own) - axis[:, 1]
-    dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, own), layer)
     slope = tf.gather(view["slope"], shower)
-    return tf.concat([neighbours, shares, place_inputs(dx, dy, r, slope, mesh.of(mesh.log_area, layer, own))], 1), r
+    return known(images, layer, mesh.place(x, y), constants, energy=energy, axis=axis, slope=slope, odd=odd)
 
 
-def met(view: Batch, geometry: Geometry) -> Tensor:
+def met(view: Batch, mesh: Mesh) -> Tensor:
     """The cells (N * layers, 4), shower, x, y, layer, that the axes meet, or those nearest to them."""
-    mesh = mesh_of(geometry)
     axis = tf.reshape(view["axis"], [-1, 2])
     shower, layer = (tf.range(tf.shape(axis)[0]) // mesh.layers, tf.range(tf.shape(axis)[0]) % mesh.layers)
     x, y = mesh.indices(mesh.clipped(mesh.met(axis, layer), layer))
     return tf.stack([shower, x, y, layer], 1)
 
 
-def _own(place: Tensor, geometry: Geometry) -> Tensor:
+def _own(place: Tensor, mesh: Mesh) -> Tensor:
     """Where cells `place` (R, 4) are in the planes."""
-    mesh = mesh_of(geometry)
     shower, x, y, layer = tf.unstack(place, axis=1)
     return (shower * (mesh.layers + 1) + layer + 1) * (mesh.places + 1) + mesh.place(x, y)
 
@@ -183,9 +189,7 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
     return tf.concat([(chosen // hits)[:, None], tf.gather(place, chosen)], 1), energy, weight
 
 
-def some_empty(
-    view: Batch, parity: int, number: Any, draws: Draws, *, constants: Constants, geometry: Geometry
-) -> tuple[Tensor, Tensor]:
+def some_empty(view: Batch, parity: int, number: Any, draws: Draws, constants: Constants) -> tuple[Tensor, Tensor]:
     """`number` cells of the colour `parity`, by the proposal, and how many empty cells each represents.
 
     The proposal is of pairs of neighbours along y (or in radius), one of each colour, about the axis; random numbers,
@@ -193,7 +197,7 @@ def some_empty(
     one begins is random. Cells that are hit or outside of the calorimeter represent none.
     Gives places (number, 4) and weights (number,).
     """
-    mesh = mesh_of(geometry)
+    mesh = constants.mesh
     layers, (n, m) = mesh.layers, mesh.shape
     showers = tf.shape(view["axis"])[0]
     first = tf.cast(draws.uniform("first", []) * tf.cast(showers, tf.float32), tf.int32)
@@ -214,6 +218,6 @@ def some_empty(
     inside = mesh.inside(x, y, layer)
     x, y = tf.clip_by_value(x, 0, n - 1), tf.clip_by_value(y, 0, m - 1)
     place = tf.stack([shower, x, y, layer], 1)
-    empty = inside & (tf.gather(view["planes"], _own(place, geometry)) == 0)
+    empty = inside & (tf.gather(view["planes"], _own(place, mesh)) == 0)
     weight = tf.cast(showers, tf.float32) / (tf.cast(number, tf.float32) * share)
     return place, tf.where(empty, weight, 0.0)

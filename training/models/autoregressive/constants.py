@@ -7,11 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.labels import NO_LABELS, LabelRange
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.cells import Geometry
 from training.models.autoregressive import cells, frame, totals
 from training.models.autoregressive.context import (
     EXPECTED_FLOOR,
@@ -22,14 +21,14 @@ from training.models.autoregressive.context import (
     plan,
 )
 from training.models.autoregressive.copula import copula, least_squares, mean_and_scale
-from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, SUMS, More, label_terms, number_of_terms
-from training.models.autoregressive.mesh import Tensor, mesh_of
+from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, SUMS, Labels, number_of_terms
+from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.sampling import proposals
-
-Array = npt.NDArray[Any]
+from training.models.base import Array, Tensor
 
 SCOUTS = 1000  # showers that the scales are taken from
 _SELDOM = 1e-7
+_LABELS = ("energy_gev", "theta_rad")
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
 
 
@@ -60,10 +59,11 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
 
 
 class ConstantsStore(keras.Model):
-    """The constants as weights that are not trained, so that they are kept with the others."""
+    """The constants as weights that are not trained, so that they are kept with the others; and the `mesh`."""
 
     def __init__(self, geometry: Geometry, labels: LabelRange) -> None:
         super().__init__(name="constants")
+        self.mesh = mesh_of(geometry)
         self._of = {
             name: self.add_weight(
                 shape, "zeros", "float64" if name == "proposal" else "float32", trainable=False, name=name
@@ -83,8 +83,8 @@ class ConstantsStore(keras.Model):
 class Adaptation:
     """Computes the constants of `store` from batches of the train split, each with `cell`, `value` and labels."""
 
-    def __init__(self, store: ConstantsStore, geometry: Geometry, labels: LabelRange) -> None:
-        self._store, self._geometry, self._with = store, geometry, labels
+    def __init__(self, store: ConstantsStore, labels: LabelRange) -> None:
+        self._store, self._mesh, self._with = store, store.mesh, labels
         self._describe = tf.function(self._described, reduce_retracing=True, autograph=False)
 
     def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
@@ -94,23 +94,20 @@ class Adaptation:
         self._store.set(self._scales(_some(kept, SCOUTS)))
         parts = [self._describe({name: tf.constant(array) for name, array in batch.items()}) for batch in kept]
         sums, values, present, axis_x, axis_y = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
-        energy, theta = (np.concatenate([batch[name] for batch in kept]) for name in ("energy_gev", "theta_rad"))
-        reflected = frame.reflected_angle(tf.constant(theta))
-        more = More.of({name: np.concatenate([batch[name] for batch in kept]) for name in self._with.names}, self._with)
-        more = more.reflected(self._geometry)
-        labels = label_terms(tf.constant(energy), reflected, self._store, more).numpy()
+        given = {name: np.concatenate([batch[name] for batch in kept]) for name in _LABELS + self._with.names}
+        labels = Labels.of(given, self._with).reflected(self._mesh)
+        terms = labels.terms(self._store).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
-        blurred = self._blurred(values, labels)
+        blurred = self._blurred(values, terms)
         energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
-        mesh = mesh_of(self._geometry)
-        phases = totals.phases(energy_of_layers, frame.Axis(axis_x, axis_y, tf.zeros([])), mesh).numpy()
-        self._store.set(copula(blurred, labels, known, float(np.ptp(np.log(energy_gev))), phases))
+        phases = totals.phases(energy_of_layers, frame.Axis(axis_x, axis_y, tf.zeros([])), self._mesh).numpy()
+        self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), phases))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
-        self._store.set({"expected": _expectations(sums, labels)})
+        self._store.set({"expected": _expectations(sums, terms)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
         self._store.set(self._priors([part[5:] for part in parts], axis_x, axis_y))
-        self._store.set(self._contexts(sums, (values, present), energy, reflected.numpy(), more))
+        self._store.set(self._contexts(sums, values, present, labels))
 
     def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
         """Middle and half width of log E, and of the cosine and the sine of the reflected angles."""
@@ -120,31 +117,30 @@ class Adaptation:
         ends_of = {"log_energy": np.log(energy_gev), "cos_theta": cosines}
         if self._with.phi_rad:
             low, high = self._with.phi_rad
-            if mesh_of(self._geometry).folds:
+            if self._mesh.folds:
                 low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
             ends_of["sin_phi"] = np.sin([low, high])
         return {name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)] for name, ends in ends_of.items()}
 
-    def _blurred(self, values: Array, labels: Array) -> Array:
+    def _blurred(self, values: Array, terms: Array) -> Array:
         """The totals (showers, D) with blurred offsets, and how much they are blurred."""
-        layers = self._geometry.shape[2]
+        layers = self._mesh.layers
         offsets = values[:, layers : layers + totals.OFFSETS].astype(np.float64)
-        scale = [mean_and_scale(offset, labels.astype(np.float64))[1] for offset in offsets.T]
+        scale = [mean_and_scale(offset, terms.astype(np.float64))[1] for offset in offsets.T]
         self._store.set({"blur_scale": np.stack(scale, 1)})
         noise = np.random.default_rng(0).normal(size=offsets.shape)
-        whole, terms, added = (tf.constant(array, tf.float32) for array in (values, labels, noise))
-        return totals.blurred(whole, terms, added, self._store).numpy()
+        whole, given, added = (tf.constant(array, tf.float32) for array in (values, terms, noise))
+        return totals.blurred(whole, given, added, self._store).numpy()
 
     def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
         """Depth of reference, deposits, and, about the axis that the depth fixes, radii."""
-        mesh = mesh_of(self._geometry)
+        mesh = self._mesh
         value = scouts["value"].reshape(-1)
         depth = mesh.depth[scouts["cell"].reshape(-1) % mesh.layers]
         seen = value > 0
         self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
-        cell, energy, theta = (tf.constant(scouts[name]) for name in ("cell", "value", "theta_rad"))
-        more = More.of(scouts, self._with)
-        hits, _ = frame.reflect(cell, energy, theta, self._store, self._geometry, more=more)
+        cell, energy = (tf.constant(scouts[name]) for name in ("cell", "value"))
+        hits, _ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self._store)
         radius = tf.sqrt(hits.dx**2 + hits.dy**2 + hits.ring**2).numpy().reshape(-1)
         middle = np.average(depth[seen], weights=value[seen])
         away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
@@ -161,14 +157,9 @@ class Adaptation:
         }
 
     def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        more = More.of(batch, self._with)
-        hits, axis = frame.reflect(
-            batch["cell"], batch["value"], batch["theta_rad"], self._store, self._geometry, more=more
-        )
-        sums = frame.layer_sums(hits, self._store, self._geometry)
-        values, present = totals.totals_of(tf.reduce_sum(sums, 2), axis, batch["energy_gev"], REFERENCE_UNIT_GEV)
+        hits, axis, sums, values, present = totals.described(batch, Labels.of(batch, self._with), self._store)
         seen = hits.value > 0
-        *_, radius = mesh_of(self._geometry).seen(hits.dx, hits.dy, hits.ring, hits.layer)
+        *_, radius = self._mesh.seen(hits.dx, hits.dy, hits.ring, hits.layer)
         return (
             sums, values, present, axis.x, axis.y,
             *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
@@ -176,7 +167,7 @@ class Adaptation:
 
     def _priors(self, hits: list[tuple[Tensor, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
         """By layer and radius: log odds of a hit and mean log energy; and what follows for proposals."""
-        mesh = mesh_of(self._geometry)
+        mesh = self._mesh
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
         hit, energy = np.zeros((2, layers * knots))
         for batch in hits:
@@ -202,14 +193,10 @@ class Adaptation:
             **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
         }
 
-    def _contexts(
-        self, sums: Array, values: tuple[Array, Array], energy: Array, theta: Array, more: More
-    ) -> dict[str, Any]:
+    def _contexts(self, sums: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
-        showers = np.linspace(0, len(energy) - 1, min(len(energy), 2 * SCOUTS)).astype(int)
-        energy_gev, theta_rad = (tf.constant(label[showers]) for label in (energy, theta))
-        chosen = tf.constant(values[0][showers]), tf.constant(values[1][showers])
-        planned = plan(chosen, energy_gev, theta_rad, self._store, self._geometry, more=more[showers])
+        showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
+        planned = plan(tf.constant(values[showers]), tf.constant(present[showers]), labels[showers], self._store)
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):
             contexts = contexts_of(

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from training.models.autoregressive.densities import share_logit, share_of
-from training.models.autoregressive.frame import (
-    HIT,
-    MEAN_TERMS,
-    SUMS,
-    Axis,
-    Constants,
-    More,
-    axis_of,
-    column,
-    label_terms,
-    particle_slopes,
-)
-from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
+from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of
+from training.models.base import Tensor
 
 _PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
 _SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
@@ -31,20 +20,12 @@ _FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(
 _TINY = 1e-3
 LAYER_TERMS = 8
 # What is added before the logarithm of the regressions.
-EXPECTED_FLOOR = {
-    "cells": 0.5,
-    "hits": 0.5,
-    "beyond_half": 0.01,
-    "beyond_most": 3e-3,
-    "xx": 0.03,
-    "yy": 0.03,
-}
+EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
 SHARE_NUMBERS = 2  # that even cells are given of their share of the layer's energy
 COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
     `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
@@ -66,13 +47,11 @@ class Plan:
 
     def at(self, layer: Tensor) -> Plan:
         """The plan of one layer of N showers, (N, ...), from that of all, (N, layers, ...)."""
-        return Plan(*(getattr(self, field.name)[:, layer] for field in fields(self)))
+        return Plan(*(part[:, layer] for part in self))
 
     def flat(self) -> Plan:
         """The plan of N * layers layers, from that of all, (N, layers, ...)."""
-        return Plan(
-            *(tf.reshape(tensor, [-1, *tensor.shape[2:]]) for tensor in (getattr(self, f.name) for f in fields(self)))
-        )
+        return Plan(*(tf.reshape(part, [-1, *part.shape[2:]]) for part in self))
 
 
 def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
@@ -83,41 +62,35 @@ def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
     return _PROMISED + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
 
 
-def plan(
-    totals: tuple[Tensor, Tensor], energy_gev: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry,
-    *, more: More | None = None,
-) -> Plan:  # fmt: skip
-    """The plan, (N, layers, ...), of showers with labels (N,), where `theta_rad` and `more` are reflected.
+def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) -> Plan:
+    """The plan, (N, layers, ...), of showers with the totals `values` (N, D), and with reflected `labels`.
 
-    `totals` are the numbers (N, D), and which layers are not empty, (N, layers).
+    `present` (N, layers) says which layers are not empty.
     """
-    values, present = totals
-    layers = geometry.shape[2]
-    labels = label_terms(energy_gev, theta_rad, constants, more)
-    energy, offset, logs = layers_of(values, present, energy_gev, REFERENCE_UNIT_GEV, layers)
-    axis = axis_of(offset, theta_rad, constants, geometry, more)
+    mesh, terms = constants.mesh, labels.terms(constants)
+    energy, offset, logs = layers_of(values, present, labels.energy_gev)
+    axis = axis_of(offset, labels, constants)
     budgets = budgets_in_units(logs, energy)
-    of_layers = expected_layers(energy, labels, constants)
+    of_layers = expected_layers(energy, terms, constants)
     expected = tf.cumsum(of_layers, axis=1, reverse=True)
     number = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1]
-    mesh = mesh_of(geometry)
     depth = tf.constant(mesh.depth) - constants["depth"]
     left, first, second = (
         tf.cumsum(energy * factor, axis=1, reverse=True) for factor in (tf.ones_like(depth), depth, depth * depth)
     )
     mean = tf.math.divide_no_nan(first, left)
     rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
-    slope = offset[:, 3:] + particle_slopes(theta_rad, more, geometry)[0][:, None]
+    slope = offset[:, 3:] + labels.slopes(mesh)[0][:, None]
     return Plan(
-        tf.repeat(slope, layers, axis=1),
+        tf.repeat(slope, mesh.layers, axis=1),
         energy,
-        tf.repeat(budgets[:, None], layers, axis=1),
+        tf.repeat(budgets[:, None], mesh.layers, axis=1),
         expected,
         rest,
         tf.zeros_like(energy) + depth,
         number,
         tf.stack([axis.x, axis.y], -1),
-        _promised(labels, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
+        _promised(terms, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
 
 
@@ -127,25 +100,25 @@ def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
     return tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
 
 
-def expected_layers(layer_energy: Tensor, labels: Tensor, constants: Constants) -> Tensor:
+def expected_layers(layer_energy: Tensor, terms: Tensor, constants: Constants) -> Tensor:
     """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
-    terms = layer_terms(layer_energy, labels)
-    expected = tf.exp(tf.clip_by_value(tf.einsum("nlk,jlk->nlj", terms, constants["expected"]), -15.0, 12.0))
+    logs = tf.einsum("nlk,jlk->nlj", layer_terms(layer_energy, terms), constants["expected"])
+    expected = tf.exp(tf.clip_by_value(logs, -15.0, 12.0))
     counted = tf.constant([name in COUNTED for name in BUDGETS])
     return tf.where(counted, expected, expected * layer_energy[..., None])
 
 
-def layer_terms(layer_energy: Tensor, labels: Tensor) -> Tensor:
+def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
     """What the expectations of a layer are linear in, (N, layers, 8) and the terms of more labels."""
     share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), SMALLEST))
     after = tf.concat([share[:, 1:], share[:, -1:]], 1)
     before = tf.concat([share[:, :1], share[:, :-1]], 1)
     one = tf.ones_like(share)
-    energy, angle, *more = (labels[:, k : k + 1] * one for k in (1, 2, *range(MEAN_TERMS, labels.shape[1])))
+    energy, angle, *more = (terms[:, k : k + 1] * one for k in (1, 2, *range(MEAN_TERMS, terms.shape[1])))
     return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
 
 
-def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
+def _promised(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
@@ -155,9 +128,9 @@ def _promised(labels: Tensor, response: Tensor, energy: Tensor, axis: Axis, budg
     layer = tf.range(energy.shape[1], dtype=tf.float32)
     depth = tf.reduce_sum(share * layer, 1, keepdims=True)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
-    of_shower = [labels[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets]
-    if labels.shape[1] > MEAN_TERMS:
-        of_shower.append(labels[:, MEAN_TERMS:])
+    of_shower = [terms[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets]
+    if terms.shape[1] > MEAN_TERMS:
+        of_shower.append(terms[:, MEAN_TERMS:])
     of_shower = tf.concat(of_shower, 1)
     within = mesh.within(tf.stack([axis.x, axis.y], -1))
     of_layer = [

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from scipy.special import ndtri
 
 from training.models.autoregressive import totals
 from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
-
-Array = npt.NDArray[Any]
+from training.models.base import Array
 
 _RIDGE = 1e-6
 _LEAST_KNOWN = 50  # showers of which a total can be regressed on the labels
@@ -22,21 +18,18 @@ _STEP = 0.5  # by which the logs of two energies differ, at the least, that have
 _SMALLEST_SPREAD = 1e-9
 
 
-def copula(
-    values: Array, labels: Array, known: Array, log_energies: float = 0.0, phases: Array | None = None
-) -> dict[str, Array]:
+def copula(values: Array, labels: Array, known: Array, log_energies: float, phases: Array) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    The means of the budgets, the last totals, follow the `phases` (showers, P) too, if these are given. Of each total
+    The means of the budgets, the last totals, follow the `phases` (showers, P) too. Of each total
     (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
     energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
-    values, labels = values.astype(np.float64), labels.astype(np.float64)
+    values, labels, phases = (array.astype(np.float64) for array in (values, labels, phases))
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
     showers, number = values.shape
     more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))
-    phases = np.zeros((showers, 0)) if phases is None else phases.astype(np.float64)
     of_phases = np.zeros((phases.shape[1], len(totals.BUDGETS)))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
     for k in range(number):

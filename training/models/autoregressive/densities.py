@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.mesh import Tensor
+from training.models.base import Tensor
 from training.models.randomness import box_muller
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from calopipe.labels import PARTICLE, PHI, LabelRange
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from training.models.autoregressive.mesh import COLOURS, Tensor, colour, mesh_of
-
-Constants = dict[str, Tensor]
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from training.models.autoregressive.mesh import COLOURS, Mesh, colour
+from training.models.base import Tensor
 
 # Sums over the cells of a layer: energy, cells that are not zero, hits, squares of the energies, energy farther from
 # the axis than the radius of half and of nine tenths of the energy, and moments of place and depth about the axis.
@@ -28,38 +27,57 @@ SUMS = (
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
 _ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
-MEAN_TERMS, SCALE_TERMS = 11, 6
+MEAN_TERMS, SCALE_TERMS = 11, 6  # of energy and angle
 _PHI_TERMS, _KIND_TERMS = 4, 6
 LABEL_INPUTS = 4
 
 
+class Constants(Protocol):
+    """What is computed before training, by name (`constants.shapes`), and the `mesh` of the calorimeter."""
+
+    mesh: Mesh
+
+    def __getitem__(self, name: str, /) -> Tensor: ...
+
+
 @dataclass(frozen=True)
-class More:
-    """Of N showers: the azimuth `phi` (N,) in rad, and `kinds` (N, K - 1), 1 for the particle's kind and 0 for others;
-    the first of K kinds has none. None where showers have no such label.
+class Labels:
+    """Of N showers: `energy_gev` and `theta_rad` (N,); the azimuth `phi` (N,) in rad, and `kinds` (N, K - 1), 1 for the
+    particle's kind and 0 for others; the first of K kinds has none. None where showers have no such label.
     """
 
+    energy_gev: Tensor
+    theta_rad: Tensor
     phi: Tensor | None = None
     kinds: Tensor | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], labels: LabelRange) -> More:
+    def of(cls, given: Mapping[str, Any], labels: LabelRange) -> Labels:
         """Those of the tensors in `given`, where the model's showers have `labels`."""
         kinds = None
         if len(labels.particle) > 1:
             kinds = tf.cast(
                 tf.convert_to_tensor(given[PARTICLE])[:, None] == tf.constant(labels.particle[1:]), tf.float32
             )
-        return cls(tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
+        energy, theta = (tf.convert_to_tensor(given[name]) for name in ("energy_gev", "theta_rad"))
+        return cls(energy, theta, tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
 
-    def __getitem__(self, showers: Any) -> More:
-        return More(*(None if label is None else tf.gather(label, showers) for label in (self.phi, self.kinds)))
+    def __getitem__(self, showers: Any) -> Labels:
+        every = (self.energy_gev, self.theta_rad, self.phi, self.kinds)
+        return Labels(*(None if label is None else tf.gather(label, showers) for label in every))
 
-    def reflected(self, geometry: Geometry) -> More:
-        """Those of the showers reflected in x to phi >= 0, if the calorimeter is the same then."""
-        if self.phi is None or not mesh_of(geometry).folds:
-            return self
-        return replace(self, phi=tf.abs(self.phi))
+    def raised(self) -> Labels:
+        """Those of the showers reflected in y to theta <= pi/2."""
+        return replace(self, theta_rad=tf.minimum(self.theta_rad, math.pi - self.theta_rad))
+
+    def reflected(self, mesh: Mesh) -> Labels:
+        """Those of the showers reflected in y, and in x to phi >= 0, if the calorimeter is the same then."""
+        raised = self.raised()
+        return raised if self.phi is None or not mesh.folds else replace(raised, phi=tf.abs(self.phi))
+
+    def below(self) -> Tensor:
+        """Which showers (N,) are to be reflected in y."""
+        return self.theta_rad > math.pi / 2
 
     def left(self, otherwise: Tensor) -> Tensor:
         """Which showers (N,) are to be reflected in x: by `otherwise` (N,) where they have no azimuth, or one of 0."""
@@ -67,9 +85,24 @@ class More:
             return otherwise
         return (self.phi < 0) | ((self.phi == 0) & otherwise)
 
-    def terms(self, energy: Tensor, angle: Tensor, constants: Any) -> list[Tensor]:
-        """(N,) each, from the scaled labels `energy` and `angle` (N,): `number_of_terms` polynomials of all labels."""
-        polynomials = []
+    def slopes(self, mesh: Mesh) -> tuple[Tensor, Tensor | None]:
+        """Cells a layer by which particles of these labels, theta at most pi/2, move along y (N,), and along x."""
+        unit = mesh.geometry.layer_pitch_mm / mesh.geometry.cell_mm
+        if self.phi is None:
+            return unit / tf.tan(self.theta_rad), None
+        return unit / (tf.tan(self.theta_rad) * tf.cos(self.phi)), unit * tf.tan(self.phi)
+
+    def terms(self, constants: Constants) -> Tensor:
+        """Polynomials of the reflected labels, (N, MEAN_TERMS and `number_of_terms`): the first SCALE_TERMS are those
+        of the second degree in energy and angle; the last are of the other labels.
+        """
+        energy = (tf.math.log(self.energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
+        angle = (tf.cos(self.theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
+        one = tf.ones_like(energy)
+        polynomials = [
+            one, energy, angle, energy**2, energy * angle, angle**2,
+            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
+        ]  # fmt: skip
         if self.phi is not None:
             middle, half = constants["sin_phi"][0], constants["sin_phi"][1]
             phi = (tf.sin(self.phi) - middle) / half
@@ -77,44 +110,23 @@ class More:
         if self.kinds is not None:
             for kind in tf.unstack(self.kinds, axis=1):
                 polynomials += [kind * term for term in (1.0, energy, angle, energy**2, energy * angle, angle**2)]
-        return polynomials
+        return tf.stack(polynomials, 1)
 
 
 def number_of_terms(labels: LabelRange) -> int:
+    """How many of the terms of labels are of those beside energy and theta."""
     return _PHI_TERMS * (labels.phi_rad is not None) + _KIND_TERMS * max(len(labels.particle) - 1, 0)
 
 
-def reflected_angle(theta_rad: Tensor) -> Tensor:
-    """The angle (N,) of a shower that is reflected to theta <= pi/2."""
-    return tf.minimum(theta_rad, math.pi - theta_rad)
-
-
-def label_terms(energy_gev: Tensor, theta_rad: Tensor, constants: Constants, more: More | None = None) -> Tensor:
-    """Polynomials of the labels, (N, 11): the first 6 are those of the second degree; then those of `more` labels.
-
-    `theta_rad` and `more` are reflected.
-    """
-    energy = (tf.math.log(energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
-    angle = (tf.cos(theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
-    one = tf.ones_like(energy)
-    return tf.stack(
-        [
-            one, energy, angle, energy**2, energy * angle, angle**2,
-            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
-            *(more or More()).terms(energy, angle, constants),
-        ], 1,
-    )  # fmt: skip
-
-
-def label_inputs(labels: Tensor) -> Tensor:
+def label_inputs(terms: Tensor) -> Tensor:
     """The labels as the density of the totals is given them, (N, LABEL_INPUTS) and the terms of more labels."""
-    return tf.gather(labels, [1, 2, 4, 5, *range(MEAN_TERMS, labels.shape[1])], axis=1)
+    return tf.gather(terms, [1, 2, 4, 5, *range(MEAN_TERMS, terms.shape[1])], axis=1)
 
 
-def scale_terms(labels: Tensor) -> Tensor:
-    """Those of `labels` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
-    short = labels[:, :SCALE_TERMS]
-    return short if labels.shape[1] == MEAN_TERMS else tf.concat([short, labels[:, MEAN_TERMS:]], 1)
+def scale_terms(terms: Tensor) -> Tensor:
+    """Those of `terms` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
+    short = terms[:, :SCALE_TERMS]
+    return short if terms.shape[1] == MEAN_TERMS else tf.concat([short, terms[:, MEAN_TERMS:]], 1)
 
 
 @dataclass(frozen=True)
@@ -150,56 +162,40 @@ class Hits:
     ring: Tensor
 
 
-def particle_slopes(theta_rad: Tensor, more: More | None, geometry: Geometry) -> tuple[Tensor, Tensor | None]:
-    """Cells a layer by which a particle of polar angle `theta_rad` (N,), at most pi/2, moves along y, and along x."""
-    unit = geometry.layer_pitch_mm / geometry.cell_mm
-    if more is None or more.phi is None:
-        return unit / tf.tan(theta_rad), None
-    return unit / (tf.tan(theta_rad) * tf.cos(more.phi)), unit * tf.tan(more.phi)
-
-
-def axis_of(
-    offset: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry, more: More | None = None
-) -> Axis:
-    """The axis with `offset` (N, 4) of showers of reflected angle `theta_rad` (N,) and `more` reflected labels."""
-    depth = tf.constant(mesh_of(geometry).depth) - constants["depth"]  # (layers,)
-    slope_y, slope_x = particle_slopes(theta_rad, more, geometry)
+def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
+    """The axis with `offset` (N, 4) of showers of reflected `labels`."""
+    depth = tf.constant(constants.mesh.depth) - constants["depth"]  # (layers,)
+    slope_y, slope_x = labels.slopes(constants.mesh)
     along_y, along_x = offset[:, 3] + slope_y, offset[:, 1:2]
     if slope_x is not None:
         along_x += slope_x[:, None]
     return Axis(offset[:, 0:1] + along_x * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
 
 
-def reflect(
-    cell: Tensor, value: Tensor, theta_rad: Tensor, constants: Constants, geometry: Geometry,
-    *, more: More | None = None,
-) -> tuple[Hits, Axis]:  # fmt: skip
+def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -> tuple[Hits, Axis]:
     """Hits and axes of showers given as `cell` (N, K), places in the flattened (x, y, layer) array, -1 for none.
 
-    `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; `theta_rad` (N,) and `more` labels as
-    recorded.
+    `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; the labels are as recorded.
     """
-    mesh = mesh_of(geometry)
+    mesh = constants.mesh
     layer, place = cell % mesh.layers, tf.maximum(cell, 0) // mesh.layers
-    place = tf.where((theta_rad > math.pi / 2)[:, None], mesh.of(mesh.mirror[1], layer, place), place)
-    theta = reflected_angle(theta_rad)
+    place = tf.where(labels.below()[:, None], mesh.of(mesh.mirror[1], layer, place), place)
     depth = tf.gather(tf.constant(mesh.depth), layer) - constants["depth"]
-    more = more or More()
-    straight, straight_x = particle_slopes(theta, more, geometry)
+    slope_y, slope_x = labels.raised().slopes(mesh)
     across = mesh.of(mesh.x, layer, place)
-    if straight_x is not None:
-        across -= straight_x[:, None] * depth
-    at_x, slope_x = _line(value, depth, across)
-    at_y, slope_y = _line(value, depth, mesh.of(mesh.y, layer, place) - straight[:, None] * depth)
-    left = more.left(at_x < 0) & mesh.folds
+    if slope_x is not None:
+        across -= slope_x[:, None] * depth
+    at_x, along_x = _line(value, depth, across)
+    at_y, along_y = _line(value, depth, mesh.of(mesh.y, layer, place) - slope_y[:, None] * depth)
+    left = labels.left(at_x < 0) & mesh.folds
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
-    at_x = tf.where(left, -at_x, at_x)
-    offset = tf.stack([at_x, tf.where(left, -slope_x, slope_x), at_y, slope_y], 1)
-    axis = axis_of(offset, theta, constants, geometry, more.reflected(geometry))
+    offset = tf.stack([tf.where(left, -at_x, at_x), tf.where(left, -along_x, along_x), at_y, along_y], 1)
+    axis = axis_of(offset, labels.reflected(mesh), constants)
     dx = mesh.of(mesh.x, layer, place) - tf.gather(axis.x, layer, batch_dims=1)
     dy = mesh.of(mesh.y, layer, place) - tf.gather(axis.y, layer, batch_dims=1)
     x, y = mesh.indices(place)
-    met = tf.gather(mesh.met_by(tf.stack([axis.x, axis.y], -1)), layer, batch_dims=1)
+    met = mesh.met(tf.stack([axis.x, axis.y], -1), tf.range(mesh.layers))
+    met = tf.gather(met, layer, batch_dims=1)
     return Hits(x, y, layer, colour(x, y, met), value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
 
 
@@ -241,9 +237,9 @@ def terms(value: Tensor, distance: tuple[Tensor, Tensor, Tensor], depth: Tensor,
     return tf.stack([of_hit[name] for name in SUMS], -1)
 
 
-def layer_sums(hits: Hits, constants: Constants, geometry: Geometry) -> Tensor:
+def layer_sums(hits: Hits, constants: Constants) -> Tensor:
     """SUMS of each layer and colour, (N, layers, 2, 12)."""
-    mesh, showers = mesh_of(geometry), tf.shape(hits.value)[0]
+    mesh, showers = constants.mesh, tf.shape(hits.value)[0]
     layers = mesh.layers
     place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + hits.colour
     depth = tf.gather(tf.constant(mesh.depth), hits.layer)

@@ -7,18 +7,13 @@ indices (along x and y, or in angle and radius), or one number, its place in the
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.positions import nearest, positions, steps
-
-Tensor = Any
-Array = npt.NDArray[np.float32]
-Index = npt.NDArray[np.int32]
+from training.models.base import Array, Tensor
 
 MARGIN = 2
 # The cells around a cell, as steps of the two indices. Known are those in the two layers before, and of its own those
@@ -133,10 +128,6 @@ class Mesh:
         per_unit, middle = (tf.gather(tf.constant(table), layer) for table in (self.per_unit, self.middle))
         return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
-    def met_by(self, axis: Tensor) -> Tensor:
-        """Indices (..., layers, 2) of the cells that the axis (..., layers, 2) meets in all layers."""
-        return tf.cast(tf.round(axis * tf.constant(self.per_unit) + tf.constant(self.middle)), tf.int32)
-
     def within(self, axis: Tensor) -> Tensor:
         """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
         if self.geometry.rings:
@@ -166,11 +157,11 @@ class Mesh:
         place = tf.where(within, self.place(first, second), 0)
         return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
 
-    def of(self, table: npt.NDArray[np.generic], layer: Tensor, place: Tensor) -> Tensor:
+    def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entry of a `table` (layers, places) for each cell."""
         return tf.gather(tf.constant(table.reshape(-1)), layer * self.places + place)
 
-    def neighbours(self, table: npt.NDArray[np.generic], layer: Tensor, place: Tensor) -> Tensor:
+    def neighbours(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entries (..., k) of a `table` (kinds, places, k) for each cell."""
         if len(table) == 1:
             return tf.gather(tf.constant(table[0]), place)
@@ -196,7 +187,7 @@ class Mesh:
         self.around, self.other_colour = np.stack(around), np.stack(other_colour)
         self.beside = self.around[..., _SIDES]
 
-    def _around(self, layer: int, other: int) -> Index:
+    def _around(self, layer: int, other: int) -> Array:
         """The cells (places, 25) of layer `other` around those of `layer`; `places` where there is none."""
         middle = nearest(self.geometry, layer, other)
         first, second = np.divmod(np.maximum(middle, 0), self.shape[1])
@@ -216,11 +207,11 @@ def colour(first: Tensor, second: Tensor, met: Tensor) -> Tensor:
     return tf.math.floormod(first + second + met[..., 0] + met[..., 1], COLOURS)
 
 
-def _parity(shape: tuple[int, int]) -> Index:
+def _parity(shape: tuple[int, int]) -> Array:
     return ((np.arange(shape[0])[:, None] + np.arange(shape[1])) % COLOURS).astype(np.int32)
 
 
-def _mirrored(geometry: Geometry, axis: int) -> Index:
+def _mirrored(geometry: Geometry, axis: int) -> Array:
     """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
     n, m, layers = geometry.shape
     images = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))

@@ -16,16 +16,30 @@ the next cell, so one density serves all cells, and one both directions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.models.autoregressive.densities import NumberDensity, draw_mixture
-from training.models.autoregressive.frame import Axis, Constants, More, axis_of, column, label_inputs, scale_terms
-from training.models.autoregressive.mesh import Mesh, Tensor, mesh_of
+from training.models.autoregressive.frame import (
+    Axis,
+    Constants,
+    Hits,
+    Labels,
+    axis_of,
+    column,
+    label_inputs,
+    layer_sums,
+    reflect,
+    scale_terms,
+)
+from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals_density import interpolated
+from training.models.base import Batch, Tensor
 from training.models.randomness import Draws, box_muller
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
@@ -40,7 +54,7 @@ BLUR = 0.4  # of a cell
 WAVES = 4  # sine and cosine of the place within a cell, along x and along y
 _GROUPS = 6  # of layers that they are summed over
 COPIES = 8  # of a shower in a training step, each with its own noise
-_PARTS = 2  # place and slope, along x and along y
+PARTS = ("place", "slope")  # of the noise of an offset, along x and along y
 _OTHERS = 6  # inputs of their densities beside phases and labels
 
 
@@ -52,17 +66,12 @@ def number_of_phases(layers: int) -> int:
     return WAVES * min(layers, _GROUPS)
 
 
-def noise_numbers(layers: int) -> int:
-    """Uniform numbers that the totals of a shower take: three each and each offset, and one for each layer."""
-    return 3 * (number_of_totals(layers) + OFFSETS) + layers
-
-
-def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tuple[Tensor, Tensor]:
+def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
     """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12); and which layers are not
     empty, (N, layers), 1 or 0.
 
     log E_vis / E; of each layer but the last the logit of its share of what reaches it; the axis's offset; and the logs
-    of BUDGETS, of cells and hits as they are, of the others as shares of the energy. `unit` is that of the sums, GeV.
+    of BUDGETS, of cells and hits as they are, of the others as shares of the energy.
     """
     layer_energy = column(sums, "energy")
     visible = tf.reduce_sum(layer_energy, 1)
@@ -71,7 +80,7 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tupl
     budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
     values = tf.concat(
         [
-            tf.math.log(visible * unit / energy_gev)[:, None],
+            tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
             tf.math.log(share) - tf.math.log1p(-share),
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
@@ -79,6 +88,25 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor, unit: float) -> tupl
         1,
     )
     return values, tf.cast(layer_energy > 0, tf.float32)
+
+
+class Described(NamedTuple):
+    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 12), the totals (N, D), and
+    which layers are `present` (N, layers).
+    """
+
+    hits: Hits
+    axis: Axis
+    sums: Tensor
+    values: Tensor
+    present: Tensor
+
+
+def described(batch: Batch, labels: Labels, constants: Constants) -> Described:
+    """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded."""
+    hits, axis = reflect(batch["cell"], batch["value"], labels, constants)
+    sums = layer_sums(hits, constants)
+    return Described(hits, axis, sums, *totals_of(tf.reduce_sum(sums, 2), axis, labels.energy_gev))
 
 
 def defined(present: Tensor) -> Tensor:
@@ -89,15 +117,15 @@ def defined(present: Tensor) -> Tensor:
     return tf.concat([tf.ones_like(present[:, :1]), logits, tf.ones_like(present[:, :1]) * others], 1)
 
 
-def blur_scale(labels: Tensor, constants: Constants) -> Tensor:
+def blur_scale(terms: Tensor, constants: Constants) -> Tensor:
     """By how much (N, 4) the offsets of the axes are blurred: the width of their spread, or .4 of a cell if less."""
-    return tf.minimum(2.0 * tf.exp(scale_terms(labels) @ constants["blur_scale"]), constants["blur_most"])
+    return tf.minimum(2.0 * tf.exp(scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
 
 
-def blurred(totals: Tensor, labels: Tensor, noise: Tensor, constants: Constants) -> Tensor:
+def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) -> Tensor:
     """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again."""
     padding = [[0, 0], [totals.shape[1] - OFFSETS - len(BUDGETS), len(BUDGETS)]]
-    return totals + tf.pad(noise * blur_scale(labels, constants), padding)
+    return totals + tf.pad(noise * blur_scale(terms, constants), padding)
 
 
 def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
@@ -114,21 +142,19 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     return tf.reshape(sums, [-1, WAVES * groups])
 
 
-def layers_of(
-    totals: Tensor, present: Tensor, energy_gev: Tensor, unit: float, layers: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
-    visible = energy_gev * tf.exp(totals[:, 0]) / unit
+    layers, visible = present.shape[1], energy_gev * tf.exp(totals[:, 0]) / REFERENCE_UNIT_GEV
     logits = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
     last = tf.cast(tf.cumsum(present, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
     share = present * (last + (1 - last) * logits)
     passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
-    return visible[:, None] * passing * share, totals[:, layers : layers + 4], totals[:, layers + 4 :]
+    return visible[:, None] * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
 
 
-def scales(labels: Tensor, constants: Constants) -> Tensor:
+def scales(terms: Tensor, constants: Constants) -> Tensor:
     """The scales (N, D) of the totals at `labels`: about half a standard deviation each."""
-    return tf.exp(scale_terms(labels) @ constants["scale"])
+    return tf.exp(scale_terms(terms) @ constants["scale"])
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
@@ -137,9 +163,9 @@ def interpolation(place: Tensor, knots: int) -> Tensor:
     return tf.nn.relu(1 - tf.abs(place[:, None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
 
 
-def scores(residual: Tensor, labels: Tensor, quantiles: Tensor) -> Tensor:
-    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `labels`."""
-    own = tf.einsum("ne,eqd->ndq", interpolation(labels[:, 1], ENERGIES), quantiles)  # rising
+def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
+    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `terms`."""
+    own = tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)  # rising
     right = tf.searchsorted(own, residual[..., None], side="right")
     left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
     low, high = (tf.gather(own, left + k, batch_dims=2)[..., 0] for k in (0, 1))
@@ -148,23 +174,23 @@ def scores(residual: Tensor, labels: Tensor, quantiles: Tensor) -> Tensor:
     return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
 
 
-def _means(labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+def _means(terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """The means (N, D) of the totals; those of the budgets depend on the `phases` too."""
     budgets = phases @ constants["mean_of_phases"]
-    return labels @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
+    return terms @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
 
 
-def to_normal(totals: Tensor, known: Tensor, labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
-    """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `labels` as `label_terms` gives them."""
-    residual = (totals - _means(labels, phases, constants)) / scales(labels, constants)
-    normal = scores(residual, labels, constants["quantiles"])
+def to_normal(totals: Tensor, known: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+    """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `terms` as `Labels.terms` gives them."""
+    residual = (totals - _means(terms, phases, constants)) / scales(terms, constants)
+    normal = scores(residual, terms, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
     rows = known[..., None]
     system = rows * constants["colouring"] + (1 - rows) * tf.eye(totals.shape[1])
     return tf.linalg.triangular_solve(system, rows * normal[..., None])[..., 0]
 
 
-def from_normal(normal: Tensor, labels: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
     place = (normal @ tf.transpose(constants["colouring"]) + QUANTILE_REACH) / step
@@ -172,86 +198,76 @@ def from_normal(normal: Tensor, labels: Tensor, phases: Tensor, constants: Const
     left = tf.minimum(tf.floor(place), QUANTILES - 2.0)
     flat = tf.reshape(tf.transpose(constants["quantiles"], [2, 1, 0]), [-1, ENERGIES])
     start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
-    energy = interpolation(labels[:, 1], ENERGIES)[:, None]
+    energy = interpolation(terms[:, 1], ENERGIES)[:, None]
     low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
     residual = low + (place - left) * (high - low)
-    return _means(labels, phases, constants) + scales(labels, constants) * residual
+    return _means(terms, phases, constants) + scales(terms, constants) * residual
 
 
-def number_of_inputs(layers: int, labels: int) -> int:
-    return number_of_phases(layers) // 2 + labels + _OTHERS
+def number_of_inputs(layers: int, terms: int) -> int:
+    return number_of_phases(layers) // 2 + terms + _OTHERS
 
 
 @dataclass(frozen=True)
 class Drawn:
     """N showers as far as they are known before their offsets: totals (N, D), of which the budgets do not count;
-    energies (N, layers) of the layers; reflected angles (N,); label terms (N, ...) and more labels.
+    energies (N, layers) of the layers; reflected labels, and their terms (N, ...).
     """
 
     values: Tensor
     energy: Tensor
-    theta_rad: Tensor
-    labels: Tensor
-    more: More
+    labels: Labels
+    terms: Tensor
 
     def copies(self) -> Drawn:
         """Each shower COPIES times."""
-        showers = tf.range(tf.shape(self.theta_rad)[0] * COPIES) // COPIES
-        values, energy, theta, labels = (
-            tf.gather(tensor, showers) for tensor in (self.values, self.energy, self.theta_rad, self.labels)
-        )
-        return Drawn(values, energy, theta, labels, self.more[showers])
+        showers = tf.range(tf.shape(self.values)[0] * COPIES) // COPIES
+        values, energy, terms = (tf.gather(tensor, showers) for tensor in (self.values, self.energy, self.terms))
+        return Drawn(values, energy, self.labels[showers], terms)
 
     def with_noise(self, noise: Tensor, constants: Constants) -> Drawn:
         """The showers with offsets that `noise` (N * 2, 2) is added to."""
-        values = blurred(self.values, self.labels, tf.reshape(noise, [-1, OFFSETS]), constants)
-        return Drawn(values, self.energy, self.theta_rad, self.labels, self.more)
+        return replace(self, values=blurred(self.values, self.terms, tf.reshape(noise, [-1, OFFSETS]), constants))
 
-    def axis(self, constants: Constants, geometry: Geometry) -> Axis:
+    def axis(self, constants: Constants) -> Axis:
         layers = self.energy.shape[1]
         offset = self.values[:, layers : layers + OFFSETS]
-        return axis_of(offset, self.theta_rad, constants, geometry, self.more)
+        return axis_of(offset, self.labels, constants)
 
-    def phases(self, constants: Constants, geometry: Geometry) -> Tensor:
+    def phases(self, constants: Constants) -> Tensor:
         """Of the axes as they are, (N, number_of_phases)."""
-        return phases(self.energy, self.axis(constants, geometry), mesh_of(geometry))
+        return phases(self.energy, self.axis(constants), constants.mesh)
 
 
-def training_rows(drawn: Drawn, draws: Draws, constants: Constants, geometry: Geometry) -> dict[str, Tensor]:
+def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str, Tensor]:
     """`noise` (M, 2), and what each of the densities is given, of M / 2 copies of showers."""
     copies = drawn.copies()
-    noise = draws.normal("offsets", [tf.shape(copies.values)[0] * 2, _PARTS])
+    noise = draws.normal("offsets", [tf.shape(copies.values)[0] * 2, len(PARTS)])
     rows = {"noise": noise}
-    for part, name in enumerate(("place", "slope")):
+    for part, name in enumerate(PARTS):
         left = noise * tf.constant([1.0 - part, 1.0])
-        inputs = _given(copies.with_noise(left, constants), constants, geometry)
+        inputs = _given(copies.with_noise(left, constants), constants)
         rows[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
     return rows
 
 
-def sharp(
-    drawn: Drawn,
-    densities: tuple[NumberDensity, NumberDensity],
-    uniform: Tensor,
-    constants: Constants,
-    geometry: Geometry,
-) -> Drawn:
+def sharp(drawn: Drawn, densities: Sequence[NumberDensity], uniform: Tensor, constants: Constants) -> Drawn:
     """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
-    choice, one, two = (tf.reshape(numbers, [-1, _PARTS]) for numbers in tf.split(uniform, 3, 1))
+    choice, one, two = (tf.reshape(numbers, [-1, len(PARTS)]) for numbers in tf.split(uniform, 3, 1))
     normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
     for part, density in enumerate(densities):
-        inputs = tf.concat([_given(drawn.with_noise(-noise, constants), constants, geometry), noise[:, :part]], 1)
+        inputs = tf.concat([_given(drawn.with_noise(-noise, constants), constants), noise[:, :part]], 1)
         number = draw_mixture(*density.mixture(inputs), choice[:, part], normal[:, part])
-        noise += number[:, None] * tf.one_hot(part, _PARTS)
+        noise += number[:, None] * tf.one_hot(part, len(PARTS))
     return drawn.with_noise(-noise, constants)
 
 
-def _given(drawn: Drawn, constants: Constants, geometry: Geometry) -> Tensor:
+def _given(drawn: Drawn, constants: Constants) -> Tensor:
     """What the densities are given, (N * 2, number_of_inputs): of each shower along x, then along y."""
-    mesh: Mesh = mesh_of(geometry)
-    layers, axis, labels = mesh.layers, drawn.axis(constants, geometry), drawn.labels
+    mesh = constants.mesh
+    layers, axis, terms = mesh.layers, drawn.axis(constants), drawn.terms
     offset = slice(layers, layers + OFFSETS)
-    residual = (drawn.values - labels @ constants["mean"])[:, offset] / scales(labels, constants)[:, offset]
+    residual = (drawn.values - terms @ constants["mean"])[:, offset] / scales(terms, constants)[:, offset]
     waves = tf.reshape(phases(drawn.energy, axis, mesh), [-1, 2, 2, number_of_phases(layers) // 4])
     span = max(float(mesh.depth[-1] - mesh.depth[0]), 1.0)
     slopes = tf.stack([place[:, -1] - place[:, 0] for place in (axis.x, axis.y)], 1) / span
@@ -259,11 +275,11 @@ def _given(drawn: Drawn, constants: Constants, geometry: Geometry) -> Tensor:
     where = (mesh.depth - mesh.depth[0]) / span
     mean = tf.reduce_sum(share * where, 1)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(where - mean[:, None]), 1))
-    common = tf.concat([mean[:, None], width[:, None], label_inputs(labels)], 1)
+    common = tf.concat([mean[:, None], width[:, None], label_inputs(terms)], 1)
     parts = [
         tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, number_of_phases(layers) // 2]),
         slopes[..., None],
-        tf.clip_by_value(tf.reshape(residual, [-1, 2, _PARTS]) / 4, -2.0, 2.0),
+        tf.clip_by_value(tf.reshape(residual, [-1, 2, len(PARTS)]) / 4, -2.0, 2.0),
         tf.zeros_like(slopes)[..., None] + tf.constant([[0.0], [1.0]]),  # which direction
         tf.repeat(common[:, None], 2, axis=1),
     ]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.densities import draw_mixture, log_mixture, mixture_of
-from training.models.autoregressive.mesh import Tensor
+from training.models.base import Tensor
 
 _LAST, _SUMS, _PRESENT, _HATS = 4, 2, 3, 6  # what a number of `_Chain` is given
 

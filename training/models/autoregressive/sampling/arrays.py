@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe.labels import LabelRange
 from calopipe.showers.cells import Geometry
 from training.models.autoregressive import constants
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.sampling import proposals
-from training.models.autoregressive.sampling.layer import Densities
+from training.models.base import Array
 
 _ONLY_IN_TRAINING = ("proposal",)
 _WHOLE = ("far_table", "core")  # constants that are whole numbers
 
 
-def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict[str, npt.NDArray[Any]]:
+def arrays(networks: Mapping[str, Any], geometry: Geometry, labels: LabelRange) -> dict[str, Array]:
     """Float32, and int32 of what is counted: weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`."""
     numbers: dict[str, Any] = {}
-    networks = (densities.totals, densities.place, densities.slope, densities.share)
-    for network in (*networks, *densities.counts, *densities.cells):
-        numbers |= {f"{network.name}.{weight.path.replace('/', '.')}": weight.numpy() for weight in network.weights}
+    for name, network in networks.items():
+        if name != "constants":
+            numbers |= {f"{name}.{weight.path.replace('/', '.')}": weight.numpy() for weight in network.weights}
     for name in constants.shapes(geometry, labels):
         if name not in _ONLY_IN_TRAINING:
-            numbers[f"constants.{name}"] = densities.constants[name].numpy()
+            numbers[f"constants.{name}"] = networks["constants"][name].numpy()
     numbers |= {f"mesh.{name}": table for name, table in _mesh(geometry).items()}
     whole = {f"constants.{name}" for name in _WHOLE}
     return {
@@ -35,7 +35,7 @@ def arrays(densities: Densities, geometry: Geometry, labels: LabelRange) -> dict
     }
 
 
-def _mesh(geometry: Geometry) -> dict[str, npt.NDArray[Any]]:
+def _mesh(geometry: Geometry) -> dict[str, Array]:
     mesh = mesh_of(geometry)
     named = "x y ring log_area exists around mirror depth kind short_side per_unit middle most spare"
     return {name: getattr(mesh, name) for name in named.split()} | {

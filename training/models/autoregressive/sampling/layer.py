@@ -6,44 +6,20 @@ an even hit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
-from training.models.autoregressive.constants import ConstantsStore
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
-from training.models.autoregressive.densities import (
-    CellDensity,
-    NumberDensity,
-    draw_mixture,
-    drawn_count,
-    drawn_share,
-    share_of,
-)
-from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, Tensor
+from training.models.autoregressive.densities import Mixture, draw_mixture, drawn_count, drawn_share, share_of
+from training.models.autoregressive.mesh import COLOURS
 from training.models.autoregressive.sampling.proposals import LayerProposals
 from training.models.autoregressive.sampling.shared_energy import hit, logistic, scaled, shares
-from training.models.autoregressive.totals_density import TotalsDensity
+from training.models.base import Tensor
 from training.models.randomness import box_muller, hashed_uniform
-
-
-@dataclass(frozen=True)
-class Densities:
-    """What showers are drawn from: of totals, of the noise of places and slopes, of the even cells' share of a layer's
-    energy, and, of either colour, of how many cells are hit, and of cells.
-    """
-
-    constants: ConstantsStore
-    totals: TotalsDensity
-    place: NumberDensity
-    slope: NumberDensity
-    share: NumberDensity
-    counts: tuple[NumberDensity, NumberDensity]
-    cells: tuple[CellDensity, CellDensity]
-
 
 # Random numbers of a shower: first one for each cell, then blocks for each cell and three for each layer.
 _BLOCK, _OF_LAYER = 4, 3
@@ -59,19 +35,19 @@ class LayerDrawing:
     """One layer of N showers: `images` are those before it, scaled, with an empty cell, `sums` their SUMS."""
 
     def __init__(
-        self, densities: Densities, mesh: Mesh, capacity: int, layer: Tensor, planned: Plan, *,
+        self, networks: Mapping[str, Any], capacity: int, layer: Tensor, planned: Plan, *,
         images: tuple[Tensor, Tensor], sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
     ) -> None:  # fmt: skip
-        self._store, self._share, self._densities = densities.constants, densities.share, densities.cells
-        self._counts, self._mesh, self._capacity = densities.counts, mesh, capacity
+        self._networks, self._store, self._capacity = networks, networks["constants"], capacity
+        mesh = self._mesh = self._store.mesh
         self._layer, self._planned, self._sums, self._keys = layer, planned, sums, keys
         second = tf.equal(layer, 1)  # to which the first layer is both layers before it
         (one, two), energies = images, [frame.column(layer_sums, "energy") for layer_sums in sums[1:]]
         self._images = one, tf.where(second, one, two)
         self._energies = tf.stack([energies[0], tf.where(second, *energies)], 1)
-        self._met = self._mesh.met(planned.axis, layer)
+        self._met = mesh.met(planned.axis, layer)
         # where the lattice begins
-        self._corner = self._met + self._mesh.start
+        self._corner = self._met + mesh.start
         self._proposals = LayerProposals(
             self._store, layer, planned.cells, keys, mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
         )
@@ -86,19 +62,19 @@ class LayerDrawing:
         colour = self._colour()
         given = context(self._planned, *self._sums, None)
         logit = self._drawn_share(given)
-        own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
         energy = share_of(logit) * self._planned.energy
         even_cells, is_even, even_fits = self._chosen(proposed & (colour == 0))
         cell, value = self._deposits(
-            0, even_cells, is_even, beside=tf.zeros_like(proposed), own=own,
+            "even", even_cells, is_even, beside=tf.zeros_like(proposed), own=None,
             given=with_share(given, logit, self._planned.energy), energy=energy,
         )  # fmt: skip
         even = self._summed(cell, value)
+        own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
         own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
         beside = self._beside(cell, value)
         odd_cells, is_odd, odd_fit = self._chosen((proposed | beside) & (colour == 1))
         odd = self._deposits(
-            1, odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even),
+            "odd", odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even),
             energy=self._planned.energy - energy,
         )  # fmt: skip
         cell, value, sums = self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
@@ -112,9 +88,10 @@ class LayerDrawing:
     def _drawn_share(self, given: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
         met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
-        about = self._known(met, self._images[0], self._seen(met), odd=False)
+        about, _ = self._known(met)
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
-        return drawn_share(*self._share.cases_and_mixture(contexts), self._of_layer(0))
+        cases, mixture = self._networks["share"].cases_and_mixture(contexts)
+        return drawn_share(cases, mixture, self._of_layer(0))
 
     def _marked(self, at: Tensor) -> Tensor:
         """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
@@ -122,23 +99,21 @@ class LayerDrawing:
         step = tf.cast(tf.maximum(at, 0), tf.int32)
         x, y = self._corner[:, :1] + step // wide, self._corner[:, 1:] + step % wide
         inside = (at >= 0) & mesh.inside(x, y, self._layer)
-        return self._marks(tf.where(inside, mesh.place(x, y), mesh.places))
+        showers = tf.range(tf.shape(self._keys)[0])[:, None]
+        return self._marks(showers, tf.where(inside, mesh.place(x, y), mesh.places))
 
-    def _marks(self, place: Tensor) -> Tensor:
-        """Which cells (N, places) are among `place` (N, F), which is `places` for none."""
+    def _marks(self, shower: Tensor, place: Tensor) -> Tensor:
+        """Which cells (N, places) are among `place` (R, F) of `shower` (R, 1); `places` marks none."""
         showers, wide = tf.shape(self._keys)[0], self._mesh.places + 1
-        flat = tf.reshape(tf.range(showers)[:, None] * wide + place, [-1, 1])
+        flat = tf.reshape(shower * wide + place, [-1, 1])
         marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * wide])
         return tf.reshape(marks > 0, [showers, wide])[:, :-1]
 
     def _beside(self, cell: Tensor, value: Tensor) -> Tensor:
         """The cells (N, places) that share a side with one of `cell` (R, 2) whose `value` (R,) is not zero."""
-        mesh, showers = self._mesh, tf.shape(self._keys)[0]
+        mesh = self._mesh
         sides = mesh.neighbours(mesh.beside, tf.zeros_like(cell[:, 1]) + self._layer, cell[:, 1])
-        sides = tf.where(value[:, None] > 0, sides, mesh.places)
-        flat = tf.reshape(cell[:, :1] * (mesh.places + 1) + sides, [-1, 1])
-        marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * (mesh.places + 1)])
-        return tf.reshape(marks > 0, [showers, mesh.places + 1])[:, :-1]
+        return self._marks(cell[:, :1], tf.where(value[:, None] > 0, sides, mesh.places))
 
     def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cells (R, 2), shower and place, of the cells in `mask` (N, places), and which of them are meant, (R,).
@@ -158,20 +133,19 @@ class LayerDrawing:
         return tf.stack([cell // places, cell % places], 1), tf.range(room) < counted[-1], fits
 
     def _deposits(
-        self, colour: int, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor, given: Tensor, energy: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, name: str, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor | None, given: Tensor,
+        energy: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Cells (R', 2) and deposits (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`.
 
         The deposits of a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
         """
         (shower, place), least = (cell[:, 0], cell[:, 1]), self._store["least"]
-        seen = self._seen(cell)
-        *_, radius = seen
-        density = self._densities[colour]
-        numbers = self._of_layer(1 + colour)
-        number = self._number(colour, given, energy, numbers)
-        contexts = normalised(with_count(given, number, energy), self._store, odd=bool(colour))
-        known = self._known(cell, own, seen, odd=bool(colour))
+        density, odd = self._networks[name], name == "odd"
+        numbers = self._of_layer(2 if odd else 1)
+        number = self._number(name, given, energy, numbers)
+        contexts = normalised(with_count(given, number, energy), self._store, odd=odd)
+        known, radius = self._known(cell, own)
         hidden = density.hidden(known, tf.gather(density.of_layers(contexts), shower))
         layer = tf.zeros_like(place) + self._layer
         log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
@@ -183,16 +157,16 @@ class LayerDrawing:
         if not self._capacity:
             cell, hidden, radius, is_hit = _rows(is_hit, more, cell, hidden, radius, is_hit)
         layer = tf.zeros_like(cell[:, 1]) + self._layer
-        mixture = density.log_deposit(hidden, cells.prior(self._store["log_deposit"], layer, radius))
+        mixture: Mixture = density.log_deposit(hidden, cells.prior(self._store["log_deposit"], layer, radius))
         choice, one, two, _ = tf.unstack(self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK), axis=1)
         drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
         value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], energy)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
         return cell, scaled(value, cell[:, 0], energy, least)
 
-    def _number(self, colour: int, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
+    def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
-        mixture = self._counts[colour].mixture(normalised(given, self._store, odd=bool(colour)))
+        mixture = self._networks[f"{name}_count"].mixture(normalised(given, self._store, odd=name == "odd"))
         number = drawn_count(self._planned.cells / COLOURS, mixture, numbers)
         most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
         return tf.where(energy > 0, tf.minimum(number, most), 0.0)
@@ -215,31 +189,22 @@ class LayerDrawing:
         at = tf.clip_by_value(x * mesh.lattice_shape[1] + y, 0, mesh.lattice_shape[0] * mesh.lattice_shape[1] - 1)
         return self._proposals.chance(at, cell[:, 0])
 
-    def _known(self, cell: Tensor, own: Tensor, distance: tuple[Tensor, Tensor, Tensor], *, odd: bool) -> Tensor:
-        """What is known of cells `cell` (R, 2), as `cells.known` gives it in training; `own` counts for odd cells."""
-        mesh, (shower, place) = self._mesh, (cell[:, 0], cell[:, 1])
-        layer, number = tf.zeros_like(place) + self._layer, len(AROUND)
-        at = mesh.neighbours(mesh.around, layer, place) + shower[:, None] * (mesh.places + 1)
-        images = (*self._images, own * 1.0) if odd else self._images
-        parts = (at[:, number : 2 * number], at[:, 2 * number :], at[:, :number])
-        known = [tf.gather(tf.reshape(image, [-1]), part) for image, part in zip(images, parts, strict=False)]
-        if odd:
-            known[2] *= mesh.neighbours(mesh.other_colour, layer, place)
-        shares = cells.shares_before(tf.concat(known[:2], 1), tf.gather(self._energies, shower), self._store)
-        slope = tf.gather(self._planned.slope, shower)
-        return tf.concat(
-            [*known, shares, cells.place_inputs(*distance, slope, mesh.of(mesh.log_area, layer, place))], 1
+    def _known(self, cell: Tensor, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What is `cells.known` of cells `cell` (R, 2): of odd ones if their `own` layer (N, places + 1) is given."""
+        shower, place = cell[:, 0], cell[:, 1]
+        first, layer = shower * (self._mesh.places + 1), tf.zeros_like(place) + self._layer
+        images = self._images if own is None else (*self._images, own * 1.0)
+        flat = [(tf.reshape(image, [-1]), first) for image in images]
+        energy, axis, slope = (
+            tf.gather(each, shower) for each in (self._energies, self._planned.axis, self._planned.slope)
         )
+        return cells.known(flat, layer, place, self._store, energy=energy, axis=axis, slope=slope, odd=own is not None)
 
     def _distance(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis in x and y, and the ring's radius, in cells."""
         mesh, axis = self._mesh, tf.gather(self._planned.axis, cell[:, 0])
         x, y, ring = (mesh.of(table, self._layer, cell[:, 1]) for table in (mesh.x, mesh.y, mesh.ring))
         return x - axis[:, 0], y - axis[:, 1], ring
-
-    def _seen(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances (R,) from the axis in x, in y and on the whole, as the densities see them."""
-        return self._mesh.seen(*self._distance(cell), tf.zeros_like(cell[:, 1]) + self._layer)
 
     def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
         """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from training.models.autoregressive import cells
-from training.models.autoregressive.mesh import Mesh, Tensor
+from training.models.autoregressive.mesh import Mesh
+from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
-
-Array = npt.NDArray[Any]
 
 _DRAWS = 256  # of cells outside of the core in a layer, at most
 _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from training.models.autoregressive.mesh import Tensor
+from training.models.base import Tensor
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
