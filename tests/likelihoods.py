@@ -85,6 +85,13 @@ def cells_of(model: Autoregressive) -> list[Any]:
     return [model.networks[name] for name in ("even", "odd")]
 
 
+def uneven(weights: list[tf.Variable], size: float) -> None:
+    """Weights as far from their first ones as training might bring them."""
+    rng = np.random.default_rng(2)
+    for weight in weights:
+        weight.assign(weight + size * rng.normal(size=weight.shape))
+
+
 def of_every_cell(model: Autoregressive) -> Autoregressive:
     """The model with weights that say something else of every cell."""
     rng = np.random.default_rng(4)

@@ -1,4 +1,4 @@
-"""Showers that the scales are taken from: evenly from all batches."""
+"""What is computed before training: showers taken evenly from all batches, and the copula against closed forms."""
 
 from __future__ import annotations
 
@@ -7,8 +7,144 @@ from typing import Any
 import numpy as np
 import pytest
 from likelihoods import new_model, uneven_showers
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
+from training.models.autoregressive import frame, totals
 from training.models.autoregressive.constants import _some
+from training.models.autoregressive.copula import _about_energies, copula, mean_and_scale
+
+_KNOTS = np.linspace(-4, 4, 129)
+
+
+def _labels(showers: int, more: int = 0) -> Any:
+    """The terms of labels that are as good as independent; the first is 1."""
+    terms = np.random.default_rng(1).uniform(-1, 1, (showers, frame.MEAN_TERMS + more))
+    terms[:, 0] = 1
+    return terms
+
+
+def _constant(showers: int) -> Any:
+    """The terms of labels that are all the same."""
+    return np.eye(frame.MEAN_TERMS)[np.zeros(showers, int)]
+
+
+def _copula_of(values: Any, known: Any = None, phases: Any = None) -> Any:
+    """Of totals (N, D), each of showers with the same labels, and with no phases if none are given."""
+    known = np.ones(values.shape, bool) if known is None else known
+    return copula(values, _constant(len(values)), known, 0.0, np.zeros((len(values), 0)) if phases is None else phases)
+
+
+def _scores_of_ranks(values: Any) -> Any:
+    return ndtri((rankdata(values) - 0.5) / len(values))
+
+
+def test_mean_and_log_width_are_least_squares_also_in_labels_beside_energy_and_angle() -> None:
+    labels, rng = _labels(2000, more=2), np.random.default_rng(2)
+    width = np.exp(0.3 * labels[:, 3] - 0.8 * labels[:, -1])
+    values = labels @ rng.normal(size=labels.shape[1]) + width * rng.normal(size=2000)
+    mean, scale, residual = mean_and_scale(values, labels)
+    expected = np.linalg.lstsq(labels, values)[0]
+    np.testing.assert_allclose(mean, expected, atol=2e-4)
+    left = values - labels @ expected
+    terms = np.delete(labels, np.arange(6, 11), axis=1)
+    # a thousandth of the residuals' width keeps the logarithm of one that is 0 finite
+    of_width = np.linalg.lstsq(terms, np.log(np.abs(left) + 1e-3 * left.std()))[0]
+    np.testing.assert_allclose(scale, of_width, atol=2e-3)
+    assert (scale[3], scale[-1]) == pytest.approx((0.3, -0.8), abs=0.15)
+    np.testing.assert_allclose(residual, left / np.exp(terms @ of_width), rtol=0.01, atol=1e-3)
+
+
+def test_a_least_squares_fit_of_few_showers_is_that_of_the_equations() -> None:
+    """Values on the fitted plane itself have no residual that counts, however small the units are."""
+    labels = _labels(60)
+    for unit in (1.0, 1e-4):
+        coefficients = unit * np.arange(1.0, 12.0)
+        mean, _, _ = mean_and_scale(labels @ coefficients, labels)
+        np.testing.assert_allclose(mean, coefficients, atol=3e-4 * unit)
+
+
+@pytest.mark.parametrize("showers", [100, 999])
+def test_quantiles_of_normal_numbers_are_a_straight_line(showers: int) -> None:
+    """Values at the scores of their ranks are normal without chance: also beyond the sample, at every energy.
+
+    So that quantiles rise, each is a millionth of the range above what it would be.
+    """
+    scores = ndtri((np.arange(showers) + 0.5) / showers)
+    values = np.random.default_rng(3).permutation(5 + 2 * scores)[:, None]
+    found = _copula_of(values)
+    again = found["mean"][0] + np.exp(found["scale"][0]) * found["quantiles"][..., 0]
+    np.testing.assert_allclose(again, np.tile(5 + 2 * _KNOTS, (9, 1)), atol=2e-3)
+
+
+def test_quantiles_go_on_by_the_slope_of_the_outer_fiftieths() -> None:
+    """Of a skewed number: within the sample its closed form, beyond it the chord of the outer two in a hundred."""
+    scores = ndtri((np.arange(500) + 0.5) / 500)
+    values = np.exp(scores)
+    found = _copula_of(np.random.default_rng(3).permutation(values)[:, None])
+    again = found["mean"][0] + np.exp(found["scale"][0]) * found["quantiles"][0, :, 0]
+    inside = np.abs(scores[0]) > np.abs(_KNOTS)
+    np.testing.assert_allclose(again[inside], np.exp(_KNOTS[inside]), rtol=0.03)
+    for beyond, edge, inner in ((scores[0] > _KNOTS, 0, 10), (scores[-1] < _KNOTS, -1, -11)):
+        slope = (values[edge] - values[inner]) / (scores[edge] - scores[inner])
+        np.testing.assert_allclose(again[beyond], values[edge] + slope * (_KNOTS[beyond] - scores[edge]), atol=5e-3)
+
+
+def test_correlations_are_those_of_the_scores_of_ranks() -> None:
+    """Of totals that are monotonic in normal numbers; one that a quarter of the showers have counts as 0 elsewhere."""
+    rng = np.random.default_rng(4)
+    normal = rng.normal(size=(2000, 3)) @ np.array([[1, 0.8, -0.5], [0, 0.6, 0.3], [0, 0, 0.8]])
+    values = np.stack([normal[:, 0], np.exp(normal[:, 1]), normal[:, 2] ** 3], 1)
+    known = np.ones(values.shape, bool)
+    known[500:, 1] = False
+    found = _copula_of(np.where(known, values, 77.0), known)["colouring"]
+    scores = np.stack([_scores_of_ranks(values[:, 0]), np.zeros(2000), _scores_of_ranks(values[:, 2])], 1)
+    scores[:500, 1] = _scores_of_ranks(values[:500, 1])
+    np.testing.assert_allclose(found @ found.T, np.corrcoef(scores.T), atol=4e-3)
+    np.testing.assert_array_equal(found, np.tril(found))
+
+
+@pytest.mark.parametrize(
+    ("showers", "decades", "energies"),
+    [
+        (5000, 4.0, 9), (4600, 4.0, 5), (5000, 3.9, 5), (2500, 4.0, 5), (2300, 4.0, 3), (5000, 1.9, 3), (1300, 1.0, 3),
+        (1100, 4.0, 1), (5000, 0.9, 1), (5000, 0.0, 1),
+    ],
+)  # fmt: skip
+def test_energies_have_quantiles_of_their_own_where_showers_and_their_range_are_enough(
+    showers: int, decades: float, energies: int
+) -> None:
+    """Of n energies the outer two have N / 2 (n - 1) showers, 300 at least; they are half a unit apart."""
+    even = (np.arange(showers) + 0.5) / showers * 2 - 1
+    weights = _about_energies(even, decades)
+    assert weights.shape == (showers, energies)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
+    if energies > 1:
+        peaks = np.linspace(-1, 1, energies)
+        expected = np.maximum(1 - np.abs(even[:, None] - peaks) / (peaks[1] - peaks[0]), 0)
+        np.testing.assert_allclose(weights, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "regressed"), [(49, False), (50, True)])
+def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed: bool) -> None:
+    values = np.random.default_rng(6).exponential(size=(200, 1)) + 3
+    found = _copula_of(values, np.arange(200)[:, None] < rows)
+    assert found["mean"][0, 0] == pytest.approx(values[:rows].mean(), rel=1e-4)
+    assert (found["scale"] != 0).any() == regressed
+    assert np.allclose(found["quantiles"][..., 0], _KNOTS) == (not regressed)
+
+
+def test_the_phases_are_taken_from_the_budgets_before_all_else() -> None:
+    """Budgets that are nothing but phases leave no mean; the totals before them do not follow the phases."""
+    showers, rng = 400, np.random.default_rng(7)
+    phases, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, len(totals.BUDGETS)))
+    noise = rng.normal(size=(showers, 7))
+    values = np.hstack([noise[:, :1] + phases[:, :1], 2 + phases @ slopes + 1e-3 * noise[:, 1:]])
+    found = _copula_of(values, phases=phases)
+    np.testing.assert_allclose(found["mean_of_phases"], slopes, atol=1e-3)
+    np.testing.assert_allclose(found["mean"][0, 1:], 2, atol=1e-3)
+    assert np.exp(found["scale"][0, 1:]) == pytest.approx(5e-4, rel=0.4)
+    assert found["mean"][0, 0] == pytest.approx(values[:, 0].mean(), rel=1e-4)
 
 
 def _batches(sizes: list[int]) -> list[dict[str, Any]]:

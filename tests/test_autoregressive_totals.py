@@ -138,7 +138,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
 
 
 def _synthetic(showers: int) -> tuple[Any, ...]:
-    """Values of known mean, scale and correlation, with the labels' terms: a Gaussian copula of Gaussian margins."""
+    """The labels' terms, and normal numbers, correlated, as they are and as values whose means and scales differ."""
     rng = np.random.default_rng(3)
     number = 4
     energy, angle = rng.uniform(-1, 1, (2, showers))
@@ -153,16 +153,16 @@ def _synthetic(showers: int) -> tuple[Any, ...]:
     scale = 0.2 * rng.normal(size=(frame.SCALE_TERMS, number))
     root = np.linalg.cholesky(_correlation())
     normal = rng.normal(size=(showers, number)) @ root.T
-    return labels, mean, scale, normal, labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
+    return labels, normal, labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
 
 
 def _correlation() -> npt.NDArray[np.float64]:
     return np.array([[1, 0.7, -0.3, 0], [0.7, 1, 0, 0.2], [-0.3, 0, 1, 0.4], [0, 0.2, 0.4, 1]])
 
 
-def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
+def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
     """Two totals and two of the six budgets after them, whose means follow the phases too; the others are not known."""
-    labels, mean, scale, normal, values = _synthetic(20_000)
+    labels, normal, values = _synthetic(20_000)
     where, rng = [0, 1, 2, 5], np.random.default_rng(4)
     phases, of_phases = rng.uniform(-1, 1, (20_000, 3)), np.zeros((3, len(totals.BUDGETS)))
     of_phases[:, [0, 3]] = rng.normal(size=(3, 2))
@@ -170,15 +170,6 @@ def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
     whole[:, where] += values
     known = np.tile(np.isin(np.arange(8), where), (20_000, 1))
     found = copula(whole, labels, known, 0.0, phases)
-    np.testing.assert_allclose(found["mean_of_phases"], of_phases, atol=0.06)  # five of its errors
-    error = np.abs(labels @ (found["mean"][:, where] - mean)).max(0) / values.std(0)
-    assert (error < 0.1).all()  # 20,000 showers, 11 terms, at the edges of the labels
-    # log |residual| is scattered about the log of the width, less by (log 2 + Euler's gamma) / 2
-    widths = labels[:, : frame.SCALE_TERMS] @ (found["scale"][:, where] - scale)
-    np.testing.assert_allclose(widths, -(np.log(2) + 0.5772) / 2, atol=0.12)
-    correlation = (found["colouring"] @ found["colouring"].T)[np.ix_(where, where)]
-    np.testing.assert_allclose(correlation, _correlation(), atol=5 / np.sqrt(20_000))
-
     store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
     given = [tf.constant(each, tf.float32) for each in (whole, known, labels, phases)]
     white = totals.to_normal(*given, store).numpy()
@@ -193,7 +184,7 @@ def test_the_copula_recovers_what_gaussian_numbers_are_made_of() -> None:
 
 def test_the_copula_of_totals_that_some_showers_lack_is_of_the_others() -> None:
     """Means and quantiles are those of the showers that have a total, whatever stands for it in the rest."""
-    labels, _, _, _, values = _synthetic(4000)
+    labels, _, values = _synthetic(4000)
     known = np.ones(values.shape, bool)
     known[1000:, 2] = False
     filled = np.where(known, values, 1e3)

@@ -1,25 +1,31 @@
-"""How a layer's energy is shared: shares that may be nothing or all, numbers of hits, and the shares of hits."""
+"""Densities of numbers and cells, and of how the energy of a layer is shared, against integrals and what is drawn."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy.special import logit
-from scipy.stats import logistic, multivariate_normal, norm
+from likelihoods import uneven
+from scipy.special import logit, logsumexp
+from scipy.stats import kstest, logistic, multivariate_normal, norm
 
 from training.models.autoregressive.densities import (
     ALL,
     BETWEEN,
     NOTHING,
     REACH,
+    CellDensity,
     Mixture,
+    NumberDensity,
+    draw_mixture,
     drawn_count,
     drawn_share,
     log_count,
+    log_mixture,
     log_share,
     log_shares,
     share_logit,
@@ -27,6 +33,7 @@ from training.models.autoregressive.densities import (
 )
 
 _ROWS = 40_000
+_GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 
 
 def _mixture(rows: int) -> Mixture:
@@ -156,3 +163,60 @@ def test_shares_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> No
     assert float(found[0]) == pytest.approx(exact, rel=1e-4)
     gradient = tape.gradient(found, mixture[1]).numpy()[:, 0]
     np.testing.assert_allclose(gradient, (logs + mean - means) / variance, rtol=1e-3, atol=1e-3)
+
+
+def test_the_density_of_a_number_integrates_to_one() -> None:
+    keras.utils.set_random_seed(1)
+    density = NumberDensity("share", 4, width=6, components=6)
+    uneven(density.trainable_weights, 0.1)
+    mixture = density.mixture(tf.constant(np.random.default_rng(3).normal(size=(3, 4)), tf.float32))
+    for row in range(3):
+        found = np.exp(log_mixture(tf.constant(_GRID), *(each[row : row + 1] for each in mixture)).numpy())
+        assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
+
+
+def test_a_mixture_is_drawn_as_it_is_dense() -> None:
+    weights = np.log(np.array([0.5, 0.05, 0.45], np.float32))
+    means, widths = np.array([-2, 0.5, 1.5], np.float32), np.log(np.array([0.3, 2.0, 0.6], np.float32))
+    mixture = [tf.constant(each)[None] for each in (weights, means, widths)]
+    log_density = log_mixture(tf.constant(_GRID), *mixture).numpy()
+    by_hand = logsumexp(
+        [w + norm.logpdf(_GRID, m, np.exp(s)) for w, m, s in zip(weights, means, widths, strict=True)], 0
+    )
+    np.testing.assert_allclose(log_density, by_hand, rtol=1e-4, atol=1e-4)
+    cumulative = np.concatenate([[0], np.cumsum((np.exp(log_density[1:]) + np.exp(log_density[:-1])) / 2 * 0.005)])
+    assert cumulative[-1] == pytest.approx(1, abs=1e-3)
+    rng = np.random.default_rng(6)
+    choice, noise = rng.random(5000).astype(np.float32), rng.normal(size=5000).astype(np.float32)
+    drawn = draw_mixture(*(tf.repeat(each, 5000, 0) for each in mixture), tf.constant(choice), tf.constant(noise))
+    assert kstest(drawn.numpy(), lambda x: np.interp(x, _GRID, cumulative)).pvalue > 1e-3
+
+
+def test_a_choice_at_the_very_end_takes_the_last_part() -> None:
+    """Rounded shares of a mixture may sum to less than the largest uniform number."""
+    weights = tf.math.log([[0.1] * 10])
+    found = draw_mixture(weights, tf.range(10.0)[None], tf.zeros([1, 10]), tf.constant([1 - 2.0**-24]), tf.zeros([1]))
+    assert found.numpy() == [9]
+
+
+def test_deposits_integrate_to_one_and_heads_of_zero_leave_the_prior() -> None:
+    keras.utils.set_random_seed(1)
+    density = CellDensity("even", neighbours=7, contexts=4, width=6, depth=2, components=6)
+    uneven(density.trainable_weights, 0.1)
+    rng = np.random.default_rng(3)
+    known, told = (tf.constant(rng.normal(size=(3, number)), tf.float32) for number in (7, 4))
+    hidden = density.hidden(known, density.of_layers(told))
+    prior = tf.constant([-3.0, 0.0, 2.0])
+    weights, means, widths = density.log_deposit(hidden, prior)
+    for row in range(3):
+        mixture = [each[row : row + 1] for each in (weights, means, widths)]
+        found = np.exp(log_mixture(tf.constant(_GRID), *mixture).numpy()).astype(np.float64)
+        assert np.trapezoid(found, _GRID) == pytest.approx(1, abs=2e-3)
+    assert (np.abs(density.log_odds(hidden, prior) - prior) > 1e-3).any()
+    shifted = density.log_deposit(hidden, prior + 1.5)
+    np.testing.assert_allclose(shifted[1], means + 1.5, rtol=1e-5, atol=1e-5)
+    for layer in (density._occupied, density._deposit):
+        for weight in layer.trainable_weights:
+            weight.assign(tf.zeros_like(weight))
+    np.testing.assert_array_equal(density.log_odds(hidden, prior), prior)
+    np.testing.assert_allclose(density.log_deposit(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)

@@ -1,4 +1,4 @@
-"""The densities: normal numbers in order, mixtures that are drawn as they are dense, and where they begin."""
+"""The density of the totals: normal numbers in order, drawn as they are dense, and where they begin."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from likelihoods import uneven
 from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
-from training.models.autoregressive.densities import CellDensity, NumberDensity, draw_mixture, log_mixture, mixture_of
+from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.randomness import box_muller
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
-
-
-def _uneven(weights: list[tf.Variable], size: float) -> None:
-    """Weights as far from their first ones as training might bring them."""
-    rng = np.random.default_rng(2)
-    for weight in weights:
-        weight.assign(weight + size * rng.normal(size=weight.shape))
 
 
 _TOTALS, _LAYERS = 11, 7  # more layers than a total is given one by one
@@ -53,7 +47,7 @@ def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, label
 @pytest.mark.parametrize(("totals", "layers"), [(_TOTALS, _LAYERS), (4, 1)])
 def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int, layers: int) -> None:
     density = _density(totals, layers)
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     normal, there, labels = _inputs(8, totals, layers)
     usual = density.log_density(normal, there, labels).numpy()
     for j in range(totals):
@@ -65,7 +59,7 @@ def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int,
 
 def test_a_layer_is_told_which_are_there_after_it(density: TotalsDensity) -> None:
     """Number k, of layer k - 1: of that and of the next two. Number 0 is of the whole shower."""
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     normal, there, labels = _inputs(8)
     usual = density.log_density(normal, there, labels).numpy()
     for layer in range(_LAYERS):
@@ -77,7 +71,7 @@ def test_a_layer_is_told_which_are_there_after_it(density: TotalsDensity) -> Non
 
 
 def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensity) -> None:
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     _, there, labels = _inputs(8)
     choice = tf.constant(np.random.default_rng(3).random((8, _LAYERS)), tf.float32)
     steps = tf.range(_LAYERS)
@@ -118,7 +112,7 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
 
 
 def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> None:
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     normal, there, labels = _inputs(1)
     grid = 3 * _GRID  # mixtures this uneven reach far
     for k in range(_TOTALS):
@@ -134,7 +128,7 @@ def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> 
 
 def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: TotalsDensity) -> None:
     """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     _, there, labels = _inputs(50)
     rng = np.random.default_rng(5)
     choice = tf.constant(rng.random((50, _TOTALS)), tf.float32)
@@ -153,7 +147,7 @@ def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: T
 
 def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
     """Each at its place in its own cumulative density, which has to be uniform; the first, whose density is one."""
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     rows = 2000
     _, _, labels = _inputs(1)
     labels = tf.repeat(labels, rows, 0)
@@ -171,7 +165,7 @@ def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
 def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
     """Each of the four pairs of layers, of which none at all becomes the first alone; at uneven prior odds."""
     density = _density(5, 2)
-    _uneven(density.trainable_weights, 0.3)
+    uneven(density.trainable_weights, 0.3)
     rows, prior = 20_000, tf.constant([0.4, -0.9])
     _, _, labels = _inputs(1, 5, 2)
     labels = tf.repeat(labels, rows, 0)
@@ -193,60 +187,3 @@ def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
     half = tf.zeros([50, _TOTALS]) + 0.5
     drawn = density.sample(tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), half, noise).numpy()
     np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)
-
-
-def test_the_density_of_a_number_integrates_to_one() -> None:
-    keras.utils.set_random_seed(1)
-    density = NumberDensity("share", 4, width=6, components=6)
-    _uneven(density.trainable_weights, 0.1)
-    mixture = density.mixture(tf.constant(np.random.default_rng(3).normal(size=(3, 4)), tf.float32))
-    for row in range(3):
-        found = np.exp(log_mixture(tf.constant(_GRID), *(each[row : row + 1] for each in mixture)).numpy())
-        assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
-
-
-def test_a_mixture_is_drawn_as_it_is_dense() -> None:
-    weights = np.log(np.array([0.5, 0.05, 0.45], np.float32))
-    means, widths = np.array([-2, 0.5, 1.5], np.float32), np.log(np.array([0.3, 2.0, 0.6], np.float32))
-    mixture = [tf.constant(each)[None] for each in (weights, means, widths)]
-    log_density = log_mixture(tf.constant(_GRID), *mixture).numpy()
-    by_hand = logsumexp(
-        [w + norm.logpdf(_GRID, m, np.exp(s)) for w, m, s in zip(weights, means, widths, strict=True)], 0
-    )
-    np.testing.assert_allclose(log_density, by_hand, rtol=1e-4, atol=1e-4)
-    cumulative = np.concatenate([[0], np.cumsum((np.exp(log_density[1:]) + np.exp(log_density[:-1])) / 2 * 0.005)])
-    assert cumulative[-1] == pytest.approx(1, abs=1e-3)
-    rng = np.random.default_rng(6)
-    choice, noise = rng.random(5000).astype(np.float32), rng.normal(size=5000).astype(np.float32)
-    drawn = draw_mixture(*(tf.repeat(each, 5000, 0) for each in mixture), tf.constant(choice), tf.constant(noise))
-    assert kstest(drawn.numpy(), lambda x: np.interp(x, _GRID, cumulative)).pvalue > 1e-3
-
-
-def test_a_choice_at_the_very_end_takes_the_last_part() -> None:
-    """Rounded shares of a mixture may sum to less than the largest uniform number."""
-    weights = tf.math.log([[0.1] * 10])
-    found = draw_mixture(weights, tf.range(10.0)[None], tf.zeros([1, 10]), tf.constant([1 - 2.0**-24]), tf.zeros([1]))
-    assert found.numpy() == [9]
-
-
-def test_deposits_integrate_to_one_and_heads_of_zero_leave_the_prior() -> None:
-    keras.utils.set_random_seed(1)
-    density = CellDensity("even", neighbours=7, contexts=4, width=6, depth=2, components=6)
-    _uneven(density.trainable_weights, 0.1)
-    rng = np.random.default_rng(3)
-    known, told = (tf.constant(rng.normal(size=(3, number)), tf.float32) for number in (7, 4))
-    hidden = density.hidden(known, density.of_layers(told))
-    prior = tf.constant([-3.0, 0.0, 2.0])
-    weights, means, widths = density.log_deposit(hidden, prior)
-    for row in range(3):
-        mixture = [each[row : row + 1] for each in (weights, means, widths)]
-        found = np.exp(log_mixture(tf.constant(_GRID), *mixture).numpy()).astype(np.float64)
-        assert np.trapezoid(found, _GRID) == pytest.approx(1, abs=2e-3)
-    assert (np.abs(density.log_odds(hidden, prior) - prior) > 1e-3).any()
-    shifted = density.log_deposit(hidden, prior + 1.5)
-    np.testing.assert_allclose(shifted[1], means + 1.5, rtol=1e-5, atol=1e-5)
-    for layer in (density._occupied, density._deposit):
-        for weight in layer.trainable_weights:
-            weight.assign(tf.zeros_like(weight))
-    np.testing.assert_array_equal(density.log_odds(hidden, prior), prior)
-    np.testing.assert_allclose(density.log_deposit(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)
