@@ -58,7 +58,7 @@ class Accuracy(Judge):
 
 
 class Classifier(Model):
-    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages need statistics."""
+    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages hold statistics."""
 
     averaged = ("classifier",)
     guards = (Guard("the classifier is certain, and wrong", lambda table: table["fit"]["cross_entropy"] > 15.0),)
@@ -92,9 +92,6 @@ class Classifier(Model):
 
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {"particles": list(PARTICLES), "accuracy": found.get("accuracy")}
-
-    def exercise(self, batch: Batch, draws: Draws) -> None:
-        self._probability(batch["layers"], training=True)
 
     def serving(self, valid: ValidRange) -> Any:
         @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)], autograph=False)

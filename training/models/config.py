@@ -52,6 +52,7 @@ class FitConfig(ABC):
     """
 
     least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
+    takes_more_labels: ClassVar[bool] = False  # than energy and theta
     domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
     model_file: ClassVar[str] = ""  # SHA-256 of the user's file that states the model; of those in here none
 
@@ -106,7 +107,7 @@ class FitConfig(ABC):
         """The `training.models.base.Model` for a dataset of `geometry`; Keras has the config's seed and precision.
 
         Layers compute in that precision; losses and showers are float32. A model that takes showers with more labels
-        has them as a second argument, and lets `check_labels` pass.
+        has them as a second argument, and says that it `takes_more_labels`.
         """
 
     def check(self, geometry: Any) -> None:
@@ -131,8 +132,8 @@ class FitConfig(ABC):
         """Raise InputError, about the model of `whose` and with this `advice`, if a file states it that has not run."""
 
     def check_labels(self, labels: LabelRange) -> None:
-        """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
-        if labels.vary:
+        """Raise InputError unless the model takes showers with these labels."""
+        if labels.vary and not self.takes_more_labels:
             raise InputError(
                 f"the model {self.model} is given energy and theta alone, the showers differ in "
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
@@ -166,6 +167,8 @@ class FitConfig(ABC):
 class UnreadConfig(FitConfig):
     """The config of a model whose file has not run: a `document` to be read and compared, of no use to build it."""
 
+    takes_more_labels: ClassVar[bool] = True  # or whoever trained it would have been refused
+
     document: Mapping[str, Any]
 
     def __post_init__(self) -> None:
@@ -180,9 +183,6 @@ class UnreadConfig(FitConfig):
 
     def build(self, geometry: Any) -> Any:  # noqa: ARG002
         self.require_read("no model")
-
-    def check_labels(self, labels: LabelRange) -> None:
-        """Whoever trained it did."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.document)
