@@ -65,7 +65,8 @@ class Classifier(Model):
 
     def __init__(self, geometry: Geometry, hidden: int, smoothing: float) -> None:
         inputs = keras.Input((geometry.shape[2],))
-        flow = keras.layers.BatchNormalization()(keras.layers.Dense(hidden, activation="tanh")(inputs))
+        hidden_layer = keras.layers.Dense(hidden, activation="tanh")(inputs)
+        flow = keras.layers.BatchNormalization(momentum=0.9)(hidden_layer)  # trainings have tens of steps
         answer = keras.layers.Dense(1, activation="sigmoid")(flow)
         self.networks = {"classifier": keras.Model(inputs, answer)}
         self.weights, self.exported = {"cross_entropy": 1.0}, {"particles": list(PARTICLES)}

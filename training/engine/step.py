@@ -39,9 +39,9 @@ class Engine:
 
     A step has one collective a phase, for the gradients. The last phase's also carries the losses of all, and the batch
     normalisation's statistics, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
-    It begins with the weights of the model in the folder `warm_start`, if one is given. `compiled`
-    overrides where XLA compiles forward and backward. AutoGraph, which takes a quarter of the tracing, is off: a model
-    has no `if` or `for` over values of the graph.
+    It begins with the weights of the model in the folder `warm_start`, if one is given. `compiled` overrides where XLA
+    compiles forward and backward. AutoGraph, which takes a quarter of the tracing, is off: a model has no `if` or `for`
+    over values of the graph.
     """
 
     def __init__(
