@@ -15,9 +15,9 @@ from calopipe.flow.mechanics import divergence, vorticity
 from training.configs import named_config
 from training.models.base import build
 from training.models.flow import conditions, mirrored
-from training.models.pix2pix import PUBLISHED, SMALL, Networks2D, table_of
 from training.models.pix2pix.model import Pix2Pix
 from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
+from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
 from training.models.randomness import Draws, Dropout
 from training.rollout.mapreduce import tiles
 

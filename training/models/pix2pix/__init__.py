@@ -1,87 +1,17 @@
-"""pix2pix: from a frame of a flow to the next one; and a small sibling. The sizes of their networks, as tables.
-
-Source: Isola et al., arXiv 1611.07004, the U-Net-256 and the PatchGAN of 70 x 70 cells.
-"""
+"""pix2pix (Isola et al., arXiv 1611.07004): from a frame of a flow to the next one; and a small sibling."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.options import setting
 from training.models.config import CONFIGS, FitConfig, register
+from training.models.pix2pix.tables import table_of
 
 if TYPE_CHECKING:
     from training.models.pix2pix.model import Pix2Pix
-
-_LEAST_LEVELS = 2
-
-
-@dataclass(frozen=True)
-class Networks2D:
-    """U-Net and PatchGAN, as filters of their convolutions of 4 x 4.
-
-    `down` are the U-Net's, of stride 2, from the image to the middle; it comes up by the same in reverse, of which the
-    first `dropout` drop half. `patch` are the discriminator's of stride 2, and `patch_last` of stride 1.
-
-    As published, batch normalisation follows the convolutions; in inference its statistics are those of the training.
-    With `full` filters of 3 x 3 before the first and after the last level, both at the resolution of the image, there
-    is no normalisation, and the output is not bounded by tanh: it is the curl of a stream function.
-    """
-
-    down: tuple[int, ...]
-    dropout: int
-    patch: tuple[int, ...]
-    patch_last: int
-    full: int = 0
-
-    @property
-    def stride(self) -> int:
-        """The cells of an image along an axis are a multiple of this, and so is where a tile of it begins."""
-        return int(2 ** len(self.down))
-
-    @property
-    def reach(self) -> int:
-        """How many cells away along an axis a cell of the input is at most that changes a cell of the output."""
-        margin = 1 if self.full else 0  # each convolution of 3 x 3 sees one cell more, and so does the curl
-        furthest = 0
-        for cell in range(self.stride):  # of the output; it matters how it lies to the strides
-            low, high = cell - 2 * margin, cell + 2 * margin
-            for _ in self.down:  # up: cell o comes of the cells (o + 1) // 2 - 1 and (o + 1) // 2
-                low, high = (low + 1) // 2 - 1, (high + 1) // 2
-            for _ in self.down:  # down: cell i comes of the cells 2 i - 1 to 2 i + 2
-                low, high = 2 * low - 1, 2 * high + 2
-            furthest = max(furthest, cell - low, high - cell)
-        return furthest + margin
-
-    def fitting(self, shape: Sequence[int]) -> Networks2D:
-        """The networks for images of `shape`: of as many of the levels as halve both sides evenly."""
-        levels = min(len(self.down), *(_halvings(side) for side in shape))
-        return replace(self, down=self.down[:levels], dropout=max(min(self.dropout, levels - 2), 0))
-
-
-PUBLISHED = Networks2D((64, 128, 256, 512, 512, 512, 512, 512), 3, patch=(64, 128, 256), patch_last=512)
-SMALL = Networks2D((32, 64, 96), 0, patch=(32, 64), patch_last=64, full=16)
-_TABLES = {"pix2pix": PUBLISHED, "pix2pix-small": SMALL}
-
-
-def table_of(model: str, shape: Sequence[int]) -> Networks2D:
-    """The networks of the `model` for frames of `shape` (x, y). InputError where its sides cannot be halved twice."""
-    table = _TABLES[model].fitting(shape)
-    if len(table.down) < _LEAST_LEVELS:
-        raise InputError(
-            f"the frames have {tuple(shape)} cells, {model} halves both sides at least {_LEAST_LEVELS} times; "
-            f"give frames whose sides are multiples of {2**_LEAST_LEVELS}"
-        )
-    return table
-
-
-def _halvings(side: int) -> int:
-    """How often a `side` is divisible by 2."""
-    return (side & -side).bit_length() - 1
 
 
 @register("pix2pix", "pix2pix-small")

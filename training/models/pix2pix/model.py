@@ -14,8 +14,8 @@ from calopipe.flow.grid import Grid
 from preprocessing.manifest import Manifest
 from training.models.base import Batch, Losses, Phase, Tensor
 from training.models.flow import FlowModel, conditions, mirrored
-from training.models.pix2pix import table_of
 from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, unet
+from training.models.pix2pix.tables import table_of
 from training.models.randomness import Draws
 
 _CHANNELS = 4  # of `conditions`

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from training.models.pix2pix import Networks2D
+from training.models.pix2pix.tables import Networks2D
 from training.models.precision import full_precision
 from training.models.randomness import Dropout
 
