@@ -43,12 +43,12 @@ class FitConfig(ABC):
     at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
     and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 does not scale it.
 
-    `average` is the decay, an update, of an exponential moving average of the weights and statistics of the networks that
-    the model names, which then are what is evaluated and kept; 0 keeps the networks themselves. `patience` ends the run after so
-    many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
-    of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
-    training. It takes so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
-    but at `least_evaluated` if there are as many; 0 takes all.
+    `average` is the decay, an update, of an exponential moving average of the weights and statistics of the networks
+    that the model names, which then are what is evaluated and kept; 0 keeps the networks themselves. `patience` ends
+    the run after so many epochs without a better score on the validation split; 0 does not. The model is judged by that
+    split at the end of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at
+    the end of the training. It takes so many showers, evenly from the split, that this takes about `evaluation_share`
+    of the time, but at `least_evaluated` if there are as many; 0 takes all.
     """
 
     least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
