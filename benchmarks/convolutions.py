@@ -44,7 +44,6 @@ from training.engine.strategies import make_strategy
 _STEP_GFLOP = 80.0  # an image: one pass of the generator, two trainings each of it and of the discriminator
 _MATRIX = 2048
 _UNIT_GEV = 0.02
-_AMX_RATIO = 2.5
 _COPIES = "Pad|Transpose|Concat|Pack|Unpack|Slice|Split|StridedSlice|Tile|Cast|Gather|Reshape|Broadcast"
 # Classes of operations, by what their thread and name hold; the first that fits.
 _CLASSES = {
@@ -65,7 +64,6 @@ class Form:
     name: str
     config: str
     model: str
-    precision: str
     batch: int
     steps: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -74,7 +72,7 @@ class Form:
 
     def start(self, folder: Path, manifest: Manifest) -> None:
         """Build the engine and take the first step, which traces it."""
-        config = named_config(self.config, model=self.model, batch=self.batch, precision=self.precision)
+        config = named_config(self.config, model=self.model, batch=self.batch)
         engine = Engine(config, folder, manifest, make_strategy("one-device"))
         self._batches: Any = iter(engine.batches())
         self._step = tf.function(
@@ -105,12 +103,6 @@ class Form:
         return self.batch / statistics.median(self.steps)
 
 
-def bfloat16_instructions() -> set[str]:
-    """Those of this processor, by the names of Linux."""
-    information = Path("/proc/cpuinfo")
-    return {"avx512_bf16", "amx_bf16"} & set(information.read_text().split() if information.exists() else ())
-
-
 def seconds_by_class(trace: Path) -> Counter[str]:
     """Wall seconds of the operations of TensorFlow's `trace` of a step, by class. Two of them may run at once."""
     space = xplane_pb2.XSpace()
@@ -127,14 +119,9 @@ def seconds_by_class(trace: Path) -> Counter[str]:
 
 
 def shares(folder: Path, manifest: Manifest, batch: int, steps: int) -> None:
-    """Print where the time of a step goes, by class of operation and by precision."""
+    """Print where the time of a step goes, by class of operation."""
     sizes = {"3dgan": batch, "fast": CONFIGS["fast"].batch}
-    precisions = ("float32", "bfloat16") if bfloat16_instructions() else ("float32",)
-    forms = [
-        Form(f"{name}, {precision}", name, CONFIGS[name].model, precision, size)
-        for name, size in sizes.items()
-        for precision in precisions
-    ]
+    forms = [Form(name, name, CONFIGS[name].model, size) for name, size in sizes.items()]
     for form in forms:
         form.start(folder, manifest)
         form.step()  # while the input fills its buffers
@@ -149,13 +136,6 @@ def shares(folder: Path, manifest: Manifest, batch: int, steps: int) -> None:
         parts = [statistics.median(each[kind] / each.total() for each in form.classes) for form in forms]
         print(f"| {kind} | {' | '.join(f'{part:.1%}' for part in parts)} |")
     print(f"| processor s a step | {' | '.join(f'{statistics.median(form.used):.2f}' for form in forms)} |")
-
-
-def verdict(ratio: float) -> str:
-    """What `ratio`, the speed in bfloat16 over that in float32 at batch 16, says."""
-    if "amx_bf16" not in bfloat16_instructions():
-        return f"bfloat16 / float32: {ratio:.2f}; target {_AMX_RATIO} skipped: it is for processors with AMX"
-    return f"bfloat16 / float32: {ratio:.2f}, target {_AMX_RATIO} {'reached' if ratio >= _AMX_RATIO else 'MISSED'}"
 
 
 def product_seconds() -> float:
@@ -180,10 +160,7 @@ def main() -> None:
     names = [str(name) for name in storage.expand(options.input)][: 1 if options.quick else None]
     batches, steps = ((4,), 2) if options.quick else ((8, 16), options.steps)
 
-    kinds = [("plain Keras", "3dgan", "3dgan-plain", "float32"), ("ours", "3dgan", "3dgan", "float32")]
-    print(f"bfloat16 in this processor: {', '.join(sorted(bfloat16_instructions())) or 'none'}")
-    if bfloat16_instructions():
-        kinds.append(("ours", "3dgan", "3dgan", "bfloat16"))
+    kinds = [("plain Keras", "3dgan", "3dgan-plain"), ("ours", "3dgan", "3dgan")]
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         folder = Path(place)
         selection = Selection(rule=SplitRule.parse(["train=*"]), cut_gev=10 * _UNIT_GEV)
@@ -193,8 +170,8 @@ def main() -> None:
         if options.shares:
             return
         products = [product_seconds() for _ in range(3)]
-        print("\n| batch | form | precision | images/s (lowest-highest) | times plain | of peak | waits for input |")
-        print("|---|---|---|---|---|---|---|")
+        print("\n| batch | form | images/s (lowest-highest) | times plain | of peak | waits for input |")
+        print("|---|---|---|---|---|---|")
         for batch in batches:
             forms = [Form(*kind, batch) for kind in kinds]
             for form in forms:
@@ -206,14 +183,12 @@ def main() -> None:
             peak = 2e-9 * _MATRIX**3 / statistics.median(products)
             for form in forms:
                 print(
-                    f"| {batch} | {form.name} | {form.precision} | {form.rate:.2f} "
+                    f"| {batch} | {form.name} | {form.rate:.2f} "
                     f"({batch / max(form.steps):.2f}-{batch / min(form.steps):.2f}) "
                     f"| {form.rate / forms[0].rate:.2f} | {form.rate * _STEP_GFLOP / peak:.0%} "
                     f"| {sum(form.waits) / sum(form.steps):.2%} |",
                     flush=True,
                 )
-        if bfloat16_instructions():
-            print(verdict(forms[-1].rate / forms[1].rate))
     print(f"\nmatrix product of {_MATRIX} x {_MATRIX} in float32: {peak:.0f} GFLOP/s")
 
 

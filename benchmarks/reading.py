@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -36,11 +37,12 @@ from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, steps_per_epoch
 from preprocessing.reading import dense as dense_of_hits
-from training.configs import CONFIGS, DEFAULT, FitConfig, named_config
+from training.configs import CONFIGS, DEFAULT, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.models import base
 from training.models.base import Batch
+from training.models.config import register
+from training.models.gan import GANConfig
 from training.models.gan.model import ConditionalGAN
 from training.models.gan.physics import CELL_POWER, image_of
 from training.models.randomness import Draws
@@ -141,6 +143,14 @@ class DenseFromHost(ConditionalGAN):
         return labels | {"image": image_of(batch["cells"]), "fake": self._made(labels, draws, training=False)}
 
 
+@register("3dgan-from-host")
+@dataclass(frozen=True, kw_only=True)
+class FromHostConfig(GANConfig):
+    def build(self, geometry: Geometry) -> DenseFromHost:
+        model = self.with_values({"model": "3dgan"}).build(geometry)
+        return DenseFromHost(model.generator, model.discriminator)
+
+
 def to_the_device(folder: Path, manifest: Manifest, batch: int, repeats: int) -> None:
     """Print, for both ways, what travels to the device for a shower, and what it costs to have it dense there."""
     shape, device = manifest.geometry.shape, make_strategy("one-device").extended.worker_devices[0]
@@ -177,16 +187,11 @@ def to_the_device(folder: Path, manifest: Manifest, batch: int, repeats: int) ->
 
 def step_ratio(folder: Path, manifest: Manifest, batch: int, repeats: int) -> None:
     """Print the processor time of a step of the 3DGAN: one that makes its showers dense, and one that is given them."""
-
-    def from_host(config: FitConfig, geometry: Geometry) -> ConditionalGAN:
-        model = base.build(config, geometry)
-        assert isinstance(model, ConditionalGAN)
-        return DenseFromHost(model.generator, model.discriminator)
-
-    config, steps, batches = named_config("3dgan", batch=batch), [], []
+    steps, batches = [], []
     spent: tuple[list[float], list[float]] = [], []
-    for build in (base.build, from_host):
-        engine = Engine(config, folder, manifest, make_strategy("one-device"), build=build)
+    for model in ("3dgan", "3dgan-from-host"):
+        config = named_config("3dgan", model=model, batch=batch)
+        engine = Engine(config, folder, manifest, make_strategy("one-device"))
         batches.append(iter(engine.batches()))
         signature = [batches[-1].element_spec, tf.TensorSpec([])]
         steps.append(tf.function(engine.step_on, input_signature=signature, autograph=False))

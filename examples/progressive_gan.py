@@ -81,7 +81,7 @@ class Equalised(keras.layers.Layer):
 
 
 class Generator(keras.Model):
-    """Latent vectors (N, LATENT) to images of a level. It keeps how far it has grown, and `_quantiles` of the data."""
+    """Latent vectors (N, LATENT) to images of a level. It keeps the last step, and `_quantiles` of the data."""
 
     def __init__(self, coarsest: tuple[int, int], filters: list[int]) -> None:
         super().__init__(name="generator")
@@ -89,7 +89,7 @@ class Generator(keras.Model):
         self.first = Equalised(LATENT, math.prod(coarsest) * filters[0], 1, math.sqrt(2) / 4)
         self.blocks = [[Equalised(a, b, 3), Equalised(b, b, 3)] for a, b in pairwise([filters[0], *filters])]
         self.images = [Equalised(width, 2, 1, 1.0) for width in filters]
-        self.growth = self.add_weight((), "zeros", trainable=False, name="growth")
+        self.step = self.add_weight((), "zeros", dtype="int64", trainable=False, name="step")
         self.data = keras.layers.Layer(trainable=False)
         self.quantiles = self.data.add_weight((len(filters), QUANTILES, DIRECTIONS), "zeros", trainable=False)
         self.built = True
@@ -191,7 +191,7 @@ class ProgressiveGAN(Model):
                 image = _finer(image)
             return image * UNIT + ops.convert_to_tensor(INFLOW)
 
-        return tf.ensure_shape(self._at_level(self.generator.growth.value, made), [None, *self._shape, 2])
+        return tf.ensure_shape(self._at_level(self._growth(self.generator.step.value), made), [None, *self._shape, 2])
 
     def _growth(self, step: Tensor) -> Tensor:
         """How many levels are there beyond the coarsest, with the share of the one that fades in."""
@@ -226,7 +226,7 @@ class ProgressiveGAN(Model):
 
     def _deceive(self, view: Batch, draws: Draws) -> Losses:
         latent, growth = draws.normal("latent", (view["image"].shape[0], LATENT)), self._growth(view["step"])
-        self.generator.growth.assign(growth)  # a statistic, as those of a batch normalisation
+        self.generator.step.assign(view["step"])
 
         answer = self._at_level(growth, lambda **at: self.discriminator(self.generator(latent, **at), **at))
         return {"deception": ops.softplus(-answer), "growth": ops.zeros_like(answer) + growth}

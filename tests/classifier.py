@@ -58,14 +58,15 @@ class Accuracy(Judge):
 
 
 class Classifier(Model):
-    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages need statistics."""
+    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages hold statistics."""
 
     averaged = ("classifier",)
     guards = (Guard("the classifier is certain, and wrong", lambda table: table["fit"]["cross_entropy"] > 15.0),)
 
     def __init__(self, geometry: Geometry, hidden: int, smoothing: float) -> None:
         inputs = keras.Input((geometry.shape[2],))
-        flow = keras.layers.BatchNormalization()(keras.layers.Dense(hidden, activation="tanh")(inputs))
+        hidden_layer = keras.layers.Dense(hidden, activation="tanh")(inputs)
+        flow = keras.layers.BatchNormalization(momentum=0.9)(hidden_layer)  # trainings have tens of steps
         answer = keras.layers.Dense(1, activation="sigmoid")(flow)
         self.networks = {"classifier": keras.Model(inputs, answer)}
         self.weights, self.exported = {"cross_entropy": 1.0}, {"particles": list(PARTICLES)}
@@ -92,9 +93,6 @@ class Classifier(Model):
 
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {"particles": list(PARTICLES), "accuracy": found.get("accuracy")}
-
-    def exercise(self, batch: Batch, draws: Draws) -> None:
-        self._probability(batch["layers"], training=True)
 
     def serving(self, valid: ValidRange) -> Any:
         @tf.function(input_signature=[tf.TensorSpec([None, *self._shape], tf.float32)], autograph=False)

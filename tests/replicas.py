@@ -13,6 +13,7 @@ smaller and the replicas have unequally many, and in one batch, which leaves a r
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,12 +29,11 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import decode
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
-from training.engine.team import Team
+from training.engine.strategies import Team, make_strategy
 from training.models.base import Batch, Losses, Model, Phase
-from training.models.judging import ShowerJudge
-from training.models.precision import arithmetic
+from training.models.config import register
 from training.models.randomness import Draws
+from training.models.showers import ShowerJudge
 from training.nodes.workers import Cluster
 from training.run import evaluation
 
@@ -44,11 +44,9 @@ class Tiny(Model):
     averaged = ("generator",)
     precision = "float32"
 
-    def __init__(self, config: FitConfig, geometry: Geometry) -> None:
-        keras.utils.set_random_seed(config.seed)
+    def __init__(self, geometry: Geometry) -> None:
         cells = keras.Input(geometry.shape)
-        with arithmetic(config.precision):
-            self.networks = {"generator": keras.Model(cells, self.answer(keras.layers.Flatten()(cells)))}
+        self.networks = {"generator": keras.Model(cells, self.answer(keras.layers.Flatten()(cells)))}
         self.weights = {"square": 1.0, "noise": 0.0}
         self.phases = (
             Phase("first", "generator", self._losses, self.weights),
@@ -72,6 +70,30 @@ class Tiny(Model):
         found = self.networks["generator"](view["cells"], training=True)[:, 0]
         error = ops.cast(found, "float32") - view["energy_gev"] / 100.0
         return {"square": 0.01 * ops.square(error), "noise": draws.normal("noise", error.shape)}
+
+
+class Normalised(Tiny):
+    """Batch normalisation of the cells themselves."""
+
+    def answer(self, cells: Any) -> Any:
+        return keras.layers.Dense(1)(keras.layers.BatchNormalization(momentum=0.9)(cells))
+
+    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(1e-3)
+
+
+@register("tiny")
+@dataclass(frozen=True, kw_only=True)
+class TinyConfig(FitConfig):
+    kind: type[Tiny]
+
+    def build(self, geometry: Geometry) -> Tiny:
+        return self.kind(geometry)
+
+
+def tiny(kind: type[Tiny] = Tiny, **settings: Any) -> FitConfig:
+    """The config of a model of this kind."""
+    return TinyConfig(model="tiny", kind=kind, **{"epochs": 2, "batch": 8, "learning_rate": 1e-3, **settings})
 
 
 def collectives(engine: Engine, batches: Any) -> int:
@@ -105,16 +127,16 @@ def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
 
 def train(dataset: Path, folder: Path, strategy: str, cluster: Cluster | None = None) -> None:
-    config = named_config("small", strategy=strategy, batch=16 if strategy == "one-device" else 8)
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy(strategy, cluster), build=Tiny)
+    config = tiny(strategy=strategy, batch=16 if strategy == "one-device" else 8)
+    engine = Engine(config, dataset, read_manifest(dataset), make_strategy(strategy, cluster))
     before = engine.state()
     batches = iter(engine.batches())
     number = 0
-    if strategy == "multi-worker":  # of the model that is trained in earnest
-        full = Engine(config, dataset, read_manifest(dataset), engine.strategy)
-        given = iter(full.batches())
+    if strategy == "multi-worker":
+        normalised = Engine(tiny(Normalised, strategy=strategy), dataset, read_manifest(dataset), engine.strategy)
+        given = iter(normalised.batches())
         if cluster is not None and cluster.chief:  # tracing asks nothing of the other
-            number = collectives(full, given)
+            number = collectives(normalised, given)
     losses, _ = engine.run(batches, 1)
     looked = looks(dataset, engine.strategy)
     if cluster is None or cluster.chief:

@@ -95,6 +95,7 @@ def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
     assert 0.08 < spreads.max() < 0.11
 
 
+@pytest.mark.slow
 def test_two_replicas_train_as_one(tmp_path: Path) -> None:
     few = write_pairs(tmp_path / "ds", street(10), GRID, train=8)
     program = [sys.executable, Path(__file__).with_name("pix2pix_replicas.py"), few, tmp_path / "found.npz"]

@@ -37,9 +37,8 @@ def _fit(dataset: Path, output: Path) -> None:
     command.main(["fit", "--dataset", str(dataset), "--output", str(output), *given, *kept])
 
 
-def test_it_grows_is_judged_and_goes_on_after_a_kill(tmp_path: Path) -> None:
-    dataset = small_flow(tmp_path)
-    _fit(dataset, tmp_path / "m")
+def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
+    _fit(small_flow(tmp_path), tmp_path / "m")
     history = [json.loads(line) for line in (tmp_path / "m/history.jsonl").read_text().splitlines()]
     assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
     assert folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
@@ -47,7 +46,15 @@ def test_it_grows_is_judged_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert history[-1]["train"]["generator"]["growth"] == pytest.approx((0 + 0 + 0 + 1) / 4)
     images = [path for path in (tmp_path / "m/tensorboard").glob("events*") if b"images" in path.read_bytes()]
     assert len(images) == 1
+    command.main(["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "saved")])
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](latent=tf.ones([3, 64]))
+    assert served["velocity"].shape == (3, *GRID.shape, 2)
 
+
+@pytest.mark.slow
+def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
+    dataset = small_flow(tmp_path)
+    _fit(dataset, tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "killed")
     (tmp_path / "killed" / folder.CARD).unlink()
     for step in (3, 4):
@@ -55,10 +62,6 @@ def test_it_grows_is_judged_and_goes_on_after_a_kill(tmp_path: Path) -> None:
             storage.remove(path)
     _fit(dataset, tmp_path / "killed")
     same_training(tmp_path / "killed", tmp_path / "m")
-
-    command.main(["export", "--model", str(tmp_path / "killed"), "--output", str(tmp_path / "saved")])
-    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](latent=tf.ones([3, 64]))
-    assert served["velocity"].shape == (3, *GRID.shape, 2)
 
 
 def test_a_resolution_fades_in_from_what_was_there(example: Any) -> None:

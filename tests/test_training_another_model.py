@@ -25,7 +25,6 @@ from calopipe.showers.writer import shower_writer
 from training import __main__ as command
 from training import folder
 from training.asked.conditions import Conditions
-from training.configs import named_config
 from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
@@ -234,6 +233,6 @@ def test_a_classifier_is_exported_and_generates_nothing(particles: Path, tmp_pat
 
 @pytest.mark.parametrize("form", ["serving", "onnx"])
 def test_a_model_that_states_no_export_says_so(form: str) -> None:
-    model = Tiny(named_config("small"), SMALL_GEOMETRY)
+    model = Tiny(SMALL_GEOMETRY)
     with pytest.raises(InputError, match="a model of the kind Tiny cannot be exported"):
         getattr(model, form)({})

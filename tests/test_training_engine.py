@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
-from replicas import Tiny
+from replicas import Normalised, Tiny, tiny
 from servers import together
 from showers import make_dataset, make_file
 from tpu import tpu_padding
@@ -20,7 +20,7 @@ from tpu import tpu_padding
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
-from training.configs import FitConfig, named_config
+from training.configs import named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
@@ -80,29 +80,41 @@ def test_a_look_of_two_replicas_finds_what_one_finds(
 
 
 def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
-    """Of the small GAN: one for the gradients of each of four phases; losses and statistics go with the last."""
-    assert trained["multi-worker"]["collectives"] == 4
+    """One for the gradients of each of two phases; losses and statistics go with the last."""
+    assert trained["multi-worker"]["collectives"] == 2
 
 
-def _engine(dataset: Path, *, compiled: bool = False, **more: Any) -> Engine:
-    config = named_config("small", **more)
-    strategy = make_strategy("one-device")
-    return Engine(config, dataset, read_manifest(dataset), strategy, build=Tiny, compiled=compiled)
+def _engine(dataset: Path, kind: type[Tiny] = Tiny, *, compiled: bool = False, **settings: Any) -> Engine:
+    config = tiny(kind, **settings)
+    return Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=compiled)
 
 
-def test_an_average_of_the_weights_follows_them(dataset: Path) -> None:
-    engine = _engine(dataset, average=0.9)
+def _averages(state: dict[str, Any]) -> list[Any]:
+    return [value for name, value in state.items() if name.startswith("average/")]
+
+
+class Adapted(Normalised):
+    def adapt(self, *_: Any) -> None:
+        self.networks["generator"].layers[2].moving_mean.assign(np.full(1445, 7.0))
+
+
+def test_an_average_of_weights_and_statistics_follows_them(dataset: Path) -> None:
+    """It begins with what the model was adapted to; what the optimizer trains comes first."""
+    engine = _engine(dataset, Adapted, average=0.9)
     batches = iter(engine.batches())
-    expected = engine.state()
+    expected = _averages(engine.state())
+    assert [value.shape for value in expected] == [(1445,), (1445,), (1445, 1), (1,), (1445,), (1445,)]
+    np.testing.assert_array_equal(expected[4], 7.0)
     for step in range(3):
         engine.run(batches, 1)
-        weights = engine.state()
+        state = engine.state()
+        scale, shift, mean, variance, *dense = (state[f"network/generator/{number}"] for number in range(6))
         decay = min(0.9, (1 + step) / (10 + step))
-        for number in range(4):
-            name = f"average/{number}"
-            expected[name] = decay * expected[name] + (1 - decay) * weights[f"network/generator/{number}"]
-    for number in range(4):
-        np.testing.assert_allclose(weights[f"average/{number}"], expected[f"average/{number}"], rtol=1e-5, atol=1e-7)
+        now = [scale, shift, *dense, mean, variance]
+        expected = [decay * old + (1 - decay) * new for old, new in zip(expected, now, strict=True)]
+    assert np.abs(mean - 7.0).max() > 0.1
+    for found, value in zip(_averages(state), expected, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-7)
 
 
 def test_a_model_is_adapted_to_the_train_split_or_evenly_to_some_of_it(
@@ -128,15 +140,12 @@ def test_a_network_without_a_phase_is_constant(dataset: Path) -> None:
     """It has no optimizer and no average, and a checkpoint holds it."""
 
     class WithConstants(Tiny):
-        def __init__(self, config: FitConfig, geometry: Geometry) -> None:
-            super().__init__(config, geometry)
+        def __init__(self, geometry: Geometry) -> None:
+            super().__init__(geometry)
             cells = keras.Input((3,))
             self.networks["constants"] = keras.Model(cells, keras.layers.Dense(2)(cells))
 
-    config = named_config("small", average=0.9)
-    engine = Engine(
-        config, dataset, read_manifest(dataset), make_strategy("one-device"), build=WithConstants, compiled=False
-    )
+    engine = _engine(dataset, WithConstants, average=0.9)
     assert engine.optimizers.keys() == {"generator"}
     before = engine.state()
     engine.run(iter(engine.batches()), 2)
@@ -148,12 +157,11 @@ def test_a_network_without_a_phase_is_constant(dataset: Path) -> None:
     assert (after["network/generator/0"] != before["network/generator/0"]).any()
 
 
-@pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.SGD])
 def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch, kind: type[keras.optimizers.Optimizer]
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, moments and the count of updates stay as they were; without an overflow the scale changes nothing."""
-    monkeypatch.setattr(Tiny, "optimizer", lambda *_: kind(1e-2))
+    monkeypatch.setattr(Tiny, "optimizer", lambda *_: keras.optimizers.Adam(1e-2))
     engine = _engine(dataset, precision="float16")
     batches = iter(engine.batches())
     engine.run(batches, 2)  # so that there are moments
@@ -179,7 +187,7 @@ def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
         np.testing.assert_allclose(engine.state()[name] - after[name], change, atol=0.02 * np.abs(change).max())
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["TPU", "GPU"])
+@pytest.mark.parametrize("first", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["TPU", "GPU"])
 def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
     dataset: Path, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from calopipe.errors import InputError, run_command
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
 from training import __main__ as command
-from training.configs import named_config
+from training.configs import FitConfig, named_config
 from training.engine.course import evaluations, last_step
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
@@ -149,12 +149,11 @@ def test_what_replicas_exchange_follows_from_the_weights(work: Work) -> None:
     assert work.gradients == 4 * generator
 
 
-@pytest.mark.parametrize("settings", [{}, {"average": 0.9}])
-def test_the_state_is_what_a_checkpoint_holds(dataset: Path, settings: dict[str, Any]) -> None:
-    config = named_config("small", **settings)
+def test_the_state_is_what_a_checkpoint_holds(dataset: Path) -> None:
+    config = named_config("small", average=0.9)
     engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
     held = sum(value.nbytes for value in engine.state().values())
-    assert _small(**settings).state == held
+    assert _small(average=0.9).state == held
 
 
 def test_activations_are_kept_by_shower() -> None:
@@ -165,6 +164,7 @@ def test_activations_are_kept_by_shower() -> None:
     assert convolutions < few < 20 * convolutions
 
 
+@pytest.mark.slow
 def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalogue) -> None:
     """360 showers a second, .91 of that since densities came, .83 since there are more, .97 since hits are counted,
     .83 since their shares have one density.
@@ -382,9 +382,7 @@ def test_the_catalogue_names_its_sources() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("date = 2026-11-22", "", "date is missing"),
         ("spot = 1.09", 'spot = "cheap"', "kind.v100.price.spot is 'cheap', expected a number"),
-        ("spot = 1.09", "spot = -1", "kind.v100.price.spot is -1"),
         ("spot = 1.09", "spt = 1.09", "kind.v100.price.spt is unknown, known: "),
         ("tflops = 3.003", "tflops = 0", r"kind.v100.rate\[0\].tflops is 0, expected a number above 0"),
         ("tflops = 3.003", "", r"kind.v100.rate\[0\].tflops is missing"),
@@ -392,8 +390,6 @@ def test_the_catalogue_names_its_sources() -> None:
         ("alpha_s = 321e-6", "alpha_s = true", "kind.v100.local.alpha_s is True"),
         ('platform = "gpu"', 'platform = "fpga"', "kind.v100.platform is 'fpga', expected one of cpu, gpu, tpu"),
         ("seconds = [60, 120, 180]", "seconds = [60]", r"kind.v100.start.seconds is \[60\], expected a list of 3"),
-        ("[kind.v100.memory]\ngb = 16", "[kind.v100.memory]\ngb = [16]", r"kind.v100.memory.gb is \[16\]"),
-        ("showers_a_second = 40_000", "showers_a_second = 0", "input.showers_a_second is 0"),
         ("[input]", "[input", "Expected .*line 8"),
     ],
 )
@@ -409,29 +405,6 @@ def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: s
 
 
 # The command
-
-
-def test_the_command_prints_a_row_a_kind(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(counting, "work_of", cache(counting.work_of))  # the same work, of other prices
-    mine = tmp_path / "mine.toml"
-    mine.write_text(BUILT_IN.read_text().replace("on_demand = 2.48", "on_demand = 248"))
-    arguments = ["estimate", "--config", "small", "--batch", "4", "--epochs", "3", "--showers", "5000"]
-    with pytest.raises(InputError, match="the model 3dgan-small is for"):
-        command.main([*arguments, "--devices", "v100"])
-    arguments[2] = "fast"
-    rows = []
-    for more in ([], ["--catalogue", str(mine)]):
-        command.main([*arguments, "--devices", "v100:2", *more, "--devices", "cpu"])  # given twice: both count
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("autoregressive, batch 4 a device, float32, on 3500 training showers")
-        rows.append([[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")])
-    first, second = rows
-    assert [row[0] for row in first] == ["devices", first[1][0], "2 x v100", "1 x cpu"]
-    dear, cheap = (float(each[2][5].split()[0]) for each in (second, first))
-    assert dear == pytest.approx(100 * cheap, rel=0.02)
-    assert first[3] == second[3]
 
 
 @pytest.mark.parametrize(
@@ -459,29 +432,51 @@ def test_too_many_devices_are_refused(catalogue: Catalogue, work: Work) -> None:
         estimate(work, named_config("3dgan"), catalogue, "v100", 128, train=8000, validation=0)
 
 
-def test_an_estimate_is_of_the_datasets_showers_and_says_where_memory_is_short(
+def test_the_command_prints_a_row_a_kind_for_the_datasets_showers_and_says_where_memory_is_short(
     dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[tuple[Any, dict[str, int]]] = []
+    counted: list[tuple[str, Any]] = []
 
-    def noted(*given: Any, **showers: int) -> Any:
-        asked.append((given[3:], showers))
-        return estimate(*given, **showers)
+    def noted(*arguments: Any, **showers: int) -> Any:
+        asked.append((arguments[3:], showers))
+        return estimate(*arguments, **showers)
+
+    def work_of(config: FitConfig, geometry: Any) -> Work:
+        counted.append((config.model, geometry.shape))
+        return _WORK
 
     monkeypatch.setattr(commands, "estimate", noted)
-    monkeypatch.setattr(counting, "work_of", lambda *_: _WORK)
-    (tmp_path / "small.toml").write_text(BUILT_IN.read_text().replace("gb = 16\n", "gb = 0.75\n", 1))
-    arguments = ["estimate", "--config", "small", "--devices", "v100", "a10:2"]
-    command.main([*arguments, "--dataset", str(dataset), "--catalogue", str(tmp_path / "small.toml")])
+    monkeypatch.setattr(counting, "work_of", work_of)
+    mine = tmp_path / "mine.toml"
+    small = BUILT_IN.read_text().replace("gb = 16\n", "gb = 0.75\n", 1)
+    mine.write_text(small.replace("on_demand = 2.48", "on_demand = 248"))
+
+    def told(*arguments: str) -> tuple[str, list[list[str]]]:
+        command.main(["estimate", *arguments])
+        out = capsys.readouterr().out
+        return out, [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line[:1] == "|"]
+
+    out, first = told("--config", "small", "--dataset", str(dataset), "--devices", "v100:2", "a10:2")
     manifest = read_manifest(dataset)
     showers = {split: manifest.count(split) for split in ("train", "validation")}
-    assert asked == [(("v100", 1), showers), (("a10", 2), showers)]
-    out = capsys.readouterr().out
-    assert f"on {showers['train']} training showers: 2e+03 GFLOP each; catalogue of {load_catalogue().date}" in out
+    assert asked == [(("v100", 2), showers), (("a10", 2), showers)]
+    assert counted == [("3dgan-small", SMALL_GEOMETRY.shape)]
+    begin = f"3dgan-small, batch 8 a device, float32, on {showers['train']} training showers: 2e+03 GFLOP each"
+    assert out.startswith(f"{begin}; catalogue of {load_catalogue().date}\n")
+    assert [row[0] for row in first] == ["devices", first[1][0], "2 x v100", "2 x a10"]
+    assert "too few" not in out
+    given = ("--config", "small", "--dataset", str(dataset), "--catalogue", str(mine))
+    out, second = told(*given, "--devices", "v100:2", "--devices", "a10:2")  # given twice: both count
+    dear, cheap = (float(each[2][5].split()[0]) for each in (second, first))
+    assert dear == pytest.approx(100 * cheap, rel=0.02)
+    assert first[3] == second[3]
     assert "v100 has 0.75 GB, which are likely too few" in out
     assert "a10 has" not in out
-    command.main(["estimate", "--config", "fast", "--devices", "v100", "--showers", "5000"])
+    told("--config", "fast", "--devices", "v100", "--showers", "5000")
     assert asked[-1] == (("v100", 1), {"train": 3500, "validation": 250})
+    with pytest.raises(InputError, match="the model 3dgan-small is for"):
+        told("--config", "small", "--devices", "v100", "--showers", "5000")
 
 
 def test_figures_have_three_digits_or_all_before_the_point() -> None:

@@ -1,4 +1,4 @@
-"""The look at the model that chooses the best: bins, losses, and the statistics of an averaged generator."""
+"""The look at the model that chooses the best: bins, losses, and whose weights are judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,12 +17,10 @@ from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.models import judging
 from training.models.classifier import ClassifierConfig
 from training.models.config import FitConfig
 from training.models.gan.model import ConditionalGAN
-from training.models.judging import ShowerJudge, selection_bins
-from training.models.randomness import Draws
+from training.models.showers import ShowerJudge, selection_bins
 from training.run import evaluation
 from training.run.evaluation import Evaluator
 
@@ -183,7 +180,7 @@ def test_a_look_that_xla_compiles_finds_the_same(
 def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_nothing(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(judging, "LEAST_EVENTS", 40)
+    monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 40)
     manifest = read_manifest(dataset)
     evaluator = Evaluator(named_config("small"), dataset, manifest, "validation")
     found = evaluator.evaluate()
@@ -215,61 +212,15 @@ def test_a_judge_keeps_no_showers() -> None:
     assert 0 < held < 0.3 * 40 * 2 * showers.cells.nbytes
 
 
-def test_an_averaged_generator_has_statistics_of_its_own(dataset: Path) -> None:
-    """Of one batch, the mean and the variance over all its cells, from the layer's inputs as NumPy sees them."""
+def test_averages_are_what_is_judged(dataset: Path) -> None:
+    """Of the generator weights and statistics; the discriminator has no averages."""
     config = named_config("small", average=0.9)
     manifest = read_manifest(dataset)
+    state = Engine(config, dataset, manifest, make_strategy("one-device")).state()
+    state |= {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}
     evaluator = Evaluator(config, dataset, manifest, "validation")
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
-    state = engine.state()
-    shift = {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}
-    evaluator.take_over(state | shift)
-    generator = evaluator.model.networks["generator"]
-    for number, weight in enumerate(generator.trainable_variables):
-        np.testing.assert_allclose(weight, state[f"average/{number}"] + 0.01, rtol=1e-6)
-
-    first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
-    before = keras.Model(generator.input, first.input)
-    means, variances = [], []
-    whole = list(ordered_batches(dataset, manifest, "train", batch=32))
-    energy, theta = (np.concatenate([batch[name] for batch in whole]) for name in ("energy_gev", "theta_rad"))
-    for number in range(2):
-        draws = Draws.of(config.seed, -1, tf.constant(number)).fold("statistics")
-        latent = evaluator.model._latent(energy[number::2], theta[number::2], draws)
-        values = before(latent, training=True).numpy()
-        means.append(values.mean(axis=(0, 1, 2, 3)))
-        variances.append(values.var(axis=(0, 1, 2, 3)))
-    np.testing.assert_allclose(first.moving_mean, np.mean(means, axis=0), rtol=2e-3)
-    total = np.mean(variances, axis=0) + np.var(means, axis=0)
-    np.testing.assert_allclose(first.moving_variance, total, rtol=2e-3)  # single precision
-
-
-def test_statistics_are_of_all_files(tmp_path: Path) -> None:
-    """Of two files, one with low energies and one with high: the first alone gives others."""
-    config = named_config("small", average=0.9)
-    for name, energy, seed in (("a", 50.0, 0), ("b", 450.0, 1)):
-        showers = make_showers(events=1_100, seed=seed)
-        write_file(tmp_path / f"{name}.h5", showers, energy=showers.energy_gev + np.float32(energy - 100))
-    files = [str(tmp_path / f"{name}.h5") for name in "ab"]
-    make_dataset(tmp_path / "train", *files, split_files=["train=*"])
-    manifest = read_manifest(tmp_path / "train")
-    evaluator = Evaluator(config, tmp_path / "train", manifest, "validation")
-    evaluator.take_over(Engine(config, tmp_path / "train", manifest, make_strategy("one-device")).state())
-    generator = evaluator.model.networks["generator"]
-    first = next(layer for layer in generator.layers if isinstance(layer, keras.layers.BatchNormalization))
-    found = first.moving_mean.numpy()
-
-    before = keras.Model(generator.input, first.input)
-    random = np.random.default_rng(1)
-    low, theta = random.uniform(50, 150, (8, 256)), random.uniform(np.pi / 3, 2 * np.pi / 3, (8, 256)).astype("f")
-
-    def mean(energy: np.ndarray) -> np.ndarray:
-        """Of 256 at a time, since all at once take 700 MB."""
-        of_each = []
-        for number in range(8):
-            latent = evaluator.model._latent(energy[number].astype("f"), theta[number], Draws.of(7, number))
-            of_each.append(np.mean(before(latent, training=True), (0, 1, 2, 3)))
-        return np.mean(of_each, 0)
-
-    of_both, of_one = mean(low + 400 * (np.arange(256) % 2)), mean(low)
-    assert np.linalg.norm(found - of_both) < 0.3 * np.linalg.norm(of_one - of_both)
+    evaluator.take_over(state)
+    for name, network in evaluator.model.networks.items():
+        shift = 0.01 if name == "generator" else 0.0
+        for number, weight in enumerate(network.weights):
+            np.testing.assert_allclose(weight, state[f"network/{name}/{number}"] + shift, rtol=1e-6)

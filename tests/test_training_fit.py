@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
-from replicas import Tiny
+from replicas import tiny
 from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_layers, fit_small, same_training, small_dataset, untraced
 
@@ -31,6 +31,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
+from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerModel
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints
@@ -151,9 +152,7 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
 
 
 def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
-    engine = Engine(
-        named_config("small", batch=4), dataset, read_manifest(dataset), make_strategy("one-device"), build=Tiny
-    )
+    engine = Engine(tiny(batch=4), dataset, read_manifest(dataset), make_strategy("one-device"))
     with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
         engine.restore(dict(state), "step-000000014.npz")
 
@@ -213,8 +212,8 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
         found = evaluate(evaluator)
         return _with_metric(found, next(told))
 
-    monkeypatch.setattr("training.models.judging.LEAST_EVENTS", 1)
-    monkeypatch.setattr(ShowerModel, "chosen_by", "metric")
+    monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 1)
+    monkeypatch.setattr(ShowerModel, "score", ConditionalGAN.score)
     monkeypatch.setattr(Evaluator, "evaluate", judging)
     fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
@@ -231,15 +230,15 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
 
 
 @pytest.mark.parametrize(
-    ("chosen_by", "enough", "best"),
+    ("model", "enough", "best"),
     [
-        pytest.param("metric", 1, 7, marks=pytest.mark.slow),
-        pytest.param("losses", 1, 21, marks=pytest.mark.slow),
-        ("metric", 4, 21),
+        pytest.param(ConditionalGAN, 1, 7, marks=pytest.mark.slow),
+        pytest.param(ShowerModel, 1, 21, marks=pytest.mark.slow),
+        (ConditionalGAN, 4, 21),
     ],
 )
 def test_a_model_says_whether_metric_or_losses_choose_its_best(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chosen_by: str, enough: int, best: int
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, model: type[ShowerModel], enough: int, best: int
 ) -> None:
     """Of four epochs, by numbers that are told here: the metric calls the first the best, the losses the third.
 
@@ -254,8 +253,8 @@ def test_a_model_says_whether_metric_or_losses_choose_its_best(
         return replace(_with_metric(found, metric), losses={**found.losses, "total": total})
 
     monkeypatch.setattr(Evaluator, "evaluate", judging)
-    monkeypatch.setattr("training.models.judging.LEAST_EVENTS", enough)
-    monkeypatch.setattr(ShowerModel, "chosen_by", chosen_by)
+    monkeypatch.setattr("training.models.showers.LEAST_EVENTS", enough)
+    monkeypatch.setattr(ShowerModel, "score", model.score)
     fit_layers(dataset, tmp_path / "m", "--epochs", "4")
     card = read_card(tmp_path / "m")
     values = {7: (1.0, 9.0), 21: (4.0, 3.0)}[best]

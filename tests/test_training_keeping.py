@@ -24,8 +24,7 @@ from preprocessing.dataset import ShowerManifest
 from training import __main__ as command
 from training import folder
 from training.configs import RunOptions, named_config
-from training.engine.strategies import make_strategy
-from training.engine.team import Team
+from training.engine.strategies import Team, make_strategy
 from training.folder import read_card
 from training.keeping import names_the_command
 from training.models.base import build

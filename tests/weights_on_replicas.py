@@ -15,10 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
-from replicas import Tiny
+from replicas import Normalised, Tiny, tiny
 
 from preprocessing.dataset import read_manifest
-from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.base import Batch, Losses
@@ -67,16 +66,6 @@ class Unreached(Tiny):
         return {"square": ops.square(error), "noise": ops.zeros_like(error)}
 
 
-class Normalised(Tiny):
-    """Batch normalisation of the cells themselves."""
-
-    def answer(self, cells: Any) -> Any:
-        return keras.layers.Dense(1)(keras.layers.BatchNormalization(momentum=0.9)(cells))
-
-    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(1e-3)
-
-
 class Overflowing(Tiny):
     """In float16, where the gradients of its first phase overflow and those of its second do not."""
 
@@ -106,10 +95,8 @@ def main(dataset: Path, output: Path) -> None:
             ("two", "mirrored", 8, False),
             ("xla", "mirrored", 8, True),
         ):
-            config = named_config("small", strategy=strategy, batch=batch, precision=model.precision)
-            engine = Engine(
-                config, dataset, read_manifest(dataset), strategies[strategy], build=model, compiled=compiled
-            )
+            config = tiny(model, strategy=strategy, batch=batch, precision=model.precision)
+            engine = Engine(config, dataset, read_manifest(dataset), strategies[strategy], compiled=compiled)
             weights = engine.model.networks["generator"].weights
             before = [weight.numpy() for weight in weights]
             given = next(iter(engine.batches()))["cells"]  # what the step is given too: a function of its number

@@ -25,8 +25,7 @@ from training import folder
 from training.configs import FitConfig, RunOptions
 from training.engine.profile import trace
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
-from training.engine.team import Team
+from training.engine.strategies import Team, make_strategy
 from training.folder import Card
 from training.keeping import names_the_command, write_model
 from training.models.source import file_of

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from training.models.base import Model
+
 
 def total_over_replicas(value: tf.Tensor) -> tf.Tensor:
     """The sum of a tensor over the replicas."""
@@ -48,6 +50,16 @@ def statistics(network: keras.Model) -> list[keras.Variable]:
     """
     held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
     return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]
+
+
+def averaged(model: Model) -> list[keras.Variable]:
+    """What the config's `average` averages: of the networks that the model names, the trained weights and `statistics`.
+
+    Statistics belong to the weights that the network had when it made them, so both are averaged alike (Cai et al.,
+    arXiv 2101.08482).
+    """
+    networks = [model.networks[name] for name in model.averaged]
+    return [variable for network in networks for variable in (*network.trainable_variables, *statistics(network))]
 
 
 def _replicas() -> int:

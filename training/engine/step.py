@@ -17,11 +17,10 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
 from training.engine.course import last_step
-from training.engine.exchange import shared, summed
+from training.engine.exchange import averaged, shared, summed
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla, computes_on_processors
-from training.models.base import LossTable, Model, Phase, flaws_of_losses
-from training.models.base import build as build_model
+from training.models.base import LossTable, Model, Phase, build, require_losses
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
 from training.models.randomness import Draws
@@ -40,9 +39,9 @@ class Engine:
 
     A step has one collective a phase, for the gradients. The last phase's also carries the losses of all, and the batch
     normalisation's statistics, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
-    It begins with the weights of the model in the folder `warm_start`, if one is given. `build` makes the model, in
-    place of `training.models.base.build`; `compiled` overrides where XLA compiles forward and backward. AutoGraph,
-    which takes a quarter of the tracing, is off: a model has no `if` or `for` over values of the graph.
+    It begins with the weights of the model in the folder `warm_start`, if one is given. `compiled` overrides where XLA
+    compiles forward and backward. AutoGraph, which takes a quarter of the tracing, is off: a model has no `if` or `for`
+    over values of the graph.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Engine:
         strategy: tf.distribute.Strategy,
         *,
         warm_start: Path | None = None,
-        build: Callable[[FitConfig, Any], Model] | None = None,
         compiled: bool | None = None,
     ) -> None:
         self.config, self.strategy = config, strategy
@@ -66,13 +64,11 @@ class Engine:
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
-            self.model = (build or partial(build_model, valid=manifest.valid_range))(config, manifest.geometry)
+            self.model = build(config, manifest.geometry, manifest.valid_range)
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
             self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
-            averaged = self._averaged() if config.average else []
-            self._average = [tf.Variable(variable.value, trainable=False) for variable in averaged]
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
         static = compiled or not self.on_processors  # a TPU compiles too
         self._train = TrainingSplit(dataset, manifest, decode=self.model.decode, static=static)
@@ -82,7 +78,10 @@ class Engine:
             manifest,
         )
         if warm_start is not None:
-            self._begin_with(warm_start)
+            folder.load_weights(warm_start, self.model.networks)
+        with strategy.scope():  # of what the model begins with
+            begun = averaged(self.model) if config.average else []
+            self._average = [tf.Variable(variable.value, trainable=False) for variable in begun]
 
         def perhaps_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             return tf.function(function, jit_compile=True, autograph=False) if compiled else function
@@ -91,7 +90,6 @@ class Engine:
         self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
         self._run = tf.function(self._steps, autograph=False)
         self.has_run = False
-        self._flaws: list[str] = []  # of the losses, which tracing finds
 
     @property
     def step(self) -> int:
@@ -128,11 +126,7 @@ class Engine:
 
         The losses of the last step, to be named by `table`, and whether any worker said `stop`.
         """
-        try:
-            answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
-        finally:  # a missing loss may be an error of TensorFlow's too
-            if self._flaws:
-                raise InputError(self._flaws[0])
+        answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
         self.has_run = True
         return answer[:-1], bool(answer[-1] > 0)
 
@@ -174,15 +168,6 @@ class Engine:
             for number, member in enumerate(members):
                 variables[f"{group}/{number}"] = member.value if isinstance(member, keras.Variable) else member
         return variables
-
-    def _begin_with(self, model: Path) -> None:
-        folder.load_weights(model, self.model.networks)
-        if self._average:
-            for average, weight in zip(self._average, self._averaged(), strict=True):
-                average.assign(weight.value)
-
-    def _averaged(self) -> list[keras.Variable]:
-        return [weight for name in self.model.averaged for weight in self.model.networks[name].trainable_variables]
 
     def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
         updates = sum(phase.network == network for phase in self.model.phases)
@@ -253,7 +238,7 @@ class Engine:
         draws = Draws(key).fold(phase.name)
         with tf.name_scope("forward"), draws.active():
             losses = phase.losses(view, draws)
-            self._flaws += flaws_of_losses(losses, phase.weights)
+            require_losses(losses, phase.weights)
             return [tf.reduce_sum(losses[name]) / self.global_batch for name in phase.weights]
 
     def _backward(
@@ -270,8 +255,8 @@ class Engine:
         step = tf.cast(self._step, tf.float32)
         # weights of the beginning would last in the average of a short training
         decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
-        for average, weight in zip(self._average, self._averaged(), strict=True):
-            average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - weight.value))
+        for average, variable in zip(self._average, averaged(self.model), strict=True):
+            average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - variable.value))
 
 
 def gradients_of(

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from training.engine.exchange import statistics
+from training.engine.exchange import averaged, statistics
 from training.engine.step import gradients_of
 from training.estimate.model import Work
 from training.models.base import Batch, Model, Phase, build
@@ -93,7 +93,7 @@ def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
         optimizer.build(model.networks[name].trainable_variables)
         total += _bytes(optimizer.variables)
     if config.average:
-        total += _bytes(weight for name in model.averaged for weight in model.networks[name].trainable_variables)
+        total += _bytes(averaged(model))
     return total
 
 

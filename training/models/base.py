@@ -152,13 +152,6 @@ class Model(ABC):
         """What the card says beside what all cards say; of what the judge `found`, if it looked at this epoch."""
         return {}
 
-    def decode_exercise(self, records: Tensor, manifest: Manifest) -> Batch:
-        """What `exercise` is given of serialised records (N,) of the train split."""
-        return self.decode(records, manifest)
-
-    def exercise(self, batch: Batch, draws: Draws) -> None:  # noqa: B027  only batch normalisation asks for it
-        """Call the averaged networks in training mode, so that they collect statistics of their present weights."""
-
     # Export
 
     def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  what others answer for
@@ -212,16 +205,14 @@ def _require_complete(model: Model) -> None:
             )
 
 
-def flaws_of_losses(losses: Losses, weights: Mapping[str, float]) -> list[str]:
-    """What is wrong with `losses`, of which those that have `weights` are asked for, in words; most often nothing."""
-    flaws = []
+def require_losses(losses: Losses, weights: Mapping[str, float], whose: str = "") -> None:
+    """Raise InputError, which begins with `whose`, unless each of `weights` has a loss, and this one value a shower."""
     for name in weights:
         if name not in losses:
-            flaws.append(f"there is a weight of the loss {name}, but the losses are {', '.join(losses)}")
-            continue
-        rank = losses[name].shape.rank
-        if rank == 0:
-            flaws.append(f"the loss {name} is one number; give one a shower, (N,): the engine takes the mean")
-        elif rank is not None and rank > 1:
-            flaws.append(f"the loss {name} has shape {tuple(losses[name].shape)}; give one number a shower, (N,)")
-    return flaws
+            raise InputError(f"{whose}there is a weight of the loss {name}, but the losses are {', '.join(losses)}")
+        shape = losses[name].shape
+        if shape.rank == 0:
+            told = "is one number; give one a shower, (N,): the engine takes the mean"
+            raise InputError(f"{whose}the loss {name} {told}")
+        if shape.rank is not None and shape.rank > 1:
+            raise InputError(f"{whose}the loss {name} has shape {tuple(shape)}; give one number a shower, (N,)")

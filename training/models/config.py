@@ -43,15 +43,16 @@ class FitConfig(ABC):
     at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
     and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 does not scale it.
 
-    `average` is the decay, an update, of an exponential moving average of the weights of the networks that the model
-    names, which then are what is evaluated and kept; 0 keeps the weights themselves. `patience` ends the run after so
-    many epochs without a better score on the validation split; 0 does not. The model is judged by that split at the end
-    of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at the end of the
-    training. It takes so many showers, evenly from the split, that this takes about `evaluation_share` of the time,
-    but at `least_evaluated` if there are as many; 0 takes all.
+    `average` is the decay, an update, of an exponential moving average of the weights and statistics of the networks
+    that the model names, which then are what is evaluated and kept; 0 keeps the networks themselves. `patience` ends
+    the run after so many epochs without a better score on the validation split; 0 does not. The model is judged by that
+    split at the end of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at
+    the end of the training. It takes so many showers, evenly from the split, that this takes about `evaluation_share`
+    of the time, but at `least_evaluated` if there are as many; 0 takes all.
     """
 
     least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
+    takes_more_labels: ClassVar[bool] = False  # than energy and theta
     domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
     model_file: ClassVar[str] = ""  # SHA-256 of the user's file that states the model; of those in here none
 
@@ -106,7 +107,7 @@ class FitConfig(ABC):
         """The `training.models.base.Model` for a dataset of `geometry`; Keras has the config's seed and precision.
 
         Layers compute in that precision; losses and showers are float32. A model that takes showers with more labels
-        has them as a second argument, and lets `check_labels` pass.
+        has them as a second argument, and says that it `takes_more_labels`.
         """
 
     def check(self, geometry: Any) -> None:
@@ -131,8 +132,8 @@ class FitConfig(ABC):
         """Raise InputError, about the model of `whose` and with this `advice`, if a file states it that has not run."""
 
     def check_labels(self, labels: LabelRange) -> None:
-        """Raise InputError unless the model takes showers with these labels. Most know energy and theta alone."""
-        if labels.vary:
+        """Raise InputError unless the model takes showers with these labels."""
+        if labels.vary and not self.takes_more_labels:
             raise InputError(
                 f"the model {self.model} is given energy and theta alone, the showers differ in "
                 f"{' and '.join(DATASETS[name] for name in labels.names)} too; give files of one particle, without phi"
@@ -166,6 +167,8 @@ class FitConfig(ABC):
 class UnreadConfig(FitConfig):
     """The config of a model whose file has not run: a `document` to be read and compared, of no use to build it."""
 
+    takes_more_labels: ClassVar[bool] = True  # or whoever trained it would have been refused
+
     document: Mapping[str, Any]
 
     def __post_init__(self) -> None:
@@ -180,9 +183,6 @@ class UnreadConfig(FitConfig):
 
     def build(self, geometry: Any) -> Any:  # noqa: ARG002
         self.require_read("no model")
-
-    def check_labels(self, labels: LabelRange) -> None:
-        """Whoever trained it did."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.document)

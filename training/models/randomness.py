@@ -51,7 +51,8 @@ class Draws:
 
     def kept(self, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
         """Dropout: values / (1 - rate), but zero with probability `rate`, cell by cell."""
-        return _drop(values, tf.cast(self.fold(purpose).key, tf.uint32), rate)
+        kept = self.uniform(purpose, tf.shape(values)) >= rate
+        return tf.where(kept, values / (1.0 - rate), tf.zeros((), values.dtype))
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -166,25 +167,3 @@ class Dropout(keras.layers.Layer):
         if not training:
             return inputs
         return _active.get().kept(self.name, inputs, self.rate)
-
-
-def _drop(values: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
-    """Dropout with a mask that is a hash of `key` and a cell's number, drawn again on the way back, not kept."""
-
-    @tf.custom_gradient
-    def drop(values: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return _masked(values, key, rate), lambda upstream: _masked(upstream, key, rate)
-
-    return drop(values)
-
-
-@tf.function(jit_compile=True, autograph=False)  # one pass over the values
-def _masked(values: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
-    cells = tf.reshape(tf.range(tf.size(values), dtype=tf.int32), tf.shape(values))
-    bits = tf.cast(cells, tf.uint32) * np.uint32(0x9E3779B1) + key[0]
-    for factor, word in ((0x85EBCA6B, key[1]), (0xC2B2AE35, key[0])):  # the rounds that end MurmurHash3
-        bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint32(16))) * np.uint32(factor)
-        bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint32(13))) + word
-    bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint32(16)))
-    kept = bits >= np.uint32(rate * 2**32)
-    return tf.where(kept, values / (1.0 - rate), tf.zeros((), values.dtype))

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
+from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
 from preprocessing.manifest import Manifest
-from preprocessing.reading import decode, decode_hits
-from training.models.base import Batch, Model, Tensor, ValidRange
-from training.models.judging import ShowerJudge, enough
+from preprocessing.reading import decode
+from training.models.base import Batch, Judge, Model, Rows, Tensor, ValidRange
 from training.models.randomness import Draws, GivenNoise, NoiseDraws, ShowerDraws
 
 NOISE = "showers"  # the purpose of the random numbers that a shower is made of
 _BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
 _LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # of noise: doubles below 1 may be rounded up to it
+# Of the energy, that a slice of a profile must hold to count in the metric. Those at the edges hold 0.5 % of it all
+# together, and their relative errors would be 99.9 % of the figure.
+_LEAST_SHARE = 1e-3
 
 
 class ShowerModel(Model):
     """A generative model of showers.
 
     `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many uniform
-    numbers a shower is made of. `chosen_by` says which epoch is the best: that of the smallest total on the validation
-    split, where the losses are likelihoods, or of the smallest `metric` of its showers, where these are enough for it.
+    numbers a shower is made of.
     """
 
     needed = (*Model.needed, "noise_numbers")
     generation_batch: int = 64
     noise_numbers: int
-    chosen_by: Literal["losses", "metric"] = "losses"
     exported = MappingProxyType({"cells_unit_gev": 1.0})
 
     @abstractmethod
@@ -43,26 +48,15 @@ class ShowerModel(Model):
 
         Each is a function of its labels and its row of `draws` alone, and not of the others in its batch; or it is NaN,
         where the device has no room for it. `draws` are asked once, for all numbers of a shower. A model that takes
-        showers with more labels (`FitConfig.check_labels`) is given these as `more`, by name (N,) each, where its
+        showers with more labels (`FitConfig.takes_more_labels`) is given these as `more`, by name (N,) each, where its
         showers have them.
         """
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
         return {**decode(records, manifest), **self.decode(records, manifest)}
 
-    def decode_exercise(self, records: Tensor, manifest: Manifest) -> Batch:
-        """The labels alone."""
-        hits = decode_hits(records, manifest)
-        return {"energy_gev": hits["energy_gev"], "theta_rad": hits["theta_rad"]}
-
     def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> ShowerJudge:  # noqa: ARG002
         return ShowerJudge(showers, geometry)
-
-    def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:
-        if self.chosen_by == "metric" and enough(showers):
-            value: float | None = found["metric"]["value"]
-            return value
-        return losses["total"]
 
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {"metric": found.get("metric")}
@@ -169,3 +163,57 @@ def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], u
     inside = _inside(values, bounds)
     reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
     return tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)
+
+
+class ShowerJudge(Judge):
+    """Compares generated showers with Monte Carlo showers of the same labels, of which there are `showers` in all."""
+
+    def __init__(self, showers: int, geometry: Geometry) -> None:
+        self._geometry = replace(geometry, file_unit_gev=REFERENCE_UNIT_GEV)
+        # empty showers do not count in the metric; half of them may be empty
+        self._least = LEAST_EVENTS // 2 if enough(showers) else LEAST_EVENTS
+
+    def add(self, batch: Mapping[str, Any], made: Any) -> Rows:
+        cells, labels = batch["cells"].numpy(), (batch["energy_gev"].numpy(), batch["theta_rad"].numpy())
+        generated = made.numpy().astype(np.float32)
+        if generated.shape != cells.shape:
+            raise InputError(f"the model made showers of shape {generated.shape}, expected {cells.shape}")
+        return np.hstack([Profiles.of(showers, *labels, self._geometry).rows() for showers in (cells, generated)])
+
+    def found(self, rows: Rows) -> dict[str, Any]:
+        """`metric` as `calopipe.showers.metric` gives it; `energy_sum`, the mean visible energy over Monte Carlo's."""
+        reference, generated = (Profiles.of_rows(half, self._geometry.shape) for half in np.hsplit(rows, 2))
+        bins = selection_bins(reference.energy_gev, reference.theta_rad)
+        return {
+            "metric": metric(reference, generated, bins=bins, least_events=self._least, least_share=_LEAST_SHARE),
+            "energy_sum": float(generated.along[2].sum() / reference.along[2].sum()),
+        }
+
+
+def enough(showers: int) -> bool:
+    """Whether a split of so many `showers` has a metric that can choose among epochs."""
+    return showers >= LEAST_EVENTS
+
+
+def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> list[MetricBin]:
+    """Bins of energy and angle for the metric, as fine as the number of showers allows: 3 x 3, 3 x 1, or one of all.
+
+    The reference's bins, a tenth of the energies and a hundredth of the angles wide, are for tens of thousands of
+    showers. These are of equal widths, and each of a finer grid must hold `LEAST_EVENTS` showers.
+    """
+    for energies, angles in ((3, 3), (3, 1)):
+        bins = [
+            MetricBin(energy, theta, energy_reach_gev=energy_reach, theta_reach_rad=theta_reach)
+            for energy, energy_reach in _grid(energy_gev, energies)
+            for theta, theta_reach in _grid(theta_rad, angles)
+        ]
+        if min(np.sum(metric_bin.holds(energy_gev, theta_rad)) for metric_bin in bins) >= LEAST_EVENTS:
+            return bins
+    return [MetricBin(0.0, 0.0, energy_reach_gev=math.inf, theta_reach_rad=math.inf)]
+
+
+def _grid(values: npt.NDArray[Any], cells: int) -> Iterator[tuple[float, float]]:
+    """Middle and reach of each of `cells` equal parts of the range of `values`."""
+    low, width = float(values.min()), float(np.ptp(values)) / cells
+    reach = width / 2 * (1 + 1e-6)  # labels are float32, and the ends belong to a bin
+    return ((low + width * (number + 0.5), reach) for number in range(cells))

@@ -1,4 +1,4 @@
-"""How good the model is at this moment, on the split that watches the training; and the weights that are judged."""
+"""How good the model is at this moment, on the split that watches the training."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from calopipe.errors import InputError
 from preprocessing.manifest import Manifest
-from preprocessing.reading import ordered_batches, ordered_records
+from preprocessing.reading import ordered_records
 from training.engine.course import evaluated_one_of
-from training.engine.exchange import total_over_replicas
+from training.engine.exchange import averaged, total_over_replicas
 from training.engine.step import State, with_total
 from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
-from training.models.base import Batch, Judge, build, flaws_of_losses
+from training.models.base import Batch, Judge, build, require_losses
 from training.models.config import FitConfig
 from training.models.randomness import Draws
 
 BATCH = 32  # showers a replica
 _EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
-_STATISTICS_SHOWERS = 1024  # of the train split, which give the averaged networks their statistics
 
 
 @dataclass(frozen=True)
@@ -81,22 +79,15 @@ class Evaluator:
         signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
         self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
-        self._in_training = tf.function(self._collect, reduce_retracing=True, autograph=False)
-        self._flaws: list[str] = []  # of the losses, which tracing finds
-        self._exercises: list[Batch] = []  # that statistics are collected with, read when first needed
 
     def take_over(self, state: State) -> None:
-        """Copy the weights in `state`: of the generator the averages, if any, with statistics of their own."""
+        """Copy the weights in `state`, and the averages where there are some."""
         for name, network in self.model.networks.items():
             for number, weight in enumerate(network.weights):
                 weight.assign(state[f"network/{name}/{number}"])
         if self._config.average:
-            for number, weight in enumerate(v for network in self._averaged() for v in network.trainable_variables):
-                weight.assign(state[f"average/{number}"])
-            self._renew_statistics()
-
-    def _averaged(self) -> list[keras.Model]:
-        return [self.model.networks[name] for name in self.model.averaged]
+            for number, variable in enumerate(averaged(self.model)):
+                variable.assign(state[f"average/{number}"])
 
     def evaluate(self) -> Evaluation:
         """Mean losses over the showers that are chosen, and what the model's judge finds.
@@ -112,8 +103,6 @@ class Evaluator:
         for first in range(0, batches, self._replicas):
             given = {replica: next(part) for replica, part in parts.items()}
             answers = self._evaluate(tuple(given.values()), tf.constant(first))
-            if self._flaws:
-                raise InputError(f"{type(self.model).__name__}.evaluate: {self._flaws[0]}")
             for (replica, batch), (losses, made) in zip(given.items(), self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
@@ -141,50 +130,8 @@ class Evaluator:
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
         losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))
-        self._flaws += flaws_of_losses(losses, self.model.weights)
+        require_losses(losses, self.model.weights, f"{type(self.model).__name__}.evaluate: ")
         return {name: tf.reduce_sum(value) for name, value in losses.items()}, made
-
-    def _collect(self, batch: Batch, number: tf.Tensor) -> None:
-        draws = Draws.of(self._config.seed, _EVALUATION, number).fold("statistics")
-        with draws.active():
-            self.model.exercise(batch, draws)
-
-    def _renew_statistics(self) -> None:
-        """Give the averaged networks the batch normalisation statistics of their weights, from the train split.
-
-        Each batch leaves its own mean and variance; those of all are the mean of the means, and the mean of the
-        variances with the variance of the means. As in training, a batch holds showers from all over the split.
-        """
-        layers = [
-            layer
-            for network in self._averaged()
-            for layer in network.layers
-            if isinstance(layer, keras.layers.BatchNormalization)
-        ]
-        if not layers:
-            return
-        for layer in layers:
-            layer.momentum = 0.0  # which leaves the statistics of the last batch alone
-        seen: list[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = [[] for _ in layers]
-        self._exercises = self._exercises or self._spread()
-        for number, batch in enumerate(self._exercises):
-            self._in_training(batch, tf.constant(number))
-            for layer, collected in zip(layers, seen, strict=True):
-                collected.append((layer.moving_mean.numpy(), layer.moving_variance.numpy()))
-        for layer, collected in zip(layers, seen, strict=True):
-            means, variances = (np.stack(values) for values in zip(*collected, strict=True))
-            layer.moving_mean.assign(means.mean(axis=0))
-            layer.moving_variance.assign(variances.mean(axis=0) + means.var(axis=0))
-
-    def _spread(self) -> list[Batch]:
-        """Batches, as like in size as can be, of showers from all over the train split."""
-        every = -(-self._manifest.count("train") // _STATISTICS_SHOWERS)
-        (chosen,) = ordered_batches(
-            self._folder, self._manifest, "train", batch=_STATISTICS_SHOWERS, every=every,
-            decode=self.model.decode_exercise,
-        )  # fmt: skip
-        batches = -(-len(next(iter(chosen.values()))) // BATCH)
-        return [{name: values[number::batches] for name, values in chosen.items()} for number in range(batches)]
 
     def _part(self, replica: int) -> tf.data.Dataset:
         """Every batch whose turn is the `replica`'s. All replicas get as many: after the last come the first again."""

@@ -9,7 +9,7 @@ import time
 from calopipe.errors import InputError
 from training.engine.course import is_evaluated
 from training.engine.step import Engine, State
-from training.engine.team import Team
+from training.engine.strategies import Team
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import History

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from calopipe.errors import InputError
 from training.configs import RunOptions
 from training.engine.step import Engine, State
-from training.engine.team import Team
+from training.engine.strategies import Team
 from training.models.base import Guard, LossTable
 from training.nodes.workers import PREEMPTED
 from training.run.checkpoints import Checkpoints

@@ -17,8 +17,8 @@ from calopipe.verdict import finite
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Losses, Model, Phase, Rows, Tensor, ValidRange
-from training.models.judging import ShowerJudge
 from training.models.randomness import Draws
+from training.models.showers import ShowerJudge
 
 _BLOCKS = (17, 17, 5)  # at most, along x, y and depth: the cells of a block go through the convolutions together
 _FILTERS = 16

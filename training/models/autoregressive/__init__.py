@@ -47,6 +47,7 @@ class AutoregressiveConfig(FitConfig):
 
     # losses choose among epochs: the same showers with the same noise at each, so that few tell
     least_evaluated: ClassVar[int] = 256
+    takes_more_labels: ClassVar[bool] = True
 
     width: int = setting(64, help="of the networks of the model autoregressive", least=1)
 
@@ -54,9 +55,6 @@ class AutoregressiveConfig(FitConfig):
         super().__post_init__()
         if self.precision == "float64":
             raise InputError("--precision float64 is not for the model autoregressive")
-
-    def check_labels(self, labels: LabelRange) -> None:
-        """It takes all."""
 
     def begins_anew(self, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         """The weights go with scales, quantiles and priors of the earlier showers, which say nothing of others."""
