@@ -29,17 +29,16 @@ from trainings import untraced
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
-from calopipe.events.tolerance import SKIP
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder
 from training import parts as parts_of_files
-from training.asked.conditions import Conditions, Form
+from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import _attributes, _request, generate, reconstruct
+from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -287,7 +286,7 @@ def _parts(folder: Path, showers: Showers, at_a_time: int) -> Parts:
         showers_at_a_time=at_a_time,
         showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges),
     )
-    return Parts(folder, "0123456789abcdef", generator, len(showers), like=Form(SMALL_GEOMETRY, ""))
+    return Parts(folder, "0123456789abcdef", generator, len(showers), like=Layout(SMALL_GEOMETRY, ""))
 
 
 def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +308,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 
     def made(share: Share | None = None) -> int:
         return generate(
-            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, extrapolate=True,
+            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, outside=EXTRAPOLATE,
             measured=lambda *told: rates.append(told),
         )  # fmt: skip
 
@@ -337,7 +336,7 @@ def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypa
     generator: Any = SimpleNamespace(showers_at_a_time=300)
     for chunk, sizes in ((5000, [5000, 2000]), (7, [1197] * 5 + [1015]), (400, [1200] * 5 + [1000])):
         monkeypatch.setattr(parts_of_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
-        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Form(SMALL_GEOMETRY, ""))
+        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Layout(SMALL_GEOMETRY, ""))
         assert [len(part) for part in parts._parts.values()] == sizes
 
 
@@ -398,10 +397,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    assert (
-        generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True, outside=SKIP)
-        == 5
-    )
+    assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", outside=EXTRAPOLATE) == 5
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)
     with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:
@@ -413,7 +409,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
 def test_a_label_that_is_no_number_is_refused(trained: Path) -> None:
     theta = np.array([1.5, np.nan], np.float32)
     with pytest.raises(InputError, match="shower 1 is asked for with theta nan rad"):
-        next(Generator(trained / "model").showers(np.array([150, 150], np.float32), theta, seed=1))
+        Generator(trained / "model").require_inside(np.array([150, 150], np.float32), theta, {})
 
 
 def test_another_detector_is_refused(trained: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from training.asked.conditions import Conditions
 from training.configs import named_config
 from training.fit import fit
 from training.folder import Card, read_card
-from training.generation import generate
+from training.generation import EXTRAPOLATE, generate
 
 _ONE_STEP = named_config("small", steps=1, batch=4)
 
@@ -71,7 +71,7 @@ def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: 
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
         conditions = Conditions([copy], Selection("test"))
-        made = generate(model, conditions, tmp_path / f"{model.name}.h5", extrapolate=True)
+        made = generate(model, conditions, tmp_path / f"{model.name}.h5", outside=EXTRAPOLATE)
         assert 0 < made < 60
 
 
