@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -42,7 +43,6 @@ class Site:
     def __init__(self, place: Path) -> None:
         self.place, self.registry = place, Registry(place / "registry")
         self.asked: list[Path | None] = []
-        self.dataset()
 
     def dataset(self, files: int = 1, **settings: Any) -> None:
         paths = [make_file(self.place / f"{seed}.h5", events=40, seed=seed) for seed in range(files)]
@@ -116,8 +116,17 @@ class Site:
         assert told.startswith("promoted to ")
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with the dataset."""
+    place = tmp_path_factory.mktemp("site")
+    Site(place).dataset()
+    return place
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(template: Path, tmp_path: Path) -> Site:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Site(tmp_path)
 
 
