@@ -525,7 +525,7 @@ def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
         _generate(trained, path, like=path)
     assert path.read_bytes() == before
     (tmp_path / "folder.h5").mkdir()
-    with pytest.raises(InputError, match="folder.h5: not a file of showers"):
+    with pytest.raises(InputError, match=r"folder\.h5: not a file of showers"):
         _generate(trained, tmp_path / "folder.h5")
     (tmp_path / "notes.h5").write_text("of somebody")
     with pytest.raises(InputError, match=r"notes\.h5: not a file of showers, .*give another --output, or remove it"):
