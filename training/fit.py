@@ -43,8 +43,7 @@ logger = logging.getLogger(__name__)
 
 # How an operation ends that another worker is missing from.
 _LOSSES = (
-    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError, tf.errors.CancelledError,
+    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
 
 
