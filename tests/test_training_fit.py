@@ -32,7 +32,7 @@ from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
 from training.models.showers import ShowerModel
-from training.nodes.workers import PREEMPTED
+from training.nodes.workers import PREEMPTED, Cluster
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
@@ -174,6 +174,27 @@ def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model
         fit_small(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
     with pytest.raises(InputError, match="of the model 3dgan-small, not autoregressive"):
         fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", DEFAULT)
+
+
+def test_a_collective_that_fails_is_the_loss_of_another_worker(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one worker alone it is itself, and so is what no other worker is the cause of."""
+    lost = list[str]()
+    monkeypatch.setattr(fit, "exit_lost", lambda _, reason: lost.append(reason))
+    team, alone = Cluster(("a:1", "b:2"), 0), Cluster(("a:1",), 0)
+    losses = (
+        tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError
+    )  # fmt: skip
+    for kind in losses:
+        with fit._plain_errors(dataset, tmp_path, team):
+            raise kind(None, None, "Socket closed")
+        for cluster in (alone, None):
+            with pytest.raises(kind), fit._plain_errors(dataset, tmp_path, cluster):
+                raise kind(None, None, "Socket closed")
+    assert lost == ["Socket closed"] * len(losses)
+    with pytest.raises(tf.errors.InternalError), fit._plain_errors(dataset, tmp_path, team):
+        raise tf.errors.InternalError(None, None, "a defect")
 
 
 def _with_metric(found: Evaluation, value: float) -> Evaluation:
